@@ -234,10 +234,10 @@ def influence_of_k(
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
-    from kmip_data.models.sweeps.run_folders import folders_of
+    from kmip_data.models.sweeps.run_selection import select_runs
 
     saved = _save_paths("influence-of-k", save, None, home, force=force)
-    runs, notes = read_runs(folders_of(names, home))
+    runs, notes = read_runs(select_runs(names, home))
     tables, others = tables_of(runs)
     curves = []
     rows = []

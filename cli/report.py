@@ -59,12 +59,12 @@ def command(
     published result, and the differences.
     """
     from kmip_data.models.sweeps.cells import sweep_names
-    from kmip_data.models.sweeps.run_folders import folders_of
+    from kmip_data.models.sweeps.run_selection import select_runs
 
     if output is not None:
         check_output(output, force=force)
     form = form or (FORMS.get(output.suffix.lower(), "text") if output else "text")
-    folders = folders_of(names, home)  # names are checked before PyTorch is imported
+    folders = select_runs(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.result_tables import read_runs, tables_of

@@ -233,13 +233,13 @@ def _print(
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.run_folders import runs_of
+    from kmip_data.models.sweeps.run_selection import runs_of_plan
     from kmip_data.models.training.run.states import run_status
 
     planned = {cell.folder: cell for cell in cells}
     folders = dict.fromkeys(planned)
     if status and not dry_run:
-        folders |= dict.fromkeys(runs_of(plan, home))  # with other options, too
+        folders |= dict.fromkeys(runs_of_plan(plan, home))  # with other options, too
 
     # 1. Runs, and which of them are done or failed.
     runs = []

@@ -29,7 +29,7 @@ from kmip_data.models.reports.shipped_results import (
     leaderboards,
     read_shipped_results,
 )
-from kmip_data.models.sweeps.run_folders import folders_of
+from kmip_data.models.sweeps.run_selection import select_runs
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_percent
@@ -69,7 +69,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout
     cards = {build.card.key: build.card for build in list_builds(home)}
-    tables, _ = tables_of(read_runs(folders_of(names, home))[0])
+    tables, _ = tables_of(read_runs(select_runs(names, home))[0])
     rows: list[dict[str, Any]] = []
     for runs in (runs for table in tables for runs in table.runs):
         results, first = [run.result for run in runs], runs[0].result

@@ -21,13 +21,13 @@ from kmip_data.models.reports.pictures import (
     published_hours,
 )
 from kmip_data.models.reports.result_tables import read_runs, tables_of
-from kmip_data.models.sweeps.run_folders import folders_of
+from kmip_data.models.sweeps.run_selection import select_runs
 
 AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
 
 
 def tables(home: Path):
-    return tables_of(read_runs(folders_of((), Home(home)))[0])[0]
+    return tables_of(read_runs(select_runs((), Home(home)))[0])[0]
 
 
 def test_a_frontier_is_what_nothing_else_beats():

@@ -22,7 +22,7 @@ from kmip_data.models.config import models
 from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
 from kmip_data.models.reports.sheets import sheet_of
 from kmip_data.models.reports.shipped_results import leaderboards
-from kmip_data.models.sweeps.run_folders import folders_of
+from kmip_data.models.sweeps.run_selection import select_runs
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import parameters_on_card
 
@@ -30,7 +30,7 @@ VALUES = [0.93, 0.94, 0.92]
 
 
 def report(home: Path, *names: object, against: str | None = None):
-    runs, notices = read_runs(folders_of([str(name) for name in names], Home(home)))
+    runs, notices = read_runs(select_runs([str(name) for name in names], Home(home)))
     tables, others = tables_of(runs, against)
     return tables, notices + others
 
@@ -259,7 +259,7 @@ def test_a_preset_as_it_is_has_no_changes(tmp_path):
     def check(name):
         dataset, model = name.replace("city/", "paris/").split("/")
         write_run(tmp_path / name, 0.5, dataset=dataset, model=model)
-        [run], notices = read_runs(folders_of([], Home(tmp_path / name)))
+        [run], notices = read_runs(select_runs([], Home(tmp_path / name)))
         assert (run.changes, notices) == ((), [])
 
     check_each(check, preset_names())
@@ -281,7 +281,7 @@ def test_what_differs_is_said(tmp_path):
                 "digests": {},
             }
         write_run(home, 0.5, **options)
-        [run], _ = read_runs(folders_of([], Home(home)))
+        [run], _ = read_runs(select_runs([], Home(home)))
         assert said in run.changes
 
     cases = [
@@ -302,7 +302,7 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
         result = json.loads((run / "result.json").read_text())
         result["config"]["preset"] = preset
         (run / "result.json").write_text(sealed_json(result))
-    runs, notices = read_runs(folders_of([], Home(tmp_path)))
+    runs, notices = read_runs(select_runs([], Home(tmp_path)))
     assert notices == []
     for run in runs:
         assert run.paper is None
@@ -318,7 +318,9 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
         other.mkdir()
         (other / "result.json").write_text(sealed_json(result))
     write_run(tmp_path, 0.5, dataset="paris", variant="small-city")  # a variant of ours
-    papers = [trained.paper is not None for trained in read_runs(folders_of([], Home(tmp_path)))[0]]
+    papers = [
+        trained.paper is not None for trained in read_runs(select_runs([], Home(tmp_path)))[0]
+    ]
     assert sorted(papers) == [False] * 4 + [True]
 
 
@@ -329,7 +331,7 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
         result = json.loads((bad / "result.json").read_text())
         data = damage if isinstance(damage, bytes) else json.dumps(result | damage).encode()
         (bad / "result.json").write_bytes(data)
-        [run], [notice] = read_runs(folders_of([], Home(tmp_path)))
+        [run], [notice] = read_runs(select_runs([], Home(tmp_path)))
         assert run.folder == good
         assert notice.startswith(f"{bad} is left out: ")
         assert "\n" not in notice
@@ -365,7 +367,7 @@ def test_runs_and_sweeps_by_name(tmp_path):
     home = Home(tmp_path)
 
     def runs_of(*asked):
-        return [run.folder.name for run in read_runs(folders_of(asked, home))[0]]
+        return [run.folder.name for run in read_runs(select_runs(asked, home))[0]]
 
     assert sorted(runs_of()) == sorted(names)
     assert runs_of("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
@@ -376,11 +378,11 @@ def test_runs_and_sweeps_by_name(tmp_path):
     )
     assert "small-cities-deep-0123abcd-seed0" in runs_of(str(tmp_path / "small-cities.toml"))
     (home.runs / "helsinki/gcn/mine/result.json").unlink()
-    runs, [notice] = read_runs(folders_of(["mine"], home))
+    runs, [notice] = read_runs(select_runs(["mine"], home))
     assert runs == []
     assert "is not a finished run" in notice
     with pytest.raises(UsageError, match="'nothing'"):
-        folders_of(["nothing"], home)
+        select_runs(["nothing"], home)
 
 
 def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):

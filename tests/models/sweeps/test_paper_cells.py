@@ -13,7 +13,7 @@ from support.runs.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.result_tables import read_runs, tables_of
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
-from kmip_data.models.sweeps.run_folders import folders_of
+from kmip_data.models.sweeps.run_selection import select_runs
 from kmip_data.models.training.config.presets import (
     PaperTable,
     load_preset,
@@ -188,7 +188,7 @@ def test_a_report_of_the_table_has_a_difference_in_every_row(home):
             variant=config.variant,
             name=first.folder.name,
         )
-    runs, notices = read_runs(folders_of(["paper-city"], home))
+    runs, notices = read_runs(select_runs(["paper-city"], home))
     assert notices == []
     rows = [row for table in tables_of(runs)[0] for row in table.rows]
     assert {(row["dataset"], row["model"]) for row in rows} == figures(TABLES["paper-city"]).keys()

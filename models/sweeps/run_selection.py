@@ -1,4 +1,4 @@
-"""Folders of the runs of a sweep."""
+"""Selection of run folders by names of sweeps and runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, runs_of_name
 
 
-def folders_of(names: Sequence[str], home: Home) -> list[Path]:
+def select_runs(names: Sequence[str], home: Home) -> list[Path]:
     """Return the run folders of ``names`` of sweeps or runs; without names, all finished runs.
 
     Raises ``UsageError`` if a name is neither a sweep nor a run.
@@ -21,23 +21,23 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
     folders = []
     for name in names:
         if name == UNNAMED:
-            folders += runs_of(read_plan(None), home)
+            folders += runs_of_plan(read_plan(None), home)
         elif name in sweep_names() or name.endswith(".toml"):
-            folders += runs_of(read_plan(name), home)
+            folders += runs_of_plan(read_plan(name), home)
         elif "/" not in name and (home.root / "sweeps" / name).is_dir():
-            folders += runs_named(name, home)  # runs of a user's plan, by its name
+            folders += runs_of_sweep_name(name, home)  # runs of a user's plan, by its name
         else:
             folders += runs_of_name(name, home)
     return list(dict.fromkeys(folders))
 
 
-def runs_of(plan: Plan, home: Home) -> list[Path]:
+def runs_of_plan(plan: Plan, home: Home) -> list[Path]:
     """Return all run folders of a sweep by name, including those started with other options."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
 
 
-def runs_named(sweep: str, home: Home) -> list[Path]:
+def runs_of_sweep_name(sweep: str, home: Home) -> list[Path]:
     """Return the run folders of the sweep of this name, whose plan is not known."""
     pattern = re.compile(rf"{re.escape(sweep)}-(.+-)?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
