@@ -190,7 +190,7 @@ def _unite(least: I32, source: I32, target: I32) -> None:
         least[max(a, b)] = min(a, b)
 
 
-def inside(graph: Network, polygon: Geometry) -> Network:
+def truncate_to_polygon(graph: Network, polygon: Geometry) -> Network:
     """Return the graph of the nodes inside ``polygon`` or on its border; streets are cut there."""
     import shapely
 

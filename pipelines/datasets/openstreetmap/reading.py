@@ -29,10 +29,10 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import (
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     count_streets,
-    inside,
     largest_component,
     on_disk,
     simplify,
+    truncate_to_polygon,
 )
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     GRAPHML,
@@ -178,7 +178,7 @@ def _from_extract(
     if area is not None and ways.num_nodes:
         everything = ways
         land_use = land_use.inside(area)
-        ways = inside(ways, with_margin(area))
+        ways = truncate_to_polygon(ways, with_margin(area))
 
     ways = largest_component(ways)
     graph = on_disk(simplify(ways), workdir)
@@ -198,7 +198,7 @@ def _from_extract(
 
 def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) -> StreetGraph:
     """Return the largest component of the part inside the area."""
-    component = largest_component(inside(graph, area))
+    component = largest_component(truncate_to_polygon(graph, area))
     if not component.num_edges:
         lon = everything.lon
         lat = everything.lat
