@@ -202,7 +202,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         if wrong and params.on_error == "stop":
             for refusal in unusable.values():
                 if "which is not a class" in refusal.what:
-                    refusal.lines["next"] = graph.choice(values, params.void)
+                    refusal.lines["next"] = graph.classes_option(values, params.void)
         self.stop_or_skip_all(unusable, len(pairs), params)
         if values == {0, params.void} and params.void not in params.codes:
             raise DamagedInput(

@@ -152,12 +152,12 @@ def classes_of(values: I64, codes: Sequence[int], void: int, name: str) -> U8:
         row, column = np.argwhere(wrong)[0]
         raise DamagedInput(
             f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class.",
-            next=choice(np.unique(values), void),
+            next=classes_option(np.unique(values), void),
         )
     return np.where(hit, order[at], VOID).astype(np.uint8)
 
 
-def choice(values: Iterable[int], void: int) -> str:
+def classes_option(values: Iterable[int], void: int) -> str:
     """Return the option that makes the values of masks classes."""
     kept = sorted({int(value) for value in values} - {void, -1})
     if len(kept) < 2 or len(kept) > _SHOWN or kept == list(range(kept[-1] + 1)):
