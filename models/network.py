@@ -28,7 +28,7 @@ from kmip_data.models.components import Activation, LayerInfo, NoComponent
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
-from kmip_data.models.layers.hops import within
+from kmip_data.models.layers.hops import trim_to_hops
 from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
@@ -260,12 +260,12 @@ class GPSNetwork(nn.Module):
             if self.is_local:
                 hops = len(self.layers) - number
                 narrows = getattr(layer.local, "narrows", False)
-                x, e, local_graphs = within(x, e, graphs, hops, targets_only=narrows)
+                x, e, local_graphs = trim_to_hops(x, e, graphs, hops, targets_only=narrows)
             if self.checkpoint_layers and self.training:
                 x, e, *carried = recomputed(layer, x, e, local_graphs, *carried)
             else:
                 x, e, *carried = layer(x, e, local_graphs, *carried)
-        x, _, graphs = within(x, None, graphs, 0)
+        x, _, graphs = trim_to_hops(x, None, graphs, 0)
         out: Tensor = self.head(x, graphs)
         return out if self.output_scale == 1 else out * self.output_scale
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from kmip_data.models.layers.batch import GraphBatch
 
 
-def within(
+def trim_to_hops(
     x: Tensor, e: Tensor | None, batch: GraphBatch, hops: int, *, targets_only: bool = False
 ) -> tuple[Tensor, Tensor | None, GraphBatch]:
     """Return rows of the nodes within ``hops`` of the seeds, and the edges into all but the last of these.
