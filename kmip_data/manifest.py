@@ -303,7 +303,7 @@ def load_manifest(name: str) -> Manifest:
         ) from error
 
 
-def named(manifest: Manifest, name: str) -> Manifest:
+def with_build_name(manifest: Manifest, name: str) -> Manifest:
     """Return ``manifest`` for a build called ``name``, which the title of a recipe then includes."""
     title = f"{name}: {manifest.recipe}" if manifest.recipe else manifest.title
     return manifest.model_copy(update={"name": name, "title": title})

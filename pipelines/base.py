@@ -24,7 +24,7 @@ from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.manifest import Manifest, load_manifest, named
+from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Strict
 from kmip_data.text import counted, is_slip, nearest
@@ -377,7 +377,7 @@ def pipeline_of(card: Card) -> AnyPipeline | None:
         manifest = load_manifest(card.manifest)
     except UsageError:
         return None
-    return load_pipeline(named(manifest, card.dataset))
+    return load_pipeline(with_build_name(manifest, card.dataset))
 
 
 M = TypeVar("M", bound=BaseModel)

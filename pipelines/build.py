@@ -16,7 +16,7 @@ from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
 from kmip_data.files.path_errors import absolute_path, occupied_error
 from kmip_data.format.card import PART, Card
 from kmip_data.format.schema import FORMAT_VERSION
-from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
+from kmip_data.manifest import dataset_names, load_manifest, no_recipe, with_build_name
 from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
@@ -238,7 +238,7 @@ def build_own(
     """
     chosen = BuildOptions.of(recipe, options)
     _check_name(name)
-    pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
+    pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
     _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
