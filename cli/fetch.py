@@ -26,10 +26,10 @@ def command(name: str, home: Home, **options: Any) -> None:
     An interrupted download is resumed. On a cluster, fetch on the login node and build on a compute
     node with --offline.
     """
-    from kmip_data.manifest import load_manifest, no_recipe
+    from kmip_data.manifest import load_manifest, require_dataset
     from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
-    manifest = no_recipe(load_manifest(name))
+    manifest = require_dataset(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)
     folder = home.raw / name
     rows = []

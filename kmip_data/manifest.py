@@ -309,7 +309,7 @@ def with_build_name(manifest: Manifest, name: str) -> Manifest:
     return manifest.model_copy(update={"name": name, "title": title})
 
 
-def no_recipe(manifest: Manifest) -> Manifest:
+def require_dataset(manifest: Manifest) -> Manifest:
     """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.registered_name:
         raise UsageError(

@@ -16,7 +16,7 @@ from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
 from kmip_data.files.path_errors import absolute_path, occupied_error
 from kmip_data.format.card import PART, Card
 from kmip_data.format.schema import FORMAT_VERSION
-from kmip_data.manifest import dataset_names, load_manifest, no_recipe, with_build_name
+from kmip_data.manifest import dataset_names, load_manifest, require_dataset, with_build_name
 from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
@@ -64,7 +64,7 @@ def build_dataset(
     or memory runs out: the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
-    pipeline = load_pipeline(no_recipe(load_manifest(name)))
+    pipeline = load_pipeline(require_dataset(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
     if not sample:
         _check_limit(pipeline, params)

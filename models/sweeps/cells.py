@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.reading import first_problem, json_digest, read_small
-from kmip_data.manifest import dataset_names, load_manifest, no_recipe
+from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
@@ -323,7 +323,7 @@ def _label(config: RunConfig, home: Home) -> str:
     """
     data = config.data
     if data.dataset in dataset_names():
-        no_recipe(load_manifest(data.dataset))
+        require_dataset(load_manifest(data.dataset))
         parameters_on_card(data.dataset, data.parameters)
         return f"{data.dataset}-sample" if data.sample else data.dataset
     return find(data.dataset, data.parameters, home=home, sample=data.sample).card.label
