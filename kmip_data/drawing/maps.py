@@ -13,7 +13,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
-from kmip_data.drawing.predicted import right_wrong
+from kmip_data.drawing.predicted import right_wrong_colors
 from kmip_data.drawing.style import (
     NOTE,
     Axes,
@@ -253,7 +253,7 @@ def prediction_layers(
             "right or wrong",
             code,
             labels,
-            lambda: right_wrong(len(labels)),
+            lambda: right_wrong_colors(len(labels)),
             note,
         ),
         _classes(city, "predicted class", classes, f"by {run}"),

@@ -15,7 +15,7 @@ from kmip_data.text import counted
 OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
 
 
-def right_wrong(count: int) -> Sequence[str]:
+def right_wrong_colors(count: int) -> Sequence[str]:
     """Return ``count`` colours: of right and wrong nodes and, beyond two, of nodes that the run has seen."""
     return class_colors(2) if count == 2 else look().verdicts[:count]
 
@@ -31,7 +31,7 @@ def class_layers(truth: I64, names: tuple[str, ...], predicted: Array, run: str)
             np.where(known, wrong, -1),
             ("right", "wrong"),
             f"{run}: {share:.1%} right",
-            lambda: right_wrong(2),
+            lambda: right_wrong_colors(2),
         ),
         class_layer("predicted class", predicted, names, f"by {run}"),
     ]

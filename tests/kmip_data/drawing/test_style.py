@@ -10,7 +10,7 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
-from kmip_data.drawing.predicted import right_wrong
+from kmip_data.drawing.predicted import right_wrong_colors
 from kmip_data.drawing.style import (
     CPK,
     CYCLE,
@@ -72,7 +72,7 @@ def test_colours_are_seen_on_their_ground(name):
             "classes": class_colors(24 * 4),
             "rooms": class_colors(13, [*S3DIS]),
             "elements": element_colors([*CPK, 99]),
-            "right and wrong": right_wrong(5),
+            "right and wrong": right_wrong_colors(5),
             "letters": (look().ink, look().quiet),
         }
         for what, colors in schemes.items():
