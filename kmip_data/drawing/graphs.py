@@ -32,7 +32,8 @@ from kmip_data.drawing.maps import (
     read_city_map,
 )
 from kmip_data.drawing.molecules import SYMBOLS, atoms_of
-from kmip_data.drawing.predicted import (
+from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.run_predictions import (
     class_layers,
     error_difference,
     of_second_run,
@@ -40,7 +41,6 @@ from kmip_data.drawing.predicted import (
     short_names,
     value_layers,
 )
-from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import NODE_PARTS

@@ -13,7 +13,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
-from kmip_data.drawing.predicted import right_wrong_colors
+from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     NOTE,
     Axes,

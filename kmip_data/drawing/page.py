@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Graph, Json, Packer
-from kmip_data.drawing.predicted import short_names
+from kmip_data.drawing.run_predictions import short_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.page_templates import asset, template

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
-from kmip_data.drawing.predicted import right_wrong_colors
+from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     CPK,
     CYCLE,
