@@ -281,7 +281,7 @@ def move(source: Path, target: Path) -> None:
     os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which fault-injection tests replace
 
 
-def clear_way(root: Path, names: Iterable[str]) -> None:
+def displace_obstacles(root: Path, names: Iterable[str]) -> None:
     """Make room for files below ``root``: remove links in their place, and rename other things there.
 
     What a link leads to stays; a folder ``NAME`` becomes ``NAME.moved``.

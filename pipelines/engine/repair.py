@@ -48,7 +48,7 @@ def repair_build(
 
     Shards and splits need the raw files the build was made from, which give the same bytes. Only
     files of the build are replaced; what else lies in their place is moved aside
-    (:func:`~kmip_data.files.atomic_writes.clear_way`). The card is replaced last, so that a stopped repair
+    (:func:`~kmip_data.files.atomic_writes.displace_obstacles`). The card is replaced last, so that a stopped repair
     resumes.
 
     Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
@@ -66,7 +66,7 @@ def repair_build(
     with writing(path), build_lock(path, quiet=chosen.quiet):
         # Meanwhile another build may lie here.
         Build(path, card).reread_card()
-        atomic_writes.clear_way(path, broken)
+        atomic_writes.displace_obstacles(path, broken)
         atomic_writes.mark(path, atomic_writes.build_content(card.key))
         write_card(path, card)
 
