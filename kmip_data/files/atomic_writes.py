@@ -59,10 +59,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def begin_folder(folder: Path, content: str) -> None:
     """Make a folder with a marker that says what it is for, such as ``build 0123456789ab``.
 
-    Raises as :func:`refuse_taken`.
+    Raises as :func:`refuse_taken_folder`.
     """
     with writing(folder):
-        refuse_taken(folder, content)
+        refuse_taken_folder(folder, content)
         folder.mkdir(parents=True, exist_ok=True)
         mark(folder, content)
 
@@ -90,7 +90,7 @@ def build_content(key: str) -> str:
     return f"build {key}"
 
 
-def refuse_taken(folder: Path, content: str, remedy: str | None = None) -> None:
+def refuse_taken_folder(folder: Path, content: str, remedy: str | None = None) -> None:
     """Raise UsageError unless a folder is missing, empty or begun for this content already.
 
     ``remedy`` is the next step where its marker says something else.

@@ -123,7 +123,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     work = build.path / COLUMNS / WORK
     with writing(work):
         atomic_writes.refuse_links(build.path)
-        atomic_writes.refuse_taken(
+        atomic_writes.refuse_taken_folder(
             build.path, atomic_writes.build_content(build.card.key), build.remedy
         )
         atomic_writes.make_folder(work, root=build.path)

@@ -62,7 +62,7 @@ def repair_build(
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
     if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
-        atomic_writes.refuse_taken(path, atomic_writes.build_content(card.key))
+        atomic_writes.refuse_taken_folder(path, atomic_writes.build_content(card.key))
     with writing(path), build_lock(path, quiet=chosen.quiet):
         # Meanwhile another build may lie here.
         Build(path, card).reread_card()

@@ -11,7 +11,7 @@ from support.cases import contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import MARKER, begin_folder, content_of, refuse_taken
+from kmip_data.files.atomic_writes import MARKER, begin_folder, content_of, refuse_taken_folder
 
 MINE = "years of work"
 
@@ -53,7 +53,7 @@ def test_a_file_of_the_name_of_a_marker_is_none(tmp_path: Path, text: str) -> No
     (tmp_path / MARKER).write_text(text)
     assert content_of(tmp_path) is None
     with pytest.raises(UsageError):
-        refuse_taken(tmp_path, "run")
+        refuse_taken_folder(tmp_path, "run")
 
 
 def test_a_marker_that_is_a_link_is_none(tmp_path: Path) -> None:
