@@ -83,7 +83,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
     """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import digests_of, load_manifest
-    from kmip_data.models.training.config.presets import presets_of
+    from kmip_data.models.training.config.presets import models_with_preset
 
     manifest = load_manifest(name)
     command = f"kmip-data build {name}"
@@ -93,7 +93,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
         command += " --name NAME"
         made_by = "manifest"
     builds = [build for build in list_builds(home) if getattr(build.card, made_by) == name]
-    presets = presets_of(name)
+    presets = models_with_preset(name)
     result = {
         **manifest.model_dump(),
         "presets": presets,

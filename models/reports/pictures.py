@@ -33,7 +33,7 @@ from kmip_data.models.reports.result_tables import Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import (
     PaperResult,
     influence_of_k,
-    presets_of,
+    models_with_preset,
     read_preset,
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
@@ -234,7 +234,7 @@ def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
     if dataset not in dataset_names():
         return {}
     results = {}
-    for model in presets_of(dataset):
+    for model in models_with_preset(dataset):
         paper = read_preset(dataset, model).paper
         if paper is not None and paper.metric == metric and paper.hours is not None:
             results[model] = paper

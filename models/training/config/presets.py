@@ -258,7 +258,7 @@ def _is_preset(name: str) -> bool:
     return folder == ONE_GRAPH and model in shipped_names(f"datasets/{ONE_GRAPH}")
 
 
-def presets_of(dataset: str) -> list[str]:
+def models_with_preset(dataset: str) -> list[str]:
     """Return the models with a preset on ``dataset``, or on its family."""
     owners = (f"{dataset}/", f"{family(dataset)}/")
     return sorted({name.split("/")[1] for name in preset_names() if name.startswith(owners)})
@@ -281,7 +281,7 @@ def read_preset(dataset: str, model: str) -> Preset:
             )
         if model in models() and _is_preset(usual):
             return _ours(read_preset(dataset, USUAL), model)
-        known_models = models() if usual in preset_names() else presets_of(dataset)
+        known_models = models() if usual in preset_names() else models_with_preset(dataset)
         if known_models:
             command = f"kmip-data info {dataset}"
             raise unknown_name(f"preset of {dataset}", model, sorted(known_models), command=command)

@@ -20,9 +20,9 @@ from kmip_data.models.training.config.presets import (
     config_for,
     family_of,
     load_preset,
+    models_with_preset,
     origin,
     preset_names,
-    presets_of,
     read_preset,
 )
 from kmip_data.strict_model import read_shipped, shipped_names
@@ -135,7 +135,7 @@ def test_a_variant_of_ours_says_so():
     assert origin(config) == line
     assert (config.model.layers, config.model.local.kind, config.training.epochs) == (6, "gcn", 60)
     # A model needs no such variant; where there is one, it is nobody's published choice.
-    presets = [read_preset("city", model) for model in presets_of("city")]
+    presets = [read_preset("city", model) for model in models_with_preset("city")]
     assert all("small-city" in preset.ours for preset in presets if "small-city" in preset.variants)
 
 
@@ -265,7 +265,7 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
     config, preset = load_preset(*case), read_preset(*case)
     dataset, model = case
     assert config.model.name == model
-    if model in OURS or model not in presets_of(dataset):
+    if model in OURS or model not in models_with_preset(dataset):
         assert preset.source.startswith("ours, ")
         assert preset.paper is None
         assert "not the paper's" in origin(config)
@@ -311,7 +311,7 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
 def test_ours_keep_what_belongs_to_the_dataset() -> None:
     without = []
     for name in datasets():
-        if family_of(name) is not None and not {"gcn", "exphormer"} & {*presets_of(name)}:
+        if family_of(name) is not None and not {"gcn", "exphormer"} & {*models_with_preset(name)}:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
     assert any(positional(load_preset(name).model.positional).distances for name in without)
