@@ -81,7 +81,7 @@ def check_smiles(text: str, where: str) -> None:
         raise DamagedInput(f"{where}: {ascii(text)[:200]} is not a SMILES.")
 
 
-def read_smiles(smiles: str) -> Molecule:
+def molecule_from_smiles(smiles: str) -> Molecule:
     """Return the graph of a SMILES, as ``ogb.utils.smiles2graph`` has it.
 
     Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them. :class:`RefusedSmilesError`
@@ -214,7 +214,7 @@ class MoleculePipeline(Pipeline[P, S]):
         ``y.npy``.
         """
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        return lambda row, key, smiles: read_smiles(smiles).record(
+        return lambda row, key, smiles: molecule_from_smiles(smiles).record(
             key, **{"graph/y": np.array(y[row])}
         )
 

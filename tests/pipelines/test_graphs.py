@@ -216,7 +216,7 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
 def test_molecules_have_the_features_of_ogb(tmp_path):
     from torch_geometric.utils import from_smiles
 
-    from kmip_data.pipelines.domains.molecules import read_smiles
+    from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 
     texts = ["CCO", "c1ccccc1Cl", "C/C=C/[N+](=O)[O-]", "[Na]"]
     lines = [f"m{i},{text},{i % 2},{i / 3},test" for i, text in enumerate(texts)]
@@ -225,7 +225,7 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
     path.write_text("\n".join(["id,SMILES,toxic,gap,part", *lines, ""]))
     schema, records = made(path.parent, label=("toxic", "gap"))
     for number, (record, text) in enumerate(zip(records, texts, strict=True)):
-        expected = read_smiles(text).record("")
+        expected = molecule_from_smiles(text).record("")
         assert record.edge_index.tolist() == expected.edge_index.tolist()
         np.testing.assert_array_equal(record.columns["node/x"], expected.columns["node/x"])
         assert record.num_nodes == from_smiles(text).num_nodes

@@ -9,7 +9,7 @@ from rdkit import rdBase
 from support.builds.raw_graphs import real_rows
 from support.cases import check_each
 
-from kmip_data.pipelines.domains.molecules import RefusedSmilesError, read_smiles
+from kmip_data.pipelines.domains.molecules import RefusedSmilesError, molecule_from_smiles
 
 SMILES = [
     "C", "[H][H]", "CC", "O=C=O", "C#N", "[NH4+].[Cl-]", "[13CH3][2H]", "[CH3]", "[CH2]", "C[C@H](N)C(=O)O",
@@ -25,7 +25,7 @@ def assert_equals_ogb(smiles):
     with rdBase.BlockLogs():
         theirs = smiles2graph(smiles)
     for ours, key in zip(
-        read_smiles(smiles), ("node_feat", "edge_index", "edge_feat"), strict=True
+        molecule_from_smiles(smiles), ("node_feat", "edge_index", "edge_feat"), strict=True
     ):
         assert np.array_equal(ours, theirs[key]), (smiles, key)
 
@@ -46,5 +46,5 @@ def test_equals_ogb():
 )
 def test_refused_smiles_say_why(smiles, reason, capfd):
     with pytest.raises(RefusedSmilesError, match=reason):
-        read_smiles(smiles)
+        molecule_from_smiles(smiles)
     assert capfd.readouterr().err == ""

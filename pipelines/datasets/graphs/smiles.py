@@ -20,7 +20,11 @@ from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
     read_table,
     unknown_column,
 )
-from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smiles, read_smiles
+from kmip_data.pipelines.domains.molecules import (
+    RefusedSmilesError,
+    check_smiles,
+    molecule_from_smiles,
+)
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
@@ -136,7 +140,7 @@ def finished(graph: GraphRecord) -> GraphRecord:
     if not text:
         raise DamagedInput(where)
     try:
-        return read_smiles(text).record(graph.key, **columns)
+        return molecule_from_smiles(text).record(graph.key, **columns)
     except RefusedSmilesError as error:
         problem = f"{where}: RDKit makes no molecule of {text[:200]!r}: {error}."
         raise DamagedInput(problem) from error

@@ -149,9 +149,9 @@ def test_layout_places_parts_apart_and_is_repeatable():
 
 def test_molecules_are_drawn_from_their_features():
     from kmip_data.graphs.molecule_features import ATOM_FIELDS
-    from kmip_data.pipelines.domains.molecules import read_smiles
+    from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 
-    molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
+    molecule = molecule_from_smiles("O=C([O-])c1ccccc1[NH3+]")
     atoms = atoms_of(ATOM_FIELDS, molecule.x)
     edges = molecule.edge_index.astype(np.int64)
     kinds = bonds_of(ATOM_FIELDS, molecule.edge_attr)
@@ -170,9 +170,9 @@ def test_molecules_are_drawn_from_their_features():
 
 def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tmp_path):
     from kmip_data.graphs.molecule_features import ATOM_FIELDS
-    from kmip_data.pipelines.domains.molecules import read_smiles
+    from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 
-    chain = read_smiles("N" + "CC(=O)N" * 30 + "C")
+    chain = molecule_from_smiles("N" + "CC(=O)N" * 30 + "C")
     edges = chain.edge_index.astype(np.int64)
     bonds = bonds_of(ATOM_FIELDS, chain.edge_attr)
     picture, pos = draw_molecule(atoms_of(ATOM_FIELDS, chain.x), edges, bonds)
