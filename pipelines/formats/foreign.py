@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.heads import head_of
+from kmip_data.pipelines.formats.file_heads import decompressed_head
 
 _SHEETS = {".xlsx", ".xls", ".ods"}
 _SDF = re.compile(rb"^M  END\s*$|V[23]000\s*$", re.MULTILINE)
@@ -35,7 +35,7 @@ def refuse_foreign(path: Path) -> None:
             command = shlex.quote(_OF_SHEET.format(**names))
             step = f"save the sheet as CSV, or its first sheet by: {package}python -c {command}; {build}"
         raise DamagedInput(f"{path} is a spreadsheet, not a table of text.", next=step)
-    if _SDF.search(head_of(path)):
+    if _SDF.search(decompressed_head(path)):
         raise DamagedInput(
             f"{path} has molecules as SDF.",
             expected="a CSV with a column of SMILES, which have atoms and bonds, without coordinates",

@@ -56,8 +56,8 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
 )
 from kmip_data.pipelines.datasets.graphs.tables import edge_tables
 from kmip_data.pipelines.domains.molecules import molecule_columns
+from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
 from kmip_data.pipelines.formats.foreign import refuse_foreign
-from kmip_data.pipelines.formats.heads import first_member, head_of
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own, unpack
 from kmip_data.pipelines.units_and_splits import units_of_rows
@@ -511,7 +511,7 @@ def read_graphs(
     """
     described = description_beside(folder, members)
     members = [name for name in members if name != description.NAME]
-    heads = {name: head_of(folder / name) for name in members}
+    heads = {name: decompressed_head(folder / name) for name in members}
     findings = Findings(params, memory=memory, described=described)
     for form in FORMATS:
         if form.recognises(heads, params):

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.formats.heads import first_member, head_of
+from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of
 
@@ -64,7 +64,7 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     for file in files:
         path = folder / file
         try:
-            head = head_of(path)
+            head = decompressed_head(path)
             if head.startswith((_NPY, _MATLAB)):
                 raise _other(path, head)
             if head.startswith(_MATRIX_MARKET):

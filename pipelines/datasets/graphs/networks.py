@@ -25,7 +25,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
-from kmip_data.pipelines.formats.heads import head_of, is_gzip
+from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decoded
 
@@ -79,7 +79,7 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
-        form = _format_of(head_of(path, _HEAD))
+        form = _format_of(decompressed_head(path, _HEAD))
         if not form:
             facts.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
@@ -159,7 +159,7 @@ def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
         return [_gml(decoded(path.read_bytes(), path.name, encoding))]
     if form == "Pajek":
         return [parse_pajek(decoded(path.read_bytes(), path.name, encoding), path.name)]
-    if b"<!DOCTYPE" in head_of(path, _HEAD):
+    if b"<!DOCTYPE" in decompressed_head(path, _HEAD):
         raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
     if form == "GEXF":
         reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")

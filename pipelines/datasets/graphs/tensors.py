@@ -15,7 +15,7 @@ from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.formats.heads import first_member
+from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_items
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of

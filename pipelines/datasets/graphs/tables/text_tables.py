@@ -26,7 +26,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.formats.heads import is_gzip
+from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded
 from kmip_data.text import counted, is_slip, nearest
 

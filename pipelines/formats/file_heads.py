@@ -11,7 +11,7 @@ from kmip_data.errors import DamagedInput
 _GZIP = b"\x1f\x8b"
 
 
-def head_of(path: Path, most: int = 4_096) -> bytes:
+def decompressed_head(path: Path, most: int = 4_096) -> bytes:
     """Return the first bytes of a file, decompressed; ``DamagedInput`` for a damaged gzip."""
     with path.open("rb") as file:
         head = file.read(most)
