@@ -427,7 +427,7 @@ def _warm_up(
             continue
         # 3. At least k keys reach the k-th of those maxima, as groups are disjoint.
         base = query * block.space
-        kth = candidates.kth_largest(block.product, base, base + groups * 16, block.k, 0)
+        kth = candidates.top_k_threshold(block.product, base, base + groups * 16, block.k, 0)
         block.limit[query] = kth - coded.slack[query]
         due = 3 * block.k + 32
         block.due[query] = due

@@ -55,7 +55,7 @@ def unordered(rank: int) -> np.float32:
 
 
 @njit_nogil(error_model="numpy")
-def kth_largest(
+def top_k_threshold(
     values: Pointer,
     start: int,
     stop: int,
@@ -223,7 +223,7 @@ def prune(block: Block, i: int, spare: int) -> None:
 
     # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
     if n > k:
-        kth = kth_largest(block.product, base, base + n, k, spare)
+        kth = top_k_threshold(block.product, base, base + n, k, spare)
         floor = max(floor, kth - block.slack[i])
 
     # 2. Compact the candidates in place without branches: copy each, and count it if it stays.
