@@ -22,7 +22,7 @@ from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges,
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_from_a_loader
-from kmip_data.runtime.threads import ahead, closed_at_exit
+from kmip_data.runtime.threads import ahead, close_at_exit
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -310,7 +310,7 @@ class GraphLoader(DataLoader[Data]):
         return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
 
     def __iter__(self) -> Iterator[DataBatch]:  # type: ignore[override] # threads, not processes
-        return closed_at_exit(self._iterate())
+        return close_at_exit(self._iterate())
 
     def _iterate(self) -> Generator[DataBatch, None, None]:
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is

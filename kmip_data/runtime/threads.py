@@ -288,7 +288,7 @@ def ahead(
 _open: weakref.WeakSet[Generator[object, None, None]] = weakref.WeakSet()
 
 
-def closed_at_exit(iterator: Generator[T, None, None]) -> Generator[T, None, None]:
+def close_at_exit(iterator: Generator[T, None, None]) -> Generator[T, None, None]:
     """Return ``iterator``, which is closed when the interpreter exits, if it is still in use then."""
     _open.add(iterator)
     return iterator
