@@ -277,7 +277,7 @@ def influence_of_k(
 
 def _mean(row: Json, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
-    from kmip_data.models.training.run.result import value_text
+    from kmip_data.models.training.run.result import metric_text
 
     mean = row[name]
     if mean is None:
@@ -285,4 +285,4 @@ def _mean(row: Json, name: str) -> str | None:
     runs = row["paper_runs" if name.startswith("paper") else "runs"]
     std = row[f"{name}_std"] if runs and runs > 1 else None
     metric = row["metric"] if name.endswith("test") else ""
-    return value_text(metric, mean, std)
+    return metric_text(metric, mean, std)

@@ -34,7 +34,7 @@ from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.result import RunResult, title_of, value_text
+from kmip_data.models.training.run.result import RunResult, metric_text, title_of
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.text import rough_time
 
@@ -210,7 +210,7 @@ def published_table() -> str:
             row.dataset,
             row.model,
             row.text(),
-            value_text(row.metric, mean, std),
+            metric_text(row.metric, mean, std),
             difference,
             f"`train --reproduce {name}`",
             f"{sum(row.seconds) / 60:.0f}",
@@ -297,7 +297,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
         for dataset, entries in board.entries.items():
             metric = board.metrics[0]
             for name, (mean, *std) in entries.items():
-                text = value_text(metric, mean, *(std or [None]))
+                text = metric_text(metric, mean, *(std or [None]))
                 if not is_percent(metric):
                     # Three decimals as printed; charges are printed in thousandths.
                     digits = 3 if max(abs(value) for value, *_ in entries.values()) > 0.1 else 6
@@ -324,7 +324,7 @@ def paper_standing(model: str, figure: PaperResult) -> Standing:
     """Return a figure of the paper; shares are printed in percent."""
     scale = 100 if is_percent(figure.metric) else 1
     std = None if figure.std is None else figure.std / scale
-    text = value_text(figure.metric, figure.mean / scale, std)
+    text = metric_text(figure.metric, figure.mean / scale, std)
     source, _, authors = figure.source.partition(", which takes it from ")
     origin = f"paper, from {authors}" if authors else "paper"
     return Standing(figure.mean / scale, text, model, str(figure.runs), "–", origin, source)

@@ -18,7 +18,7 @@ from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.result import title_of, value_text
+from kmip_data.models.training.run.result import metric_text, title_of
 from kmip_data.text import rough_time
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's
@@ -92,7 +92,7 @@ def _mean(name: str, row: Row) -> str:
     """Format a mean, with its deviation if any."""
     if row[name] is None:
         return ""
-    return value_text(row["metric"], row[name], row[f"{name}_std"])
+    return metric_text(row["metric"], row[name], row[f"{name}_std"])
 
 
 def _difference(name: str, row: Row) -> str:
@@ -100,7 +100,7 @@ def _difference(name: str, row: Row) -> str:
     if row[name] is None:
         return ""
     sign = "−" if row[name] < 0 else "+"
-    return sign + value_text(row["metric"], abs(row[name]), None)
+    return sign + metric_text(row["metric"], abs(row[name]), None)
 
 
 def _model(row: Row) -> str:
@@ -115,7 +115,7 @@ def _has_few(row: Row) -> bool:
 
 def _test(row: Row) -> str:
     std = row["test_std"] if row["runs"] > 1 else None
-    text = value_text(row["metric"], row["test"], std)
+    text = metric_text(row["metric"], row["test"], std)
     if _has_few(row):
         text += f" {FEW}"
     if row["edited"]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from kmip_data.errors import NotReproduced, UsageError, unknown_name
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import RunResult, Summary, value_text, with_unit
+from kmip_data.models.training.run.result import RunResult, Summary, metric_text, with_unit
 from kmip_data.models.training.run.run_folder import WEIGHTS, metrics_columns
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
@@ -94,7 +94,7 @@ class ShippedResult(Strict):
     def text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
-        return value_text(self.metric, statistics.fmean(values), self._deviation(values))
+        return metric_text(self.metric, statistics.fmean(values), self._deviation(values))
 
 
 @functools.cache

@@ -40,7 +40,7 @@ from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import title_of, value_text
+from kmip_data.models.training.run.result import metric_text, title_of
 from kmip_data.models.training.run.run_folder import BEST, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import working_time
@@ -319,7 +319,7 @@ class Loop:
             value = row.get(f"{part}_{self.metric}")
             if value is not None:
                 mark = "*" if part == "val" and self.best_epoch == row["epoch"] else " "
-                cells.append(value_text(self.metric, value, None).rjust(WIDTH) + mark)
+                cells.append(metric_text(self.metric, value, None).rjust(WIDTH) + mark)
         cells.append(f"{row['seconds']:.1f}".rjust(7))
         left = self._seconds_left(row)
         if left:

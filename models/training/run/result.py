@@ -250,7 +250,7 @@ def title_of(name: str) -> str:
     return f"{metric.title} [%]" if metric.percent else metric.title
 
 
-def value_text(name: str, mean: float, std: float | None) -> str:
+def metric_text(name: str, mean: float, std: float | None) -> str:
     """Format a metric, or the loss, with its deviation if any; fractions in percent, NaN as –."""
     if math.isnan(mean):
         return "–"
@@ -263,7 +263,7 @@ def value_text(name: str, mean: float, std: float | None) -> str:
 
 def with_unit(name: str, mean: float, std: float | None = None) -> str:
     """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
-    text = value_text(name, mean, std)
+    text = metric_text(name, mean, std)
     return f"{text} %" if is_percent(name) and text != "–" else text
 
 
@@ -286,7 +286,7 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
         for name in names:
             value = mean[part].get(name, math.nan)
             spread = std[part].get(name) if len(runs) > 1 else None
-            row.append(value_text(name, value, spread))
+            row.append(metric_text(name, value, spread))
             metric = all_metrics().get(name)
             if math.isnan(value) and metric is not None and metric.needs:
                 notes.append(f"–: {metric.title} needs {metric.needs}")
