@@ -29,11 +29,11 @@ def machine_line() -> str:
     """Describe the machine: processor, usable cores, memory, system, versions and load."""
     import psutil
 
-    from kmip_data.models.training.machine import processor
+    from kmip_data.models.training.machine import processor_model
     from kmip_data.runtime.threads import available_cores
 
     facts = [
-        processor(),
+        processor_model(),
         f"{available_cores()} cores",
         f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         f"{platform.system()} {platform.machine()}",

@@ -43,10 +43,10 @@ class Device:
         """GPU name, or processor with PyTorch's threads, which affect floating-point sums."""
         if self.type == "cuda":
             return self.name
-        return f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
+        return f"{processor_model()}, {counted(torch.get_num_threads(), 'thread')}"
 
 
-def processor() -> str:
+def processor_model() -> str:
     """Return the model of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
