@@ -23,7 +23,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split
 from kmip_data.saving.data_to_arrays import arrays_of
-from kmip_data.saving.pipeline import Positions, SpooledGraphs
+from kmip_data.saving.pipeline import IndicesOrMask, SpooledGraphs
 from kmip_data.saving.save import check_target, save
 
 #: Defaults of an argument ``split`` that chooses a part; it may have none.
@@ -77,7 +77,7 @@ def save_class(
 
     items: Iterable[Data] = _items(address, datasets.values())
     title = f"{address} {dict(arguments) or ''}".strip()
-    split: dict[str, Positions] = {}
+    split: dict[str, IndicesOrMask] = {}
     has_masks = False
     first = 0
     for part, size in sizes.items():
@@ -181,7 +181,7 @@ def _items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
             yield data
 
 
-def _drawn(count: int) -> dict[str, Positions]:
+def _drawn(count: int) -> dict[str, IndicesOrMask]:
     order = shuffled_split(range(count), (), val=0, seed=0)["train"]
     tenth = share_of(count, 0.1)
     return {

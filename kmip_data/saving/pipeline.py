@@ -34,7 +34,7 @@ from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
 from kmip_data.pipelines.user_files import OwnSplitParams
 
-Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask
+IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 RULE = "given"  #: name of the split and its rule
 
 
@@ -90,7 +90,7 @@ def _edges(graph: GraphRecord) -> int | None:
     return None if graph.edge_index is None else graph.num_edges
 
 
-class SavedTables:
+class GivenTables:
     """Graphs as tables of pandas, or as graphs of networkx, whose attributes become tables."""
 
     def __init__(self, given: Any) -> None:
@@ -108,7 +108,7 @@ class SavedTables:
                     row.update({key: _listed(value) for key, value in row.items()})
 
     @classmethod
-    def of(cls, given: Any) -> SavedTables | None:
+    def of(cls, given: Any) -> GivenTables | None:
         """Return the tables of frames by level, a frame of edges, and graphs of networkx; else ``None``."""
         if isinstance(given, pd.DataFrame):
             given = {"edges": given}
@@ -176,7 +176,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
-class SavedPipeline(OwnGraphsPipeline):
+class InMemoryPipeline(OwnGraphsPipeline):
     """Pipeline of ``kmip_data.save``: graphs in memory, their dtypes and, if given, their split."""
 
     in_process = True
@@ -184,8 +184,8 @@ class SavedPipeline(OwnGraphsPipeline):
     def __init__(
         self,
         manifest: Manifest,
-        graphs: SpooledGraphs | SavedTables,
-        split: Mapping[str, Positions] | None,
+        graphs: SpooledGraphs | GivenTables,
+        split: Mapping[str, IndicesOrMask] | None,
     ) -> None:
         super().__init__(manifest)
         self._graphs = graphs
@@ -196,7 +196,7 @@ class SavedPipeline(OwnGraphsPipeline):
     ) -> tuple[Findings, Iterator[GraphRecord]]:
         """Return the findings and the graphs from position ``first``."""
         graphs = self._graphs
-        if isinstance(graphs, SavedTables):
+        if isinstance(graphs, GivenTables):
             findings = Findings(params)
             tables = graphs.tables(findings)
             return findings, islice(assemble(tables, findings), first, None)
@@ -226,7 +226,7 @@ class SavedPipeline(OwnGraphsPipeline):
     def target(self, inference: Inference, findings: Findings) -> Target:
         """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""
         target = super().target(inference, findings)
-        if isinstance(self._graphs, SavedTables):
+        if isinstance(self._graphs, GivenTables):
             return target
         column = replace(target.column, form=findings.forms.get(inference.target, "axis"))
         given = np.result_type(*{y.dtype for y in inference.targets})
@@ -249,7 +249,7 @@ class SavedPipeline(OwnGraphsPipeline):
     def chosen_splits(self, params: GraphParams) -> list[OwnSplitParams]:
         """Return the given split, or one for each column of its masks; else those of the graph's masks."""
         if self._split is None:
-            is_divided = isinstance(self._graphs, SavedTables) or params.inferred.masks is not None
+            is_divided = isinstance(self._graphs, GivenTables) or params.inferred.masks is not None
             return self.default_splits(params) if is_divided else []
         columns = {np.shape(chosen)[1] for chosen in self._split.values() if np.ndim(chosen) == 2}
         if len(columns) > 1:

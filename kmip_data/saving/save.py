@@ -32,7 +32,7 @@ from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import arrays_of
-from kmip_data.saving.pipeline import Positions, SavedPipeline, SavedTables, SpooledGraphs
+from kmip_data.saving.pipeline import GivenTables, IndicesOrMask, InMemoryPipeline, SpooledGraphs
 
 
 def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
@@ -45,7 +45,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     folder: str | os.PathLike[str],
     *,
     name: str | None = None,
-    split: Mapping[str, Positions] | None = None,
+    split: Mapping[str, IndicesOrMask] | None = None,
     class_names: Sequence[str] = (),
     title: str = "",
     license: str = "",  # noqa: A002 -- its name on the card
@@ -141,8 +141,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
-            graphs = SavedTables.of(dataset) or _collect(dataset, spool, params)
-            pipeline = SavedPipeline(manifest, graphs, split)
+            graphs = GivenTables.of(dataset) or _collect(dataset, spool, params)
+            pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
             atomic_writes.unmark(partial, root=partial)
