@@ -58,7 +58,7 @@ def command(folder: str) -> None:
 
 def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
-    from kmip_data.models.analysis.answers import by_distance, draw_by_distance
+    from kmip_data.models.analysis.explanations import by_distance, draw_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
     from kmip_data.models.profiling.methods import Shape, get_method
     from kmip_data.models.training.run.result import read_result

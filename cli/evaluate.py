@@ -33,7 +33,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
     result = evaluation.to_dict()
     lines = [evaluation.table(), f"run  {evaluation.run}"]
     if by_class:
-        from kmip_data.models.analysis.answers import by_distance, counts_by_class
+        from kmip_data.models.analysis.explanations import by_distance, counts_by_class
 
         # If the distance to the answer is known, group by distance instead of class.
         bands = by_distance(run, **data)

@@ -89,7 +89,7 @@ def command(
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
         say(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
-        from kmip_data.models.analysis.answers import predict_record
+        from kmip_data.models.analysis.explanations import predict_record
         from kmip_data.models.training.run.evaluate import open_run
 
         part = where
@@ -181,7 +181,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
 
     The influence of every node is kept where the run is of the data of the ``first``.
     """
-    from kmip_data.models.analysis.answers import by_distance, influence_of
+    from kmip_data.models.analysis.explanations import by_distance, influence_of
     from kmip_data.models.reports.result_tables import configuration_of
     from kmip_data.models.training.run.run_folder import metrics_columns
 

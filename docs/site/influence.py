@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import dijkstra
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import ATTRIBUTION, CityMap, read_city_map
 from kmip_data.drawing.style import STYLES, ramp, using_style
-from kmip_data.models.analysis.answers import influence_of
+from kmip_data.models.analysis.explanations import influence_of
 from kmip_data.models.training.run.evaluate import open_run
 
 RUNS = {"GCN": "helsinki/gcn/influence", "GPS with k-MIP attention": "helsinki/gps-kmip/influence"}

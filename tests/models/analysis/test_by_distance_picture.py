@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kmip_data.models.analysis import answers
-from kmip_data.models.analysis.answers import MIN_NODES, ByDistance, draw_by_distance
+from kmip_data.models.analysis.explanations import MIN_NODES, ByDistance, draw_by_distance
 
 
 def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from kmip_data import LongRange
 from kmip_data.builds.home import Home
 from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.records import drawing_of
-from kmip_data.models.analysis.answers import by_distance
+from kmip_data.models.analysis.explanations import by_distance
 from kmip_data.models.training.run.predictions import predict
 
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
-from kmip_data.models.analysis.answers import predict_record
+from kmip_data.models.analysis.explanations import predict_record
 from kmip_data.models.positions import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides

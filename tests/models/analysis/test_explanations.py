@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.analysis.answers import (
+from kmip_data.models.analysis.explanations import (
     by_hop,
     chosen_keys,
     node_influence,
