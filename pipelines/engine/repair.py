@@ -48,8 +48,8 @@ def repair_build(
 
     Shards and splits need the raw files the build was made from, which give the same bytes. Only
     files of the build are replaced; what else lies in their place is moved aside
-    (:func:`~kmip_data.files.atomic_writes.displace_obstacles`). The card is replaced last, so that a stopped repair
-    resumes.
+    (:func:`~kmip_data.files.atomic_writes.displace_obstacles`). The card is replaced
+    last, so that a stopped repair resumes.
 
     Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
     raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no

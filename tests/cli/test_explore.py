@@ -1,4 +1,4 @@
-"""``explore``: pages of builds, and what is refused. Pages of runs are in test_answers.py."""
+"""``explore``: pages of builds, and what is refused. Pages of runs are in test_explanations.py."""
 
 from __future__ import annotations
 

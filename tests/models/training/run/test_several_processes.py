@@ -184,7 +184,7 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
     for alone, shared in pairs:
         for column in alone.keys() - OF_THE_MACHINE:
             # Nodes that look alike have equal scores but for rounding, which decides their ranks.
-            near = 0.02 if "mrr" in column or "hits" in column else 10 * trim_to_hops
+            near = 0.02 if "mrr" in column or "hits" in column else 10 * within
             assert shared[column] == pytest.approx(alone[column], rel=near, abs=near), column
 
 
