@@ -12,7 +12,7 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
-from kmip_data.manifest import load_manifest, named
+from kmip_data.manifest import load_manifest, with_build_name
 from kmip_data.pipelines import build as building
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.engine import finish
@@ -77,8 +77,8 @@ def test_other_parameters_may_give_other_nodes_and_edges():
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():
     for recipe in ("city", "graphs", "points", "superpixels"):
-        assert named(load_manifest(recipe), "marais").title.startswith("marais: ")
-    assert named(load_manifest("s3dis"), "s3dis") == load_manifest("s3dis")
+        assert with_build_name(load_manifest(recipe), "marais").title.startswith("marais: ")
+    assert with_build_name(load_manifest("s3dis"), "s3dis") == load_manifest("s3dis")
 
 
 def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
