@@ -152,7 +152,7 @@ def rivals(
     if config.attention.kind == "transformer":
         return {"PyG GPSConv, multihead": _in_pyg("multihead")}
 
-    symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None
+    symbolic = device == "cuda" and get_method("symbolic").why_unusable(device) is None
     if symbolic:
         upstream = {"k-MIP as upstream (KeOps)": _as_upstream("symbolic")}
     else:

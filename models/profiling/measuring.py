@@ -329,7 +329,7 @@ def measure(
     method.
     """
     # Fail on unknown names before measuring anything.
-    unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
+    unusable = {name: get_method(name).why_unusable(protocol.device) for name in methods}
     cells = []
     for name, why_not in unusable.items():
         ended: dict[Setting, Measurement] = {}

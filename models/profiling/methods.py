@@ -85,8 +85,8 @@ class Method:
     #: after search
     fused: Step | None = None
     dtype: torch.dtype = torch.float32  #: dtype of its inputs
-    #: ``unusable(device_type)`` returns why it cannot run there, or None
-    unusable: Callable[[str], str | None] = lambda _: None
+    #: ``why_unusable(device_type)`` returns why it cannot run there, or None
+    why_unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int) -> Tensor:
         """Return the output (H, n, d)."""
@@ -115,7 +115,7 @@ def get_method(name: str) -> Method:
 def default_methods(device_type: str) -> list[str]:
     """Return the default methods: ours, the paper's and full attention, where they run here."""
     names = ["auto", "symbolic", "naive", "full", "sdpa", "flash"]
-    return [name for name in names if get_method(name).unusable(device_type) is None]
+    return [name for name in names if get_method(name).why_unusable(device_type) is None]
 
 
 def _ours(backend: str) -> Method:
@@ -128,11 +128,13 @@ def _ours(backend: str) -> Method:
         out, _ = attend(queries, keys, values, *best, scale, None, 1.0)
         return out  # type: ignore[no-any-return]
 
-    def unusable(device: str) -> str | None:
-        reason: str | None = None if backend == "auto" else get_backend(backend).unusable(device)
+    def why_unusable(device: str) -> str | None:
+        reason: str | None = (
+            None if backend == "auto" else get_backend(backend).why_unusable(device)
+        )
         return reason
 
-    return Method(name=backend, fused=fused, unusable=unusable)
+    return Method(name=backend, fused=fused, why_unusable=why_unusable)
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
@@ -228,10 +230,12 @@ _OTHERS = {
     method.name: method
     for method in (
         # The paper's k-MIP attention, with KeOps' symbolic matrices and without.
-        Method(name="symbolic", search=_symbolic_search, unusable=get_backend("keops").unusable),
+        Method(
+            name="symbolic", search=_symbolic_search, why_unusable=get_backend("keops").why_unusable
+        ),
         Method(name="naive", search=_naive_search),
         Method(name="full", fused=_full),
         Method(name="sdpa", fused=_sdpa),
-        Method(name="flash", fused=_flash, dtype=torch.float16, unusable=_cuda_only),
+        Method(name="flash", fused=_flash, dtype=torch.float16, why_unusable=_cuda_only),
     )
 }

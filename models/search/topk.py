@@ -5,9 +5,9 @@ A backend is one module in ``kmip_data.models.search.backends``, discovered auto
 - ``NAME``, and ``AUTO`` (when ``auto`` chooses it), a line for ``kmip-data doctor``,
 - ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only
   by name (a fixed order: measured, they lie far apart, see ADR 0280),
-- ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports
+- ``why_unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports
   nothing heavy),
-- ``refuses(problem) -> str | None``: why it cannot take this problem,
+- ``why_refused(problem) -> str | None``: why it cannot take this problem,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
 - ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is
   called.
@@ -192,7 +192,7 @@ _disabled: dict[tuple[str, str], str] = {}
 
 def _why_not(module: ModuleType, device_type: str) -> str | None:
     """Return why ``auto`` skips a backend on such devices, if it does."""
-    return _disabled.get((module.NAME, device_type)) or module.unusable(device_type)
+    return _disabled.get((module.NAME, device_type)) or module.why_unusable(device_type)
 
 
 @functools.cache
@@ -230,7 +230,7 @@ def get_backend(name: str) -> ModuleType:
 def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> ModuleType:
     """Return a backend by name; raise ``UsageError`` if it does not support the device or the problem."""
     module = get_backend(name)
-    reason = module.unusable(device_type) or (module.refuses(problem) if problem else None)
+    reason = module.why_unusable(device_type) or (module.why_refused(problem) if problem else None)
     if reason:
         raise UsageError(
             f"Search backend {name!r} cannot search on {device_type}: {reason}.",
@@ -257,7 +257,7 @@ def choose(problem: SearchProblem, name: str = "auto") -> ModuleType:
     able = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
     for module in sorted(able, key=lambda module: -module.RANK[device]):
-        reason = _why_not(module, device) or module.refuses(problem)
+        reason = _why_not(module, device) or module.why_refused(problem)
         if reason is None:
             chosen = f"{module.NAME} on {device}"
             log.debug("search backend %s%s", chosen, "".join(reasons))

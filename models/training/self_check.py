@@ -173,7 +173,7 @@ def search(
     """Check a backend, or the CUDA search as ``search``: the same bits as ``dense``."""
     shapes = [(heads, 100)]
     if component == "search":
-        if cuda.unusable(device.type) is not None:
+        if cuda.why_unusable(device.type) is not None:
             return
         component = "cuda"
         shapes = [(heads, RAGGED), (1, ORDERED), (4, STAGED)]
@@ -209,7 +209,7 @@ def capture(device: torch.device, sizes: dict[str, int]) -> None:
     from kmip_data.models.training.capture import cuda_graphs, steps
 
     # Any search but the CUDA one waits for the GPU.
-    search = "auto" if cuda.unusable(device.type) is None else None
+    search = "auto" if cuda.why_unusable(device.type) is None else None
     captured = steps.CapturedSteps(cuda_graphs.CudaGraphs(device), sys.exit)
     # Two warm up, one is captured and replayed, three are replayed.
     six = functools.partial(train, device, sizes, steps=6, search=search)

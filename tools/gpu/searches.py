@@ -130,7 +130,7 @@ def _attention(record: Recorder, n: int, target: float | None) -> None:
 def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> float | None:
     """Return the milliseconds of a method; None where it cannot run or has no memory."""
     method, device = get_method(name), record.device
-    if method.unusable(device.type) is not None:
+    if method.why_unusable(device.type) is not None:
         return None
     queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
     chunk_inputs = replace(work, queries=queries, keys=keys, values=values)

@@ -71,8 +71,8 @@ class KMIPComponent(MultiHead):
         if self.search not in {"auto", "cuda"}:
             # A graph cannot repeat the host's part of a step.
             return f"the search {self.search} waits for the GPU"
-        unusable: str | None = get_backend("cuda").unusable("cuda")
-        return unusable
+        reason: str | None = get_backend("cuda").why_unusable("cuda")
+        return reason
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
         """Projections, and the neighbours of the layer with the largest k."""

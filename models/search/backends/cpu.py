@@ -48,7 +48,7 @@ _TILE = 16  # queries per block of the exact way
 _MAX_PRODUCTS = 400_000_000  # multiplications between checks for an interrupt, about 0.1 s
 
 
-def unusable(device_type: str) -> str | None:
+def why_unusable(device_type: str) -> str | None:
     """Return why it cannot run on this device type, or None."""
     if device_type != "cpu":
         return f"runs on the CPU only, not on {device_type}"
@@ -57,7 +57,7 @@ def unusable(device_type: str) -> str | None:
     return None
 
 
-def refuses(problem: SearchProblem) -> str | None:
+def why_refused(problem: SearchProblem) -> str | None:
     """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"

@@ -21,7 +21,7 @@ _OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchro
 _MAX_ROWS = 2**31 - 2**13  # over all heads, graphs padded: rows and batches have 32-bit numbers
 
 
-def unusable(device_type: str) -> str | None:
+def why_unusable(device_type: str) -> str | None:
     """Return why it cannot run on this device type, or None."""
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
@@ -49,7 +49,7 @@ def _missing() -> str | None:
     return f"needs compute capability 8.0, not {capability[0]}.{capability[1]}"
 
 
-def refuses(problem: SearchProblem) -> str | None:
+def why_refused(problem: SearchProblem) -> str | None:
     """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"

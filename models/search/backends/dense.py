@@ -37,12 +37,12 @@ _PRECISION = threading.Lock()
 _SMALL = 512  # keys; below, launches cost more than padding
 
 
-def unusable(device_type: str) -> str | None:
+def why_unusable(device_type: str) -> str | None:
     """Return why it cannot run on this device type, or None."""
     return None if device_type in MEMORY_LIMIT else f"needs float64, untested on {device_type}"
 
 
-def refuses(_problem: SearchProblem) -> str | None:
+def why_refused(_problem: SearchProblem) -> str | None:
     """Return None: every problem is supported."""
     return None
 

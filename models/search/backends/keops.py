@@ -33,7 +33,7 @@ RANK: dict[str, int] = {}  # on some machines with a GPU, importing it kills the
 _MAX_KEYS = 2**24  # KeOps passes indices as float32
 
 
-def unusable(device_type: str) -> str | None:
+def why_unusable(device_type: str) -> str | None:
     """Return why it cannot run on this device type, or None."""
     if device_type not in {"cpu", "cuda"}:
         return f"KeOps does not know {device_type}"
@@ -44,7 +44,7 @@ def unusable(device_type: str) -> str | None:
     return None
 
 
-def refuses(problem: SearchProblem) -> str | None:
+def why_refused(problem: SearchProblem) -> str | None:
     """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"

@@ -22,8 +22,8 @@ EXACT = ["auto", "cpu", "dense", "naive"]
 
 def attend(name, work):
     method = get_method(name)
-    if method.unusable("cpu"):
-        pytest.skip(method.unusable("cpu"))
+    if method.why_unusable("cpu"):
+        pytest.skip(method.why_unusable("cpu"))
     return method.attend(work, 2**10)  # several chunks
 
 
@@ -65,7 +65,7 @@ def test_names_data_and_sizes():
     assert set(backend_names()) <= set(method_names())
     assert default_methods("cpu")[0] == "auto"
     assert "flash" not in default_methods("cpu")
-    assert "CUDA" in get_method("flash").unusable("cpu")
+    assert "CUDA" in get_method("flash").why_unusable("cpu")
     sphere = draw(Shape(d=5, data="sphere"), 20)
     torch.testing.assert_close(sphere.keys.norm(dim=-1), torch.ones(1, 20))
     one, again, other = (draw(Shape(), 10, seed=seed) for seed in (3, 3, 4))

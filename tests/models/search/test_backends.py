@@ -26,7 +26,7 @@ from tools.gpu.fuzz import numbers
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
 
 needs_keops = pytest.mark.skipif(
-    keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu"))
+    keops.why_unusable("cpu") is not None, reason=str(keops.why_unusable("cpu"))
 )
 
 

@@ -152,7 +152,7 @@ def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
         topk_inner_product(rows, rows, 2, backend="cuda")
 
     def refusal(rows: torch.Tensor, k: int) -> str | None:
-        return backend.refuses(backend.SearchProblem(rows, rows, k, (0, 2), (0, 2)))
+        return backend.why_refused(backend.SearchProblem(rows, rows, k, (0, 2), (0, 2)))
 
     assert refusal(torch.ones(1, 2, 2), 2) is None
     assert "float32" in str(refusal(torch.ones(1, 2, 2, dtype=torch.float64), 2))
@@ -162,8 +162,8 @@ def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
 
 
 needs_gpu = pytest.mark.skipif(
-    backend.unusable("cuda") is not None,
-    reason=f"only emulated and compiled: {backend.unusable('cuda')}",
+    backend.why_unusable("cuda") is not None,
+    reason=f"only emulated and compiled: {backend.why_unusable('cuda')}",
 )
 
 

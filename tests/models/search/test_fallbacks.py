@@ -90,7 +90,7 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
     monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
-    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(topk, "_disabled", {})
     caches = (topk._warn, launch.device_of, launch.nvrtc_version, plan.plan_for)
     for each in caches:

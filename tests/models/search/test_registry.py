@@ -50,7 +50,7 @@ def test_auto(caplog) -> None:
 #: it.
 ZEROS = """
 NAME, AUTO, RANK = 'zeros', 'for a test', {'cpu': 99}
-unusable = refuses = lambda _: None
+why_unusable = why_refused = lambda _: None
 def search(problem):
     scores, indices = problem.new_result()
     return scores, indices * 0
@@ -90,7 +90,7 @@ def test_keops_without_a_compiler(monkeypatch) -> None:
     assert "auto" in str(caught.value)
 
 
-@pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
+@pytest.mark.skipif(keops.why_unusable("cpu") is not None, reason=str(keops.why_unusable("cpu")))
 def test_keops_with_a_broken_compiler(tmp_path) -> None:
     program = (
         "import torch\n"
@@ -110,9 +110,11 @@ def test_keops_with_a_broken_compiler(tmp_path) -> None:
 
 
 def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
-    fast = SimpleNamespace(NAME="fast", RANK={"cuda": 2}, unusable=lambda _: "it is not installed")
+    fast = SimpleNamespace(
+        NAME="fast", RANK={"cuda": 2}, why_unusable=lambda _: "it is not installed"
+    )
     slow = SimpleNamespace(
-        NAME="slow", RANK={"cuda": 1}, unusable=lambda _: None, refuses=lambda _: None
+        NAME="slow", RANK={"cuda": 1}, why_unusable=lambda _: None, why_refused=lambda _: None
     )
     monkeypatch.setattr(topk, "all_backends", lambda: {"fast": fast, "slow": slow})
     problem = SimpleNamespace(device=torch.device("cuda"))

@@ -73,7 +73,7 @@ def test_a_gpu_is_checked_again_after_any_change_of_its_kernels(monkeypatch) -> 
 
 
 def test_another_result_of_the_search_is_found(monkeypatch) -> None:
-    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(
         cuda, "search", lambda problem: tuple(each.flip(-1) for each in dense.search(problem))
     )
@@ -149,9 +149,9 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     assert "kmip-data doctor --json" in line
     assert checked.found == DISABLED
     # Search: the next backend.
-    assert "search is broken" in str(cuda.unusable("cuda"))
+    assert "search is broken" in str(cuda.why_unusable("cuda"))
     problem = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, dim=5, k=3)
-    monkeypatch.setattr(topk.all_backends()["keops"], "unusable", lambda _: "not here")
+    monkeypatch.setattr(topk.all_backends()["keops"], "why_unusable", lambda _: "not here")
     assert topk.choose(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
     monkeypatch.setattr(kernels, "triton_runs", lambda _: True)

@@ -47,7 +47,7 @@ def emulated_search(folder: Path) -> None:
     """Let the backend ``cuda`` search on an emulated device, whose programs stay in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     device = EmulatedDevice(folder)
-    cuda.unusable = lambda _: None
+    cuda.why_unusable = lambda _: None
     cuda.search = lambda problem: run(problem, device)
 
 

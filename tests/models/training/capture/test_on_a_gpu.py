@@ -30,7 +30,9 @@ WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize
 KERNELS = 2 * OPERATORS
 K_MIP = pytest.param(
     {},
-    marks=pytest.mark.skipif(cuda.unusable("cuda") is not None, reason=str(cuda.unusable("cuda"))),
+    marks=pytest.mark.skipif(
+        cuda.why_unusable("cuda") is not None, reason=str(cuda.why_unusable("cuda"))
+    ),
     id="k-mip",
 )
 ALONE = pytest.param(

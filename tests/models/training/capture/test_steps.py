@@ -206,7 +206,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
 
 def test_the_reason_is_known_before(clouds, monkeypatch):
-    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     cpu, one = Device("cpu", "", ""), SimpleNamespace(ragged=False, unit="nodes")
     by_epoch = {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}}
     cases = [
@@ -239,12 +239,12 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
             {"data": {"dataset": "clouds"}, "model": {"attention": attention}}, "test"
         )
         assert reason_not_captured(config, FIXED, GPU, recompute=False) == reason
-    monkeypatch.setattr(cuda, "unusable", lambda _: "not installed")
+    monkeypatch.setattr(cuda, "why_unusable", lambda _: "not installed")
     assert reason_not_captured(tiny_config(clouds), FIXED, GPU, recompute=False) == "not installed"
 
 
 def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     build = learnable_build(tmp_path / "build", graphs=15, varied=6)
     changes = {"training": {"epochs": 8, "accumulate": 1, "shuffle": True}}
     config = tiny_config(build, **changes)
