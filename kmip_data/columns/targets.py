@@ -66,6 +66,11 @@ def infer_target(
     elif named and task in {None, "classification"} and y.ndim == 1:
         classes = tuple(described) or _named_by_integers(numbers(y, ()))
         classes = () if classes == tuple(map(str, range(len(classes)))) else classes
+    if classes and task in {"regression", "multilabel"}:
+        raise DamagedInput(
+            f"The labels {', '.join(names)} are texts, such as {str(classes[0])!r}, and no numbers.",
+            next="--set task=classification; or write numbers",
+        )
     y = _classes_of_one_hot(numbers(y, classes), names, task)
     known = y[~np.isnan(y)]
     if not known.size:
@@ -202,4 +207,8 @@ def numbers(targets: Array, classes: Sequence[str]) -> Array:
     try:
         return targets.astype(np.float64)
     except ValueError as error:
-        raise DamagedInput(f"Several labels are numbers: {error}.") from error
+        words = [text for text in targets.reshape(-1).tolist() if isinstance(text, str) and text]
+        raise DamagedInput(
+            f"The labels are texts, such as {words[0] if words else str(error)!r}, and no numbers.",
+            next="--set task=classification of one label; or write numbers",
+        ) from error

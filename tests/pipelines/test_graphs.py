@@ -136,13 +136,13 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
 
 def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     """Numbers that are cut at the end of a block are no others; a zero behind it is seen."""
-    facts = Findings(PIPELINE.Params())
+    findings = Findings(PIPELINE.Params())
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
-        assert not text_tables.survey(path, facts)
+        assert not text_tables.survey(path, findings)
         path.write_bytes(text.replace(b",1000", b",0100"))
-        assert text_tables.survey(path, facts)
+        assert text_tables.survey(path, findings)
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):

@@ -245,7 +245,8 @@ def test_lines_of_comment_are_listed(tmp_path):
 def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
     folders = numbered(tmp_path)
 
-    def check(values):
+    def check(case):
+        values, expected = case
         rows = "".join(f'{i};"{value}"\n' for i, value in enumerate(values)).replace(";", ",")
         files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,people\n" + rows}
         folder = write(next(folders), **files)
@@ -253,9 +254,15 @@ def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
             DamagedInput, match=r"line 2: 'people' is '1.*read in two ways"
         ) as caught:
             made(folder)
-        assert "node/x" not in made(folder, **answers(caught.value)).first.columns
+        got = made(folder, **answers(caught.value)).first.columns["node/x"]
+        np.testing.assert_allclose(got[:, 0], expected)
 
-    check_each(check, [["1,234", "910", "1,234"], ["1 234", "5", "7"], ["1,5", "2", "3"]])
+    cases = [
+        (["1,234", "910", "1,234"], [1234, 910, 1234]),
+        (["1 234", "5", "7"], [1234, 5, 7]),
+        (["1,5", "2", "3"], [1.5, 2, 3]),
+    ]
+    check_each(check, cases)
     # Dates, addresses and versions are texts.
     rows = "0,1.2.3\n1,1.2.3\n2,1.2\n"
     files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,version\n" + rows}
@@ -922,6 +929,66 @@ def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
     with pytest.raises(DamagedInput, match="No table has edges in its name") as caught:
         made(folder)
     assert "edges.csv and nodes.csv" in caught.value.lines["next"]
+
+
+def test_texts_are_no_regression(tmp_path):
+    nodes = "id,income\n" + "".join(
+        f"{node},{'low' if node % 2 else 'high'}\n" for node in range(6)
+    )
+    for task in ("regression", "multilabel"):
+        folder = write(tmp_path / task, edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
+        with pytest.raises(DamagedInput, match="texts, such as 'high'") as caught:
+            made(folder, label=("income",), task=task)
+        assert (
+            made(folder, label=("income",), **answers(caught.value)).schema.labels.num_classes == 2
+        )
+
+
+def test_numbers_that_show_their_decimal_sign_are_read(tmp_path):
+    """Of a spreadsheet in German, English or Swiss, next to a word that means missing."""
+    folders = numbered(tmp_path)
+
+    def check(case):
+        cells, options, expected = case
+        rows = "".join(f'{row};"{cell}"\n' for row, cell in enumerate(cells))
+        folder = write(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id;sum\n" + rows)
+        values = made(folder, **options).first.columns["node/x"][:, 0]
+        np.testing.assert_allclose(values, expected)
+
+    cases = [
+        (["1.200,50", "9.300,10", "-7,25"], {}, [1200.5, 9300.1, -7.25]),
+        (["1,200.50", "9,300.10", "7.25"], {}, [1200.5, 9300.1, 7.25]),
+        (["1.234.567", "1.000", "2"], {}, [1234567, 1000, 2]),
+        (["1'200.50", "9'300.10", "7"], {"decimal": "."}, [1200.5, 9300.1, 7]),
+        (["1.200,50", "k.A.", "9.300,10"], {"missing": ("k.A.",)}, [1200.5, 0, 9300.1]),
+        (["1,234", "910", "1,500"], {"decimal": ","}, [1.234, 910, 1.5]),
+        (["1,234", "910", "1,500"], {"decimal": "."}, [1234, 910, 1500]),
+    ]
+    check_each(check, cases)
+    cells = "id;sum\n0;1.200,50\n1;k.A.\n2;9.300,10\n"
+    folder = write(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv=cells)
+    with pytest.raises(DamagedInput, match=r"line 3: 'sum' is 'k\.A\.' among numbers"):
+        made(folder)
+
+
+def test_graphs_in_one_table_of_edges(tmp_path):
+    """Ends are columns with names alike, and a column of ids that repeats may name the graph."""
+    rows = [f"s{graph},R1,R{end},0.5\n" for graph in range(3) for end in (2, 3)]
+    folder = write(tmp_path / "t", a_csv="participant_id,roi_a,roi_b,fc\n" + "".join(rows))
+    with pytest.raises(DamagedInput) as caught:
+        made(folder)
+    expected = "--set source=roi_a --set target=roi_b, and --set graph=participant_id"
+    assert expected in caught.value.lines["next"]
+    got = made(folder, source="roi_a", target="roi_b", graph="participant_id")
+    assert len(got.records) == 3
+    assert got.files["ignored"][0].startswith("ids of nodes: kept of a single graph alone")
+
+
+def test_nodes_among_the_edges_are_to_be_written_apart(tmp_path):
+    text = "_id,name,_start,_end\n1,ann,,\n2,bob,,\n,,1,2\n"
+    with pytest.raises(DamagedInput, match="line 2: '_start' and '_end' are empty") as caught:
+        made(write(tmp_path / "t", all_csv=text))
+    assert "nodes.csv" in caught.value.lines["next"]
 
 
 def test_edges_that_occur_again_are_counted(tmp_path):

@@ -169,9 +169,9 @@ def test_masks_of_several_graphs_are_attributes(tmp_path):
     for item, graph in zip(opened(folder), graphs, strict=True):
         assert torch.equal(item.train_mask, graph.train_mask)
     # Of one graph, masks that are empty say nothing.
-    schema, _, facts = made(saved(tmp_path / "b", graphs[1]))
+    schema, _, findings = made(saved(tmp_path / "b", graphs[1]))
     assert [column.attribute for column in schema.columns] == ["x", "y"]
-    assert facts["ignored"] == [f"{name}: no node is in it" for name in masks]
+    assert findings["ignored"] == [f"{name}: no node is in it" for name in masks]
 
 
 def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
@@ -260,8 +260,8 @@ def test_every_layout_of_a_file_has_the_same_graphs(tmp_path, layout):
 def test_what_all_graphs_of_a_pair_share_is_ignored_with_its_reason(tmp_path):
     data, slices = InMemoryDataset.collate(graphs_with())
     data.num_classes = 7
-    _, _, facts = made(saved(tmp_path / "a", (data, slices)))
-    assert facts["ignored"] == ["num_classes: of all graphs together"]
+    _, _, findings = made(saved(tmp_path / "a", (data, slices)))
+    assert findings["ignored"] == ["num_classes: of all graphs together"]
 
 
 def test_dtypes_of_several_widths_become_the_wider(tmp_path):
@@ -392,9 +392,9 @@ def test_attributes_of_edges_in_arrays_are_read_and_others_named(tmp_path):
     path = tmp_path / "a.npz"
     weights = np.array([1, 2, 3, 16_777_217])
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights, other=np.eye(2))
-    _, (record,), facts = made(path)
+    _, (record,), findings = made(path)
     assert record.columns["edge/edge_attr"][:, 0].tolist() == weights.tolist()
-    assert [line.partition(":")[0] for line in facts["ignored"]] == ["other"]
+    assert [line.partition(":")[0] for line in findings["ignored"]] == ["other"]
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights[:3])
     with pytest.raises(DamagedInput, match="edge_weight has the shape"):
         made(path)

@@ -58,9 +58,9 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
-    facts.several = len(files) > 1
+    findings.several = len(files) > 1
     for file in files:
         path = folder / file
         try:
@@ -68,9 +68,9 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
             if head.startswith((_NPY, _MATLAB)):
                 raise _other(path, head)
             if head.startswith(_MATRIX_MARKET):
-                yield _market_graph(path, file, facts)
+                yield _market_graph(path, file, findings)
             else:
-                yield _graph(NpzFile(path), file, facts, alone=len(files) == 1)
+                yield _graph(NpzFile(path), file, findings, alone=len(files) == 1)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or _NEXT.format(file=path.name)
             raise
@@ -133,14 +133,14 @@ def _other(path: Path, head: bytes) -> DamagedInput:
     )
 
 
-def _market_graph(path: Path, name: str, facts: Findings) -> GraphRecord:
+def _market_graph(path: Path, name: str, findings: Findings) -> GraphRecord:
     """Return the graph of a matrix; a symmetric one has each edge in both directions."""
     from scipy import io, sparse
 
     rows, columns, entries, _, values, _ = io.mminfo(path)
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
-    facts.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
+    findings.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
     edges, weights = edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
@@ -148,8 +148,8 @@ def _market_graph(path: Path, name: str, facts: Findings) -> GraphRecord:
 
 
 @np.errstate(over="raise")
-def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRecord:
-    facts.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
+def _graph(file: NpzFile, name: str, findings: Findings, *, alone: bool) -> GraphRecord:
+    findings.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
     columns: dict[str, Array] = {}
     nodes = 0
     listed = [key for key in _EDGES if key in file.names]
@@ -178,7 +178,7 @@ def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRe
         nodes = nodes or rows
         if rows != nodes:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
-    label = facts.label_of(file.names, _LABELS, name)
+    label = findings.label_of(file.names, _LABELS, name)
     y = np.atleast_1d(file.load(label, "biufSU")) if label else np.empty(0)
     if y.dtype.kind in "SU":
         y = y.astype(str).astype(object)
@@ -187,7 +187,7 @@ def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRe
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
     check_raw_edges(edges, nodes, name)
     if features is not None:
-        facts.claim(12 * math.prod(features.shape), name)
+        findings.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = _narrow(features.toarray()).reshape(nodes, -1)
     weights = next((key for key in _OF_EDGES if key in file.names), None)
     if weights and listed:
@@ -198,11 +198,11 @@ def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRe
 
     if label:
         level = "node" if len(y) == nodes else "graph"
-        columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
+        columns |= findings.labels(label, y if level == "node" else y.reshape(1, -1), level)
     masks = {key: file.load(key) for key in MASKS if key in file.names}
-    columns |= facts.divide(masks, nodes, name)
+    columns |= findings.divide(masks, nodes, name)
     unread = (key for key in file.names if key not in file.read)
-    facts.ignored |= dict.fromkeys(unread, "no array of this format")
+    findings.ignored |= dict.fromkeys(unread, "no array of this format")
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 

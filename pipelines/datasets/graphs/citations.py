@@ -33,7 +33,7 @@ def _dataset(file: str) -> str:
     return name if first == "ind" and end in _ENDS else ""
 
 
-def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
     """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
     names = sorted({name for name in map(_dataset, files) if name})
     if len(names) > 1:
@@ -43,7 +43,7 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
         )
     name = names[0]
     dataset_files = {file for file in files if _dataset(file)}
-    facts.ignored |= dict.fromkeys(
+    findings.ignored |= dict.fromkeys(
         (file for file in files if file not in dataset_files), "no file of this format"
     )
     ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in dataset_files}
@@ -60,11 +60,11 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
         arrays = planetoid.read(raw)
         masks = planetoid.masks(raw, 0)
     split = dict(zip((f"{part}_mask" for part in _PARTS), masks, strict=True))
-    label = facts.label_of(["y"], ("y",), name)
-    columns = {"node/x": arrays["x"], **facts.labels(label, arrays["y"], "node")}
+    label = findings.label_of(["y"], ("y",), name)
+    columns = {"node/x": arrays["x"], **findings.labels(label, arrays["y"], "node")}
     nodes = len(arrays["x"])
     check_raw_edges(arrays["edge_index"], nodes, name)
-    columns |= facts.divide(split, nodes, name)
+    columns |= findings.divide(split, nodes, name)
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
     )

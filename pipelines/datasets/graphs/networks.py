@@ -69,19 +69,19 @@ def _format_of(head: bytes) -> str:
     return "GML" if _GML.match(text) else ""
 
 
-def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
     import networkx as nx
 
     size = sum((folder / file).stat().st_size for file in files)
     shown = ", ".join(files)[:200]
-    facts.claim(_BYTES_PER_FILE_BYTE * size, shown)
+    findings.claim(_BYTES_PER_FILE_BYTE * size, shown)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
         form = _format_of(decompressed_head(path, _HEAD))
         if not form:
-            facts.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
+            findings.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
         if is_gzip(path):
             raise DamagedInput(f"{file} is {form}, gzipped.", next=f"gunzip {shlex.quote(file)}")
@@ -92,7 +92,7 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
                 next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {new!r})",
             )
         try:
-            graphs = _graphs(path, form, facts.params.encoding)
+            graphs = _graphs(path, form, findings.params.encoding)
         except (
             ParseError,
             nx.NetworkXError,
@@ -109,18 +109,18 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
             if number:
                 name += f"/{number}"
             add_graph(graph, name, rows)
-    yield from assemble(tables_of(rows, shown, facts), facts)
+    yield from assemble(tables_of(rows, shown, findings), findings)
 
 
 def tables_of(
-    rows: Mapping[Level, list[dict[str, object]]], shown: str, facts: Findings
+    rows: Mapping[Level, list[dict[str, object]]], shown: str, findings: Findings
 ) -> dict[Level, Table]:
     """Return tables of the attributes of graphs, which :func:`add_graph` has added to the rows."""
     tables: dict[Level, Table] = {}
     for level, items in rows.items():
         columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
         frame = pd.DataFrame(items, columns=columns)
-        tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, facts), 0, "number")
+        tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, findings), 0, "number")
     return tables
 
 
@@ -265,7 +265,7 @@ def _json(path: Path) -> list[Any]:
     return graphs
 
 
-def _of_scalars(frame: pd.DataFrame, facts: Findings) -> pd.DataFrame:
+def _of_scalars(frame: pd.DataFrame, findings: Findings) -> pd.DataFrame:
     """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]
@@ -281,5 +281,5 @@ def _of_scalars(frame: pd.DataFrame, facts: Findings) -> pd.DataFrame:
             if all(columns[column].dtype.kind in "biuf" for column in columns):
                 frame = frame.join(columns.add_prefix(f"{name}_"))
                 continue
-        facts.ignored[str(name)] = "lists or objects"
+        findings.ignored[str(name)] = "lists or objects"
     return frame

@@ -47,30 +47,30 @@ def _is_smi(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(".smi")
 
 
-def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
     name = files[0]
-    facts.alone = True
+    findings.alone = True
     # A .smi has a SMILES and the name of its molecule a line.
-    if _is_smi(name) and facts.params.header is None:
-        facts.params = facts.params.model_copy(update={"header": "no"})
-    table = read_table(folder / name, facts, "graph")
-    column = _smiles_column(table, facts.params)
-    check_columns([table], facts, {column})
+    if _is_smi(name) and findings.params.header is None:
+        findings.params = findings.params.model_copy(update={"header": "no"})
+    table = read_table(folder / name, findings, "graph")
+    column = _smiles_column(table, findings.params)
+    check_columns([table], findings, {column})
     texts = [str(text).strip() for text in table.frame[column].fillna("")]
-    facts.key = _key_column(table, {column, *facts.params.label}, facts.params.node)
+    findings.key = _key_column(table, {column, *findings.params.label}, findings.params.node)
     keys = [f"{row:06d}" for row in range(len(texts))]
-    if facts.key:
-        keys = [str(key) for key in table.ids(facts.key)]
-    columns = columns_of(table, "graph", {column: "smiles", facts.key: "id"}, facts)
-    facts.ask()
+    if findings.key:
+        keys = [str(key) for key in table.ids(findings.key)]
+    columns = columns_of(table, "graph", {column: "smiles", findings.key: "id"}, findings)
+    findings.ask()
     for row, text in enumerate(texts):
         where = table.place(row)
         usable = text
         try:
             _check(table, row, column, text)
         except DamagedInput as error:
-            if facts.params.on_error == "stop":
+            if findings.params.on_error == "stop":
                 raise
             usable = ""
             where = error.what

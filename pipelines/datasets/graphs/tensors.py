@@ -85,37 +85,39 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs of all files; arrays are views of a file until the next graph is requested.
 
     Files called train, val and test are parts.
     """
     # Levels of attributes are known once all graphs have been seen.
-    schema = facts.params.inferred.schema
+    schema = findings.params.inferred.schema
     levels = {column.attribute: column.level for column in schema.columns}
-    graphs = facts.params.inferred.graphs
+    graphs = findings.params.inferred.graphs
     if not graphs:
-        levels, graphs = _levels_of(folder, files, facts)
-    facts.several = graphs > 1
+        levels, graphs = _levels_of(folder, files, findings)
+    findings.several = graphs > 1
 
     parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
-        facts.parts.append("graph/file")
-    for file, where, graph in _graphs(folder, files, facts):
-        record = keyed_by_level(graph, levels, where, facts)
+        findings.parts.append("graph/file")
+    for file, where, graph in _graphs(folder, files, findings):
+        record = keyed_by_level(graph, levels, where, findings)
         if None not in parts:
             code = np.array([parts[files.index(file)]], np.uint8)
             record = replace(record, columns={**record.columns, "graph/file": code})
         yield record
 
 
-def _levels_of(folder: Path, files: Sequence[str], facts: Findings) -> tuple[dict[str, str], int]:
+def _levels_of(
+    folder: Path, files: Sequence[str], findings: Findings
+) -> tuple[dict[str, str], int]:
     """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
     levels = Levels()
-    for _, where, graph in _graphs(folder, files, facts):
-        levels.add(graph.columns, graph.num_nodes, graph.num_edges, where, facts.forms)
-    for name in facts.params.ignore:
-        if name not in facts.ignored:
+    for _, where, graph in _graphs(folder, files, findings):
+        levels.add(graph.columns, graph.num_nodes, graph.num_edges, where, findings.forms)
+    for name in findings.params.ignore:
+        if name not in findings.ignored:
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
                 found=", ".join(levels.shapes)[:500],
@@ -125,7 +127,7 @@ def _levels_of(folder: Path, files: Sequence[str], facts: Findings) -> tuple[dic
 
 
 def _graphs(
-    folder: Path, files: Sequence[str], facts: Findings
+    folder: Path, files: Sequence[str], findings: Findings
 ) -> Iterator[tuple[str, str, GraphRecord]]:
     """Yield file, place and arrays by attribute of each graph."""
     for file in files:
@@ -133,9 +135,9 @@ def _graphs(
         number = 0
         try:
             for value in stream_items(folder / file, _ALLOWED, libraries=_LIBRARIES):
-                for item in _items(value, file, facts):
+                for item in _items(value, file, findings):
                     where = f"{file}, graph {number} (from 0)"
-                    yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
+                    yield file, where, _graph(item, f"{stem}{number:08d}", where, findings)
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.lines["found"] or ""):
@@ -146,14 +148,14 @@ def _graphs(
             raise
 
 
-def _items(value: Value, file: str, facts: Findings) -> Iterator[dict[str, object]]:
+def _items(value: Value, file: str, findings: Findings) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
     slices = None  # also the slices of a pair with a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
     elif isinstance(value, tuple | list):  # such as the three of RandomLinkSplit
         for item in value:
-            yield from _items(item, file, facts)
+            yield from _items(item, file, findings)
         return
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
@@ -178,7 +180,7 @@ def _items(value: Value, file: str, facts: Findings) -> Iterator[dict[str, objec
     shared = [name for name in item if name not in slices and not name.startswith("_")]
     for name in shared:
         if item[name] is not None and name != "num_nodes":
-            facts.ignored[name] = "of all graphs together"
+            findings.ignored[name] = "of all graphs together"
     yield from separated(item, slices, file)
 
 
@@ -192,19 +194,19 @@ def _name(value: Value) -> str:
     return name
 
 
-def _graph(item: dict[str, object], name: str, where: str, facts: Findings) -> GraphRecord:
+def _graph(item: dict[str, object], name: str, where: str, findings: Findings) -> GraphRecord:
     """Return the arrays of an item."""
     item = dict(item)
     # Until version 2, PyTorch Geometric wrote so.
     nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
     item = {attribute: value for attribute, value in item.items() if value is not None}
-    for attribute in item.keys() & set(facts.params.ignore):
-        facts.ignored[attribute] = "by --set ignore="
+    for attribute in item.keys() & set(findings.params.ignore):
+        findings.ignored[attribute] = "by --set ignore="
         del item[attribute]
-    label = facts.label_of(item, ("y",), where)
+    label = findings.label_of(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
-    edges = _array("edge_index", item.pop("edge_index", None), where, facts, item)
+    edges = _array("edge_index", item.pop("edge_index", None), where, findings, item)
     if edges is None or edges.dtype.kind not in "iu" or not shape_fits(edges.shape, (2, None)):
         raise DamagedInput(
             f"{where}: edge_index is {'missing' if edges is None else _name(edges)}.",
@@ -214,7 +216,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: Findings) -> G
         )
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():
-        array = _array(attribute, value, where, facts, item)
+        array = _array(attribute, value, where, findings, item)
         if array is not None:
             arrays[attribute] = array
 
@@ -254,7 +256,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: Findings) -> G
 
 
 def _array(
-    name: str, value: Value, where: str, facts: Findings, item: Mapping[str, object]
+    name: str, value: Value, where: str, findings: Findings, item: Mapping[str, object]
 ) -> Array | None:
     """Return an attribute as numbers; ``None`` for what is ignored with a reason, or missing."""
     if value is None:
@@ -264,19 +266,19 @@ def _array(
     if name == "y" and (isinstance(value, str) or _are_texts(value)):
         return np.array([value] if isinstance(value, str) else value, object)
     if isinstance(value, str) and not value.endswith("\0"):  # shorter texts are padded with zeros
-        facts.forms[f"graph/{name}"] = "text"
+        findings.forms[f"graph/{name}"] = "text"
         return np.frombuffer(value.encode(), np.uint8)
     if isinstance(value, str) or _are_texts(value):
-        facts.ignored[name] = "text"
+        findings.ignored[name] = "text"
         return None
     if isinstance(value, dict):
-        facts.ignored[name] = "a dict"
+        findings.ignored[name] = "a dict"
         return None
     array = value
     if isinstance(value, bool | int | float | np.generic):
         array = np.asarray(value)
         if not isinstance(value, np.generic):
-            facts.forms[f"graph/{name}"] = "number"
+            findings.forms[f"graph/{name}"] = "number"
     elif isinstance(value, list | tuple) and _are_numbers(value):
         array = np.array(value)
     if isinstance(array, np.ndarray) and array.dtype == "V2":

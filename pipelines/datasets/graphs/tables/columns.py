@@ -50,6 +50,8 @@ _DATE = re.compile(
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
 #: Numbers as people write them: groups of three digits, or none, and a comma or a point.
 _GROUPED = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)(?:[.,]\d+)?")
+#: Whole part of such a number.
+_WHOLE = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)")
 
 
 class Values(NamedTuple):
@@ -60,41 +62,41 @@ class Values(NamedTuple):
 
 
 def columns_of(
-    table: Table, level: Level, used: Mapping[str, Use], facts: Findings
+    table: Table, level: Level, used: Mapping[str, Use], findings: Findings
 ) -> dict[str, Array]:
     """Return targets, parts and features by key, (R, …) each; remaining columns are features.
 
-    Columns in ``used`` are ids. What a column leaves open becomes a question of ``facts``, which
+    Columns in ``used`` are ids. What a column leaves open becomes a question of ``findings``, which
     keep the use of each column.
     """
-    params = facts.params
+    params = findings.params
     free = dict.fromkeys(name for name in table.names if name not in used)
-    described = {} if facts.described is None else facts.described.of(level)
+    described = {} if findings.described is None else findings.described.of(level)
     # Features are in the order of the description.
     names = list(dict.fromkeys([*(name for name in described if name in free), *free]))
     uses: dict[str, dict[str, object]] = {name: {"use": use} for name, use in used.items()}
     for name in [name for name in names if name in params.ignore]:
-        facts.ignored[name] = "by --set ignore="
+        findings.ignored[name] = "by --set ignore="
         names.remove(name)
     for name, column in described.items():
         if column.use == "ignored" and name in names:
-            facts.ignored[name] = column.why or "by the description"
+            findings.ignored[name] = column.why or "by the description"
             names.remove(name)
 
     values: dict[str, Array] = {}
-    labels = _labels_of(table, names, level, facts)
+    labels = _labels_of(table, names, level, findings)
     if labels:
-        facts.names["y"] = tuple(labels)
-        facts.level = "node" if level == "node" else "graph"
-        targets = [target_of(table, name, facts) for name in labels]
+        findings.names["y"] = tuple(labels)
+        findings.level = "node" if level == "node" else "graph"
+        targets = [target_of(table, name, findings) for name in labels]
         flat = len(labels) == 1 and params.task != "multilabel"
-        values[f"{facts.level}/y"] = targets[0] if flat else np.stack(targets, axis=1)
+        values[f"{findings.level}/y"] = targets[0] if flat else np.stack(targets, axis=1)
 
     masks = {}
     if level == "node":
         flags = [name for name in names if name in MASKS and not is_positions(name)]
         masks = {name: table.frame[name].to_numpy() for name in flags}
-        values |= facts.divide(masks, len(table.frame), table.name)
+        values |= findings.divide(masks, len(table.frame), table.name)
 
     features: list[tuple[str, F32]] = []
     for name in names:
@@ -105,19 +107,19 @@ def columns_of(
         if parts is not None:
             key = f"{'node' if level == 'node' else 'graph'}/{name}"
             values[key] = parts
-            facts.parts.append(key)
+            findings.parts.append(key)
             uses[name] = {"use": "part"}
-        elif facts.described is not None and given is None:
-            facts.ignored[name] = "not in the description"
+        elif findings.described is not None and given is None:
+            findings.ignored[name] = "not in the description"
         elif params.feature and name not in params.feature:
-            facts.ignored[name] = "not among --set feature="
+            findings.ignored[name] = "not among --set feature="
         elif level == "graph":
-            facts.ignored[name] = (
+            findings.ignored[name] = (
                 "a column of graphs is no feature of their nodes; "
                 f"--set label={shlex.quote(name)} would make it the target"
             )
         else:
-            made = features_of(table, name, facts, given)
+            made = features_of(table, name, findings, given)
             features += made
             if made:
                 categories = [text.removeprefix(f"{name}=") for text, _ in made]
@@ -125,17 +127,19 @@ def columns_of(
                 uses[name] = {
                     "use": "number" if of_numbers else "category",
                     "categories": () if of_numbers else tuple(categories),
-                    "nullable": name in facts.missing or bool(given and given.nullable),
+                    "nullable": name in findings.missing or bool(given and given.nullable),
                 }
     if features:
         attribute = "x" if level == "node" else "edge_attr"
         values[f"{level}/{attribute}"] = np.stack([array for _, array in features], axis=1)
-        facts.names[attribute] = tuple(name for name, _ in features)
+        findings.names[attribute] = tuple(name for name, _ in features)
 
     uses |= {name: {"use": "label"} for name in labels}
     uses |= {name: {"use": "part"} for name in masks}
-    facts.files[table.name] = level
-    facts.columns += _described(table, level, dict.fromkeys([*names, *table.names]), uses, facts)
+    findings.files[table.name] = level
+    findings.columns += _described(
+        table, level, dict.fromkeys([*names, *table.names]), uses, findings
+    )
     return values
 
 
@@ -144,18 +148,18 @@ def _described(
     level: Level,
     names: Iterable[str],
     uses: Mapping[str, Mapping[str, object]],
-    facts: Findings,
+    findings: Findings,
 ) -> Iterator[DescribedColumn]:
     """Yield the columns of a table that a file has, with their uses and the values seen; others are ignored."""
     for name in names:
         if name.startswith("\0"):
             continue
-        why = facts.ignored.get(name, "")
+        why = findings.ignored.get(name, "")
         column = DescribedColumn(name=name, rows=level, use="ignored", why=why)
-        yield column.model_copy(update={**uses.get(name, {}), **_seen(table, name, facts)})
+        yield column.model_copy(update={**uses.get(name, {}), **_seen(table, name, findings)})
 
 
-def _seen(table: Table, name: str, facts: Findings) -> dict[str, object]:
+def _seen(table: Table, name: str, findings: Findings) -> dict[str, object]:
     """Return three values of a column, and the numbers of distinct and missing ones."""
     values = table.frame[name]
     distinct = values.dropna()
@@ -165,33 +169,33 @@ def _seen(table: Table, name: str, facts: Findings) -> dict[str, object]:
     return {
         "values": tuple(str(value)[:40] for value in distinct[:3]),
         "distinct": len(distinct),
-        "missing": facts.missing.get(name, int(values.isna().sum())),
+        "missing": findings.missing.get(name, int(values.isna().sum())),
     }
 
 
-def _labels_of(table: Table, names: list[str], level: Level, facts: Findings) -> list[str]:
+def _labels_of(table: Table, names: list[str], level: Level, findings: Findings) -> list[str]:
     """Return the target columns of a table; texts that differ in nearly every row are names."""
-    params = facts.params
-    if "y" in facts.names:
+    params = findings.params
+    if "y" in findings.names:
         return []
     if params.label:
         labels = [name for name in params.label if name in names]
-        if facts.described is not None and table.frame[labels].isna().all(axis=None):
-            facts.ignored |= dict.fromkeys(labels, "empty")
+        if findings.described is not None and table.frame[labels].isna().all(axis=None):
+            findings.ignored |= dict.fromkeys(labels, "empty")
             names[:] = [name for name in names if name not in labels]
             return []
         return labels
-    if level == "edge" and not facts.edges_have_targets:
+    if level == "edge" and not findings.edges_have_targets:
         return []
     usual = roles.named(names, roles.LABELS)
     has_label = "label" in map(roles.normal, usual)
     for name in list(usual):
         if table.frame[name].isna().all():
-            facts.ignored[name] = "empty"
+            findings.ignored[name] = "empty"
             names.remove(name)
             usual.remove(name)
         elif level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
-            facts.ignored[name] = (
+            findings.ignored[name] = (
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
             names.remove(name)
@@ -204,13 +208,13 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: Findings) ->
         usual.remove(y)
     elif y and x and table.frame[y].dtype.kind == "f" and table.frame[x].dtype.kind == "f":
         question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
-        facts.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
+        findings.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
             "--set label=none"
         )
         return []
     if len(usual) > 1:
         question = f"{table.name}: the target may be one of {', '.join(usual)}"
-        facts.questions[question] = f"--set label={shlex.quote(usual[0])}"
+        findings.questions[question] = f"--set label={shlex.quote(usual[0])}"
         return []
     return usual
 
@@ -229,7 +233,7 @@ def _are_names(values: pd.Series, of_integers: bool = False) -> bool:
     return len(values) > 1 and filled.nunique() > _NAMES * len(filled)
 
 
-def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Values:
+def values_of(table: Table, name: str, findings: Findings, *, missing: bool) -> Values:
     """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
     column = table.frame[name]
     nothing = np.empty(0, object)
@@ -243,7 +247,7 @@ def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Val
     texts = column.map(str).str.strip().to_numpy(object)
     texts[is_empty] = ""
     words = set(pd.unique(texts)) - {""}
-    chosen = set(facts.params.missing)
+    chosen = set(findings.params.missing)
     # Among numbers such a word is never a value; among texts a user may say which are.
     of_numbers = MISSING | chosen
     of_texts = chosen or MISSING
@@ -257,23 +261,28 @@ def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Val
     elif {word.lower() for word in rest} <= _TRUTH.keys():
         numbers = np.array([_TRUTH.get(text.lower(), np.nan) for text in without])
     else:
+        grouped = np.array([bool(_GROUPED.fullmatch(text)) for text in without])
+        sign = findings.params.decimal or _decimal_sign(rest)
+        if sign:
+            without[grouped] = [_plain_number(text, sign) for text in without[grouped]]
         commas = all(map(_DECIMAL_COMMA.fullmatch, rest)) and table.options.get("sep") != ","
-        if commas:
+        if commas and not sign:
             without = np.array([text.replace(",", ".") for text in without], object)
         converted = pd.to_numeric(pd.Series(without), errors="coerce").to_numpy(np.float64)
         is_text = np.isnan(converted) & (without != "")
         if not is_text.any():
             numbers = converted
-        elif all(map(_GROUPED.fullmatch, rest)):
-            row = int(is_text.argmax())
-            facts.questions[
-                f"{table.place(row)}: {name!r} is {without[row]!r}, a number that may be read in two ways: "
-                "write it without separators of thousands and with a decimal point, or leave it out"
-            ] = f"--set ignore={shlex.quote(name)}"
+        elif (is_text & grouped).any() and grouped.sum() > (without != "").sum() / 2:
+            row = int((is_text & grouped).argmax())
+            word = without[row]
+            findings.questions[
+                f"{table.place(row)}: {name!r} is {word!r}, a number that may be read in two ways: "
+                "--set decimal=. for a decimal point, --set decimal=',' for a decimal comma"
+            ] = "--set decimal=" + ("." if _plain_number(word, ".") != word else "','")
         elif is_text.sum() < (without != "").sum() / 2 and "none" not in chosen:
             row = int(is_text.argmax())
             word = shlex.quote(without[row])
-            facts.questions[
+            findings.questions[
                 f"{table.place(row)}: {name!r} is {without[row]!r} among numbers: --set missing={word} for a "
                 "missing value, --set missing=none for texts"
             ] = f"--set missing={word}"
@@ -284,15 +293,37 @@ def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Val
     return Values(None, texts)
 
 
-def target_of(table: Table, name: str, facts: Findings) -> Array:
+def _decimal_sign(words: Iterable[str]) -> str:
+    """Return the decimal sign that numbers show, such as the comma in 1.234,5; empty if none does, or both."""
+    signs = set()
+    for word in filter(_GROUPED.fullmatch, words):
+        points = word.count(".")
+        commas = word.count(",")
+        if points and commas:
+            signs.add(max(".,", key=word.rfind))
+        elif points > 1 or commas > 1:
+            signs.add("," if points else ".")
+    return signs.pop() if len(signs) == 1 else ""
+
+
+def _plain_number(text: str, decimal: str) -> str:
+    """Return a number without separators of thousands and with a decimal point; else the text."""
+    whole, _, fraction = text.partition(decimal)
+    if decimal in fraction or not _WHOLE.fullmatch(whole):
+        return text
+    digits = re.sub(r"[,. '\u2019\xa0]", "", whole)
+    return f"{digits}.{fraction}" if fraction else digits
+
+
+def target_of(table: Table, name: str, findings: Findings) -> Array:
     """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
-    numbers, texts = values_of(table, name, facts, missing=True)
+    numbers, texts = values_of(table, name, findings, missing=True)
     values: Array = texts if numbers is None else numbers
     is_missing = texts == "" if numbers is None else np.isnan(numbers)
     count = int(is_missing.sum())
     if count:
-        facts.missing[name] = count
-    described = facts.described
+        findings.missing[name] = count
+    described = findings.described
     if described is not None and described.classes:
         given = _texts(values, is_missing)
         classes = [*described.classes, ""]
@@ -328,14 +359,14 @@ def _refuse(table: Table, name: str, is_wrong: Bools, values: Array, expected: s
 
 
 def features_of(
-    table: Table, name: str, facts: Findings, given: DescribedColumn | None = None
+    table: Table, name: str, findings: Findings, given: DescribedColumn | None = None
 ) -> list[tuple[str, F32]]:
     """Return the features that a column becomes, with their names, as ``given`` if it is.
 
     Numbers are one feature, and with missing ones, which become 0, a second one that marks them.
     Texts are one feature for each. Names, dates and the numbers of rows are ignored.
     """
-    numbers, texts = values_of(table, name, facts, missing=False)
+    numbers, texts = values_of(table, name, findings, missing=False)
     if given is not None and given.use in {"number", "category"}:
         values = texts if numbers is None else numbers
         is_missing = texts == "" if numbers is None else np.isnan(numbers)
@@ -351,35 +382,35 @@ def features_of(
             numbers = pd.to_numeric(pd.Series(as_texts), errors="coerce").to_numpy(np.float64)
             _refuse(table, name, np.isnan(numbers) & ~is_missing, as_texts, "a number")
     if numbers is not None:
-        return _of_numbers(table, name, numbers, facts, nullable=bool(given and given.nullable))
+        return _of_numbers(table, name, numbers, findings, nullable=bool(given and given.nullable))
     words, counts = np.unique(texts[texts != ""].astype(str), return_counts=True)
-    asked = name in facts.params.feature
+    asked = name in findings.params.feature
     where = f"{table.name}: {name!r}"
     if not len(words):
-        facts.ignored[name] = "empty"
+        findings.ignored[name] = "empty"
         return []
     if not asked and all(map(_DATE.fullmatch, words)):
-        facts.ignored[name] = f"dates, such as {words[0]}"
+        findings.ignored[name] = f"dates, such as {words[0]}"
         return []
     if not asked and (_are_names(table.frame[name]) or _is_prose(words)):
-        facts.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
+        findings.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
         return []
     doubtful = [str(word) for word in words if word in MISSING]
-    if doubtful and not facts.params.missing:
+    if doubtful and not findings.params.missing:
         count = int(counts[np.isin(words, doubtful)].sum())
-        facts.questions[
+        findings.questions[
             f"{where} has {doubtful[0]!r} in {count:,} rows, a text or a missing value: "
             f"--set missing=none or --set missing={doubtful[0]}"
         ] = "--set missing=none"
         return []
-    if len(words) > facts.params.categories:
-        facts.questions[
+    if len(words) > findings.params.categories:
+        findings.questions[
             f"{where} has {len(words):,} texts ({', '.join(words[:3])}, …): leave it out, or "
             f"--set categories={len(words)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
     if (texts == "").any():
-        facts.missing[name] = int((texts == "").sum())
+        findings.missing[name] = int((texts == "").sum())
     return [(f"{name}={word}", (texts == word).astype(np.float32)) for word in words]
 
 
@@ -391,35 +422,35 @@ def _is_prose(words: Array) -> bool:
 
 
 def _of_numbers(
-    table: Table, name: str, numbers: F64, facts: Findings, *, nullable: bool
+    table: Table, name: str, numbers: F64, findings: Findings, *, nullable: bool
 ) -> list[tuple[str, F32]]:
     """Return a column of numbers as a feature, and a second one if some are or may be missing."""
     is_missing = np.isnan(numbers)
-    named = name in facts.params.feature
+    named = name in findings.params.feature
     if is_missing.all() and not nullable:
-        facts.ignored[name] = "empty"
+        findings.ignored[name] = "empty"
         return []
     if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
-        facts.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
+        findings.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
         return []
     is_id = roles.normal(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
     with np.errstate(over="ignore", invalid="ignore"):
         values = numbers.astype(np.float32)
         has_fractions = bool(np.nan_to_num(numbers % 1).any())
     if not named and is_id and not has_fractions:
-        facts.ignored[name] = "ids or names of the rows"
+        findings.ignored[name] = "ids or names of the rows"
         return []
     infinite = ~np.isfinite(values) & ~is_missing
     if infinite.any():
         row = int(infinite.argmax())
         question = f"{table.place(row)}: {name!r} is {numbers[row]:g}, not a finite float32"
-        facts.questions[question] = f"--set ignore={shlex.quote(name)}"
+        findings.questions[question] = f"--set ignore={shlex.quote(name)}"
         return []
     changed = _changed_integers(table.frame[name].to_numpy(), numbers, values)
     changed |= _merged(numbers, values)
-    if changed.any() and name not in facts.params.rounded:
+    if changed.any() and name not in findings.params.rounded:
         row = int(changed.argmax())
-        facts.questions[
+        findings.questions[
             f"{table.place(row)}: {name!r} is {numbers[row]:.15g}, and {values[row]:.15g} as float32: leave it "
             f"out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
@@ -427,7 +458,7 @@ def _of_numbers(
     if not is_missing.any() and not nullable:
         return [(name, values)]
     if is_missing.any():
-        facts.missing[name] = int(is_missing.sum())
+        findings.missing[name] = int(is_missing.sum())
     return [
         (name, np.where(is_missing, np.float32(0), values)),
         (f"{name} missing", is_missing.astype(np.float32)),

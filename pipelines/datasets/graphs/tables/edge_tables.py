@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import cast
 
@@ -75,21 +76,21 @@ def _level_of(name: str) -> Level | None:
     return None
 
 
-def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory."""
     by_level: dict[Level, list[str]] = {level: [] for level in WORDS}
     lists: list[IndexLists] = []
     for name in files:
         level = _level_of(name) if len(files) > 1 else "edge"
-        if facts.described is not None and len(files) > 1:
-            level = facts.described.files.get(name, level)
+        if findings.described is not None and len(files) > 1:
+            level = findings.described.files.get(name, level)
         if name.lower().endswith(".json"):
-            lists.append(read_index_lists(folder / name, facts))
+            lists.append(read_index_lists(folder / name, findings))
         elif level:
             by_level[level].append(name)
         else:
-            facts.ignored[name] = "its name has none of the words nodes, edges and graphs"
-    facts.alone = sum(map(len, by_level.values())) == 1
+            findings.ignored[name] = "its name has none of the words nodes, edges and graphs"
+    findings.alone = sum(map(len, by_level.values())) == 1
     tables = {}
     for level, names in by_level.items():
         if len(names) > 1:
@@ -99,36 +100,30 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
                 f"types of {level}s are one table, with the type in a column and before each id: user:0",
             )
         if names:
-            tables[level] = read_table(folder / names[0], facts, level)
-    if facts.alone and is_matrix(tables["edge"]):
+            tables[level] = read_table(folder / names[0], findings, level)
+    if findings.alone and is_matrix(tables["edge"]):
         tables = tables_of_matrix(tables["edge"])
-    yield from assemble(tables, facts, lists)
+    yield from assemble(tables, findings, lists)
 
 
 def assemble(
-    tables: Mapping[Level, Table], facts: Findings, lists: Sequence[IndexLists] = ()
+    tables: Mapping[Level, Table], findings: Findings, lists: Sequence[IndexLists] = ()
 ) -> Iterator[GraphRecord]:
     """Yield the graphs of tables by level; rows of a graph may be in any order."""
     # 1. Columns of ids.
-    params = facts.params
+    params = findings.params
     edges = tables["edge"]
-    check_columns([*tables.values()], facts)
-    ends_names = _ends_of(edges, facts)
-    columns_of_ends = [edges.ids(name) for name in ends_names]
-    if any(column.dtype == object for column in columns_of_ends):
-        columns_of_ends = [texts_of(column) for column in columns_of_ends]
-    ends = np.stack(columns_of_ends)
-    if not edges.has_names and params.header is None:
-        _check_first_line(edges, ends)
+    check_columns([*tables.values()], findings)
+    ends_names, ends = _read_ends(edges, findings)
     graph_names = {level: _graph_column(table, level, params) for level, table in tables.items()}
     several = "graph" in tables or any(graph_names.values())
     # One graph has masks, also where a column names it.
     first = next(iter(tables))
     named = graph_names[first]
-    facts.several = several and (not named or len(tables[first].frame[named].unique()) > 1)
+    findings.several = several and (not named or len(tables[first].frame[named].unique()) > 1)
     node_name = ""
     if "node" in tables:
-        node_name = _node_column(tables["node"], ends, facts, several=several)
+        node_name = _node_column(tables["node"], ends, findings, several=several)
 
     # 2. Kinds of the other columns; what they leave open is asked at once.
     used: dict[Level, dict[str, Use]] = {level: {graph_names[level]: "graph"} for level in tables}
@@ -142,11 +137,11 @@ def assemble(
         )
     undirected = _undirected_rows(edges, used["edge"])
     # Without a table of graphs, edges tell the targets of several graphs.
-    facts.edges_have_targets = several and "graph" not in tables
+    findings.edges_have_targets = several and "graph" not in tables
     columns = {}
     for level, table in tables.items():
-        columns[level] = columns_of(table, level, used[level], facts)
-    facts.ask()
+        columns[level] = columns_of(table, level, used[level], findings)
+    findings.ask()
     groups = _by_graph(tables, graph_names, several=several)
     nodes = None
     if "node" in tables:
@@ -161,11 +156,15 @@ def assemble(
         else:
             index = nodes.of_ends(rows_of["node"], rows_of["edge"])
             ids = nodes.ids[rows_of["node"]]
-        values = _values_of_graph(name, rows_of, columns, edges, facts)
+        values = _values_of_graph(name, rows_of, columns, edges, findings)
         for each in lists:
-            values = each.join(values, ids, facts)
-        if len(names) == 1 and not count_rows(ids):
-            values[NODE_ID] = stored_ids(ids, facts)
+            values = each.join(values, ids, findings)
+        if not count_rows(ids):
+            if len(names) == 1:
+                values[NODE_ID] = stored_ids(ids, findings)
+            else:
+                reason = "kept of a single graph alone; a second column of nodes.csv is a feature"
+                findings.ignored["ids of nodes"] = reason
         if undirected is not None:
             index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
@@ -176,7 +175,7 @@ def _values_of_graph(
     rows_of: Mapping[Level, I64],
     columns: Mapping[Level, Mapping[str, Array]],
     edges: Table,
-    facts: Findings,
+    findings: Findings,
 ) -> dict[str, Array]:
     """Return the values of one graph by key, (rows, …) each."""
     values = {}
@@ -185,14 +184,40 @@ def _values_of_graph(
         for key, array in by_key.items():
             values[key] = array[rows]
             if key.startswith("graph/") and level != "graph":
-                column = ", ".join(facts.names["y"]) if key == "graph/y" else key[6:]
+                column = ", ".join(findings.names["y"]) if key == "graph/y" else key[6:]
                 values[key] = _of_one_graph(edges, rows, array, name, column)
     return values
 
 
-def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
+def _read_ends(edges: Table, findings: Findings) -> tuple[tuple[str, str], Array]:
+    """Return the names of the columns of sources and targets, and their ids, (2, E)."""
+    ends_names = _ends_of(edges, findings)
+    if findings.alone:
+        _check_ends_filled(edges, ends_names)
+    columns_of_ends = [edges.ids(name) for name in ends_names]
+    if any(column.dtype == object for column in columns_of_ends):
+        columns_of_ends = [texts_of(column) for column in columns_of_ends]
+    ends = np.stack(columns_of_ends)
+    if not edges.has_names and findings.params.header is None:
+        _check_first_line(edges, ends)
+    return ends_names, ends
+
+
+def _check_ends_filled(edges: Table, ends: tuple[str, str]) -> None:
+    """Refuse rows without both ends in the only table, as programs write nodes among edges."""
+    are_empty = edges.frame[[*ends]].isna().all(axis=1)
+    if are_empty.any():
+        raise edges.error_at(
+            are_empty.argmax(),
+            f"{ends[0]!r} and {ends[1]!r} are empty",
+            "rows without ends may be nodes: write them into nodes.csv and the others into edges.csv, "
+            "in one folder",
+        )
+
+
+def _ends_of(edges: Table, findings: Findings) -> tuple[str, str]:
     """Return the columns of the two ends of an edge; ask if none or several pairs have usual names."""
-    params = facts.params
+    params = findings.params
     given = (params.source, params.target)
     names = edges.names
     for key, name in zip(("source", "target"), given, strict=True):
@@ -209,7 +234,7 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
     pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
-    if facts.alone and edges.has_names and not pairs and not any(given):
+    if findings.alone and edges.has_names and not pairs and not any(given):
         _check_no_molecules(edges)
     left = [name for name in names if name not in params.label]
     if not pairs and not any(given) and len(left) == 1 and len(names) == 2:
@@ -222,7 +247,7 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
         return names[0], names[1]
 
     ids = roles.named(names, roles.NODE_IDS)
-    if facts.alone and not pairs and not any(given) and ids:
+    if findings.alone and not pairs and not any(given) and ids:
         raise DamagedInput(
             f"{edges.name} has ids in {ids[0]!r} and no ends of edges: it may be a table of nodes, and its "
             "table of edges is missing.",
@@ -233,6 +258,9 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
     guess = pairs[0] if pairs else _likely_ends(edges, names, given)
     what = "several pairs of" if pairs else "no"
     remedy = f"if these are the ends: {_options_of_ends(guess)}"
+    graph = _likely_graph(edges, guess)
+    if graph:
+        remedy += f", and --set graph={shlex.quote(graph)} if it names the graph of a row"
     if not pairs and _are_of_two_kinds(edges, guess):
         # Node 3 of the one kind would be node 3 of the other.
         first = guess[0]
@@ -270,11 +298,33 @@ def _check_no_molecules(table: Table) -> None:
             )
 
 
+def _likely_graph(edges: Table, ends: tuple[str, str]) -> str:
+    """Return a column of ids that repeat, without which edges occur again; empty if there is none."""
+    frame = edges.frame
+    if not frame.duplicated([*ends]).any():
+        return ""
+    for name in edges.names:
+        is_id = name not in ends and roles.normal(name).endswith("id")
+        if is_id and not frame[name].is_unique and not frame.duplicated([*ends, name]).any():
+            return name
+    return ""
+
+
 def _likely_ends(edges: Table, names: Sequence[str], given: tuple[str, str]) -> tuple[str, str]:
     """Return the given ends, or else columns that may be ends: columns of fractions hold no ids."""
     likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
+    alike = [pair for pair in pairwise(likely) if _are_alike(*pair)]
+    if alike and not any(given):
+        return alike[0]
     likely = [name for name in (likely if len(likely) > 1 else names) if name not in given]
     return given[0] or likely[0], given[1] or likely[-1 if given[0] else 1]
+
+
+def _are_alike(first: str, second: str) -> bool:
+    """True for names such as roi_a and roi_b, or stop_from and stop_to."""
+    pairs = zip(first, second, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return shared >= 3 and max(len(first), len(second)) - shared <= 6
 
 
 def _options_of_ends(ends: tuple[str, str]) -> str:
@@ -341,13 +391,13 @@ def _graph_column(table: Table, level: Level, params: GraphParams) -> str:
     return usual[0] if usual else ""
 
 
-def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -> str:
+def _node_column(nodes: Table, ends: Array, findings: Findings, *, several: bool) -> str:
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
     It is the one that is called id, node or name, or whose values are not 0 … n − 1, and that has
     the ids of all edges.
     """
-    params = facts.params
+    params = findings.params
     if params.node == "none":
         return ""
     if params.node or roles.NODE in nodes.names:
@@ -360,7 +410,7 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
     usual = roles.named(free, roles.NODE_IDS)
     if several:
         if len(usual) > 1:
-            _ask_for_ids(nodes, usual, facts)
+            _ask_for_ids(nodes, usual, findings)
         return usual[0] if usual else ""
 
     # The ids of the edges decide in a single graph.
@@ -371,7 +421,7 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
         count = len(nodes.frame)
         sure = [name for name in holding if not _is_permutation(nodes.frame[name], count)]
     if len(sure) > 1:
-        _ask_for_ids(nodes, sure, facts)
+        _ask_for_ids(nodes, sure, findings)
     if sure:
         return sure[0]
     in_order = nodes.frame.index
@@ -382,7 +432,7 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
     if is_numbered and not doubtful and not usual:
         return ""
     if doubtful:
-        _ask_for_ids(nodes, doubtful, facts)
+        _ask_for_ids(nodes, doubtful, findings)
         return doubtful[0]
     if usual and not is_numbered:
         return usual[0]  # an end that is not in it is named with its line
@@ -422,10 +472,10 @@ def _shown(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _ask_for_ids(nodes: Table, names: Sequence[str], facts: Findings) -> None:
+def _ask_for_ids(nodes: Table, names: Sequence[str], findings: Findings) -> None:
     """Ask which column has the ids of the nodes."""
     option = f"--set node={shlex.quote(names[0])}"
-    facts.questions[
+    findings.questions[
         f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}, or the numbers of the rows "
         f"from 0: {option} or --set node=none"
     ] = option
@@ -489,7 +539,7 @@ def _of_one_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) 
     differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
     if differs.any():
         problem = f"{name} differs from that of the first edge of its graph"
-        hint = "put it into graphs.csv; a label is one of nodes or of graphs, not of edges"
+        hint = "put it into graphs.csv; edges have no labels, so a column of edges is a feature"
         raise edges.error_at(rows[differs.argmax()], problem, hint)
     return array[rows[:1]]
 

@@ -23,7 +23,7 @@ class IndexLists:
     name: str
     lists: Mapping[str, list[int]]
 
-    def join(self, values: dict[str, Array], ids: Array, facts: Findings) -> dict[str, Array]:
+    def join(self, values: dict[str, Array], ids: Array, findings: Findings) -> dict[str, Array]:
         """Return the columns (N, …) of a graph, and these features behind the columns in ``values``.
 
         Raises ``DamagedInput`` if nodes and lists are not of the same ids.
@@ -37,24 +37,24 @@ class IndexLists:
                 next="--set node= and the column of the ids; or leave the file out of the folder",
             )
         width = 1 + max((max(indices) for indices in self.lists.values() if indices), default=-1)
-        facts.claim(8 * len(ids) * width, self.name)
+        findings.claim(8 * len(ids) * width, self.name)
         features = np.zeros((len(ids), width), np.float32)
         for position, indices in zip(positions, self.lists.values(), strict=True):
             features[position, indices] = 1
         without = len(ids) - len(self.lists)
         if without:
-            facts.missing[f"list of {self.name}"] = without
+            findings.missing[f"list of {self.name}"] = without
 
-        names = facts.names.get("x", ())
+        names = findings.names.get("x", ())
         if "node/x" in values:
             features = np.concatenate([values["node/x"], features], axis=1)
-        facts.names["x"] = (*names, *(f"index {number}" for number in range(width)))
+        findings.names["x"] = (*names, *(f"index {number}" for number in range(width)))
         return {**values, "node/x": features}
 
 
-def read_index_lists(path: Path, facts: Findings) -> IndexLists:
+def read_index_lists(path: Path, findings: Findings) -> IndexLists:
     """Return the lists of a file: ``{"node": [index, …], …}``."""
-    facts.claim(20 * path.stat().st_size, path.name)
+    findings.claim(20 * path.stat().st_size, path.name)
     try:
         lists = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

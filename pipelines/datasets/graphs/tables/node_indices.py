@@ -87,7 +87,7 @@ def count_rows(ids: Array) -> bool:
     return bool((texts_of(ids) == texts_of(np.arange(len(ids)))).all())
 
 
-def stored_ids(ids: Array, facts: Findings) -> Array:
+def stored_ids(ids: Array, findings: Findings) -> Array:
     """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
     if ids.dtype.kind in "iu":
         return ids.astype(np.int64)
@@ -97,5 +97,5 @@ def stored_ids(ids: Array, facts: Findings) -> Array:
         if len(encoded[row]) > KEY_LENGTH:
             encoded[row] = ascii_key(text, KEY_LENGTH).encode()
     width = max(map(len, encoded))
-    facts.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
+    findings.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
     return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)

@@ -140,12 +140,14 @@ def texts_of(ids: Array) -> Array:
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 
-def check_columns(tables: Sequence[Table], facts: Findings, inputs: Collection[str] = ()) -> None:
+def check_columns(
+    tables: Sequence[Table], findings: Findings, inputs: Collection[str] = ()
+) -> None:
     """Refuse column names in parameters that no table has, or that are ``inputs`` themselves.
 
     Labels of a description may be absent.
     """
-    params = facts.params
+    params = findings.params
     names = [column for table in tables for column in table.names if column not in inputs]
     for key in ("label", "feature", "ignore", "rounded"):
         for name in getattr(params, key):
@@ -157,7 +159,7 @@ def check_columns(tables: Sequence[Table], facts: Findings, inputs: Collection[s
                 )
             if name == "none" or name in names:
                 continue
-            if facts.described is not None:
+            if findings.described is not None:
                 if key == "label" and not {*params.label} & {*names}:
                     continue
                 raise DamagedInput(
@@ -197,7 +199,7 @@ def unknown_column(
     return error
 
 
-def read_table(path: Path, facts: Findings, level: str) -> Table:
+def read_table(path: Path, findings: Findings, level: str) -> Table:
     """Return the table of a file; ``level`` says what a row is: ``node``, ``edge`` or ``graph``.
 
     Without a ``level`` the first line is a row.
@@ -206,7 +208,7 @@ def read_table(path: Path, facts: Findings, level: str) -> Table:
     may be names or data; ``OutOfResources`` if the memory limit does not suffice.
     """
     try:
-        return _read(path, facts, level)
+        return _read(path, findings, level)
     except UsageError:
         raise
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
@@ -217,7 +219,7 @@ def read_table(path: Path, facts: Findings, level: str) -> Table:
                 f"{path.name} is empty.",
                 next="write its rows into it, or give another file with --archive",
             ) from error
-        line = _open_quote(path, facts.params.encoding)
+        line = _open_quote(path, findings.params.encoding)
         if line is not None:
             raise DamagedInput(
                 f"{path.name}, line {line}: a quote is opened and never closed.",
@@ -242,11 +244,11 @@ def _open_quote(path: Path, encoding: str) -> int | None:
     return None
 
 
-def _read(path: Path, facts: Findings, level: str) -> Table:
+def _read(path: Path, findings: Findings, level: str) -> Table:
     """Find the layout of a text, and read it."""
     # 1. Rows without comments and blank lines, and their separator.
-    odd = survey(path, facts)
-    text, skipped, comments = _rows_of(path, facts)
+    odd = survey(path, findings)
+    text, skipped, comments = _rows_of(path, findings)
     lines = list(itertools.islice(_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
@@ -296,7 +298,7 @@ def _read(path: Path, facts: Findings, level: str) -> Table:
     elif is_shorter:
         names = ["", *first]
     elif names is None:
-        in_first_line = has_names = _is_of_names(first, body, table, level, facts)
+        in_first_line = has_names = _is_of_names(first, body, table, level, findings)
         names = first if has_names else [str(number) for number in range(len(first))]
     names = [name or f"{UNNAMED}{number}" for number, name in enumerate(names)]
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -329,16 +331,16 @@ def _check_lengths(lengths: I64, table: Table) -> None:
     raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
 
 
-def _rows_of(path: Path, facts: Findings) -> tuple[str, list[int], dict[int, str]]:
+def _rows_of(path: Path, findings: Findings) -> tuple[str, list[int], dict[int, str]]:
     """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
-    text, empty = _without_last_empty(text_of(path, facts.params.encoding))
+    text, empty = _without_last_empty(text_of(path, findings.params.encoding))
     if empty:
-        facts.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
+        findings.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
     text, skipped, comments = _without_comments(text)
     example = next(iter(comments.values()), "")
     if example:
         lines = counted(len(comments), "line")
-        facts.ignored[f"comments in {path.name}"] = f"{lines}, such as {example[:40]!r}"
+        findings.ignored[f"comments in {path.name}"] = f"{lines}, such as {example[:40]!r}"
     return text, skipped, comments
 
 
@@ -366,7 +368,7 @@ def _are_names_of_rows(body: pd.DataFrame) -> bool:
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
 
 
-def survey(path: Path, facts: Findings) -> bool:
+def survey(path: Path, findings: Findings) -> bool:
     """Reserve the memory of a text; return True if it may contain integers such as 001, which are names."""
     opened = gzip.open if is_gzip(path) else open
     size = 0
@@ -377,7 +379,7 @@ def survey(path: Path, facts: Findings) -> bool:
         while block := file.read(_BLOCK):
             size += len(block)
             fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
-            facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
+            findings.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
             # Include the previous character: a piece may begin inside 100.
             odd = odd or _ODD.search(end + block, 1) is not None
             end = block[-4:]
@@ -505,11 +507,11 @@ def _is_of_names(
     body: Callable[[], pd.DataFrame],
     table: Table,
     level: str,
-    facts: Findings,
+    findings: Findings,
 ) -> bool:
     """True if the first line has the names of the columns below it."""
-    params = facts.params
-    if params.header and facts.alone:
+    params = findings.params
+    if params.header and findings.alone:
         return params.header == "yes"
 
     # 1. Names that tables of graphs use, or that a parameter gives.
