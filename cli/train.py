@@ -12,6 +12,7 @@ import click
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, requested
 from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import (
+    PLUGINS,
     device_option,
     distinct_numbers,
     number_list,
@@ -30,8 +31,6 @@ from kmip_data.runtime.progress import say
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kmip_data.builds.home import Build, Home
     from kmip_data.models.reports.shipped_results import ShippedResult
     from kmip_data.models.training.config.keys import RunConfig
@@ -152,9 +151,9 @@ def command(
     if sum(given_as) != 1:
         step = "kmip-data train --help"
         if resume is not None:
-            step = f"kmip-data train --resume {shlex.quote(resume)}"
+            step = _only_with("--resume", resume)
         elif reproduce is not None:
-            step = f"kmip-data train --reproduce {shlex.quote(reproduce)}"
+            step = _only_with("--reproduce", reproduce)
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
             expected="TARGET (or --dataset TARGET), --config FILE, --resume RUN or --reproduce ROW",
@@ -166,7 +165,7 @@ def command(
     row = None
     options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:
-        _refuse_others("--resume", resume, ("--devices", "--stop-after", "--epochs"))
+        _refuse_others("--resume", resume)
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(
@@ -178,9 +177,7 @@ def command(
         )
     else:
         if reproduce is not None:
-            _refuse_others(
-                "--reproduce", reproduce, ("--seeds", "--device", "--name", "--stop-after")
-            )
+            _refuse_others("--reproduce", reproduce)
             from kmip_data.models.reports.shipped_results import shipped_result
 
             row = shipped_result(reproduce)
@@ -370,24 +367,39 @@ def _refuse_second_model() -> None:
             )
 
 
-def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
+#: Option that names a finished run or row -> options that go with it.
+_GO_WITH = {
+    "--resume": {"--devices", "--stop-after", "--epochs"},
+    "--reproduce": {"--seeds", "--device", "--name", "--stop-after"},
+}
+#: Options that go with both.
+_GO_WITH_BOTH = {"--home", "--json", "--quiet", "--plugin", "--offline"}
+
+
+def _refuse_others(option: str, value: str) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := on_line() - {
-        option,
-        *allowed,
-        "--home",
-        "--json",
-        "--quiet",
-        "--plugin",
-        "--offline",
-    }:
-        kept = []
-        context = click.get_current_context()
-        for param in context.command.params:
-            if param.opts[0] in {*allowed} & on_line():
-                kept += [param.opts[0], str(context.params[str(param.name)])]
-        step = shlex.join(["kmip-data", "train", option, value, *kept])
+    others = on_line() - {option} - _GO_WITH[option] - _GO_WITH_BOTH
+    if others:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
-            next=f"{step}; with other settings, another run with --dataset",
+            next=f"{_only_with(option, value)}; with other settings, another run with --dataset",
         )
+
+
+def _only_with(option: str, value: str) -> str:
+    """Return the command with the typed options that go with ``option``, and no others."""
+    context = click.get_current_context()
+    words = ["kmip-data", "train", option, value]
+    for param in context.command.params:
+        flag = param.opts[0]
+        if flag not in on_line() & (_GO_WITH[option] | _GO_WITH_BOTH):
+            continue
+        if flag == "--plugin":
+            for source in context.meta[PLUGINS]:
+                words += [flag, source]
+        elif isinstance(param, click.Option) and param.is_flag:
+            words.append(flag)
+        else:
+            given = context.params[str(param.name)]
+            words += [flag, str(given.root if flag == "--home" else given)]
+    return shlex.join(words)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., object])
+PLUGINS = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins given on the line
 MAX_NUMBERS = 10_000  #: most numbers in one list
 
 
@@ -64,6 +65,7 @@ sample_option = click.option(
 
 
 def _load_plugins(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> None:
+    ctx.meta[PLUGINS] = value
     for source in value:
         from kmip_data.plugins import load
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +179,19 @@ def test_a_file_behind_the_name_of_a_build_belongs_to_archive(tmp_path, home, mo
     ):
         assert run(["build", *words]) == 2
         assert f"next: kmip-data build {step}\n" in capsys.readouterr().err
+
+
+def test_a_run_keeps_the_options_that_go_with_it(tmp_path, capsys):
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text('PLUGIN = {"norms": {}}\n')
+    folder = tmp_path / "runs/a/b/c"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").touch()
+    kept = ["--epochs", "5", "--offline", "--plugin", str(plugin), "--home", str(tmp_path)]
+    for others in (["--seeds", "0..2"], ["--dataset", "cora"]):
+        assert run(["train", "--resume", "a/b/c", *others, *kept]) == 2
+        step = capsys.readouterr().err.partition("next: ")[2].partition(";")[0].strip()
+        assert step == shlex.join(["kmip-data", "train", "--resume", "a/b/c", *kept])
 
 
 def test_an_extra_is_installed_by_its_packages():
