@@ -490,7 +490,12 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         names = shortened(target.fields or (target.doc,))
         yield "target", f"{target_type_of(target)} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]
-    if counts:
+    if counts and target is not None and target_type_of(target) == "multilabel":
+        # A graph or node may have several of them, so they are no classes.
+        names = target.fields or [""] * len(counts)
+        positives = [f"{name} {count:,}".strip() for name, count in zip(names, counts, strict=True)]
+        yield "positives", shortened(positives)
+    elif counts:
         named = [f"{count:,}" for count in counts]
         if len(card.class_names) == len(counts):
             named = [f"{name} {count}" for name, count in zip(card.class_names, named, strict=True)]

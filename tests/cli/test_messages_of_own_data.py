@@ -134,3 +134,15 @@ def test_runs_of_one_name(people, home, tmp_path):
     assert "small-cities" in refused("report", "zzzz")
     done("train", "soc", *QUICK, "--name", "a")
     assert "Did you mean 'soc/gcn/two-seed1'?" in refused("predict", "soc/gcn/tow-seed1")
+
+
+def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
+    table = tmp_path / "assay.csv"
+    table.write_text("smiles,HIV,Tox\nCCO,1,0\nCCN,,1\nCCC,0,\nCCCl,1,1\nCCBr,0,0\n")
+    labels = ["--set", "label=HIV", "--set", "label=Tox", "--set", "task=multilabel"]
+    shown = done("build", "graphs", "--name", "assay", "--archive", table, *labels, "--dry-run").out
+    facts = {line[2:18].strip(): line[18:] for line in shown.splitlines()}
+    assert facts["positives"] == "HIV 2, Tox 2"
+    assert facts["missing labels"] == "HIV: 1, Tox: 1"
+    assert facts["missing"] == "none"
+    assert "classes" not in facts

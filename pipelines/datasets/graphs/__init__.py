@@ -232,8 +232,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         if inference.targets:
             target = self.target(inference, findings)
             all_columns.append(target.column)
-            if target.missing:
-                findings.missing[", ".join(findings.names["y"])] = target.missing
+            names = findings.names["y"]
+            # Each column of a table is counted already.
+            if target.missing and (len(names) == 1 or findings.missing.keys().isdisjoint(names)):
+                findings.missing[", ".join(names)] = target.missing
         schema = inference.schema(all_columns, directed=not (params.undirected or is_molecule))
         if is_molecule:
             schema = replace(schema, edges="index")
@@ -483,9 +485,13 @@ def _summary(
         "repeated_edges": links.repeated,
         "given_splits": given_splits,
         "ignored": [f"{name}: {reason}" for name, reason in findings.ignored.items()],
-        "missing": [f"{name}: {count:,}" for name, count in findings.missing.items()],
+        "missing": [],
         "warnings": warnings,
     }
+    targets = findings.names.get("y", ())
+    for name, count in findings.missing.items():
+        kind = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
+        summary.setdefault(kind, []).append(f"{name}: {count:,}")
     long_names = {}
     for attribute, names_of_one in findings.names.items():
         if names_of_one and not fields_of(attribute, findings):
