@@ -156,7 +156,7 @@ def settings_of(run: Run) -> list[str]:
     """Return the keys besides the preset, as of ``--set``: those changed, and of a split that is drawn."""
     settings = []
     for change in run.changes:
-        setting, _, _ = change.partition(" (")
+        setting, _, _ = change.partition(" instead of ")
         # A change also names keys of the preset's components, which the run's may lack.
         if key_value(run.config, setting.partition("=")[0]) is not None:
             settings.append(setting)

@@ -78,10 +78,10 @@ def names_of(table: Table) -> list[str]:
 def short_name(row: Row) -> str:
     """Return the model of a row, and up to two of its changes.
 
-    >>> short_name({"model": "gps-kmip", "changes": "model.attention.k=5 (15); model.dropout=0.2 (0.0)"})
-    'gps-kmip, k=5, dropout=0.2'
+    >>> short_name({"model": "gps", "changes": "model.attention.k=5 instead of 15; dropout=0.2 instead of 0"})
+    'gps, k=5, dropout=0.2'
     """
-    # Of "model.attention.k=5 (15)", the last part of the key and the new value.
+    # Of "model.attention.k=5 instead of 15", the last part of the key and the new value.
     changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
     words = [row["model"], *changes[:MAX_CHANGES]]
     if len(changes) > MAX_CHANGES:

@@ -169,7 +169,7 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         value = chosen.get(key)
         before = usual.get(key)
         if value != before and not _APART.fullmatch(key):
-            yield f"{key}={_text(value)} ({_text(before)})"
+            yield f"{key}={_text(value)} instead of {_text(before)}"
 
 
 def _text(value: object) -> str:

@@ -176,7 +176,7 @@ COLUMNS = {
     "parameters": Column("number of learned parameters", lambda row: f"{row['parameters']:,}"),
     "version": Column("version of kmip-data", itemgetter("version")),
     "changes": Column(
-        "settings that differ from the preset, with its value in brackets", itemgetter("changes")
+        "settings that differ from the preset, with its value after “instead of”", itemgetter("changes")
     ),
 }
 

@@ -49,7 +49,7 @@ def test_a_row_as_people_read_it(runs):
         r"^gps-kmip +53.15 ± 0.13 +4 +53.62 ± 0.22 +−0.47 +– +3 h 5 min, one", lines[3]
     )
     assert re.search(r"^gps-kmip +52.30 ", lines[4])
-    assert lines[5] == "    model.attention.k=5 (15)"
+    assert lines[5] == "    model.attention.k=5 instead of 15"
     assert re.search(r"^gcn +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[6])
     assert lines[7].startswith(
         "† mean over fewer runs than the paper's. Δ the best: mean over the seeds"

@@ -285,13 +285,13 @@ def test_what_differs_is_said(tmp_path):
         assert said in run.changes
 
     cases = [
-        ({"changes": ["training.epochs=20"]}, "training.epochs=20 (150)"),
-        ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer (k-mip)"),
-        ({"changes": ["system.devices=2"]}, "system.devices=2 (1)"),
-        ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 (56)"),
-        ({"build_parameters": {"limit": 100}}, "limit=100 (none)"),
-        ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 (32)"),
-        ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 (random-seed0)"),
+        ({"changes": ["training.epochs=20"]}, "training.epochs=20 instead of 150"),
+        ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer instead of k-mip"),
+        ({"changes": ["system.devices=2"]}, "system.devices=2 instead of 1"),
+        ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 instead of 56"),
+        ({"build_parameters": {"limit": 100}}, "limit=100 instead of none"),
+        ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 instead of 32"),
+        ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 instead of random-seed0"),
     ]
     check_each(check, enumerate(cases))
 
@@ -306,7 +306,7 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
     assert notices == []
     for run in runs:
         assert run.paper is None
-        assert "training.epochs=150 (200)" in run.changes
+        assert "training.epochs=150 instead of 200" in run.changes
 
 
 def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
