@@ -492,8 +492,8 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     counts = card.statistics["classes"]["total"]
     if counts and target is not None and target_type_of(target) == "multilabel":
         # A graph or node may have several of them, so they are no classes.
-        names = target.fields or [""] * len(counts)
-        positives = [f"{name} {count:,}".strip() for name, count in zip(names, counts, strict=True)]
+        of = target.fields or [""] * len(counts)
+        positives = [f"{name} {count:,}".strip() for name, count in zip(of, counts, strict=True)]
         yield "positives", shortened(positives)
     elif counts:
         named = [f"{count:,}" for count in counts]

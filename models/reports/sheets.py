@@ -176,7 +176,8 @@ COLUMNS = {
     "parameters": Column("number of learned parameters", lambda row: f"{row['parameters']:,}"),
     "version": Column("version of kmip-data", itemgetter("version")),
     "changes": Column(
-        "settings that differ from the preset, with its value after “instead of”", itemgetter("changes")
+        "settings that differ from the preset, with its value after “instead of”",
+        itemgetter("changes"),
     ),
 }
 

@@ -136,6 +136,21 @@ def test_runs_of_one_name(people, home, tmp_path):
     assert "Did you mean 'soc/gcn/two-seed1'?" in refused("predict", "soc/gcn/tow-seed1")
 
 
+def test_a_split_rule_that_does_not_exist_is_not_replaced(home, tmp_path):
+    table = tmp_path / "assay.csv"
+    table.write_text("smiles,y\nCCO,1\nCCN,0\nCCC,1\nCCCl,0\nCCBr,1\n")
+    line = ["build", "graphs", "--name", "assay", "--archive", table, "--split-rule"]
+    for typed, step in {
+        "scaffold": "one of these rules, or the parts in a column split of the files",
+        "randon": shlex.join(["kmip-data", *map(str, line), "random"]),
+    }.items():
+        message = refused(*line, typed)
+        assert (
+            f"There is no rule or column of parts {typed!r}.\n  expected: random, stra" in message
+        )
+        assert f"  next: {step}\n" in message
+
+
 def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
     table = tmp_path / "assay.csv"
     table.write_text("smiles,HIV,Tox\nCCO,1,0\nCCN,,1\nCCC,0,\nCCCl,1,1\nCCBr,0,0\n")

@@ -71,7 +71,7 @@ from kmip_data.pipelines.user_files import (
 )
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
-from kmip_data.text import nearest
+from kmip_data.text import is_slip, nearest
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edge_tables)
@@ -381,10 +381,15 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             return rule, columns[rule].level, records.column(columns[rule].key)
         if rule != "random":
             rules = [*names, "random", "stratified"]
+            close = nearest(rule, rules)
+            step = "one of these rules, or the parts in a column split of the files"
+            # Another rule is another experiment: it is advised for a slip of the finger alone.
+            if close and is_slip(rule, close):
+                step = f"--split-rule {shlex.quote(close)}"
             raise UsageError(
                 f"There is no rule or column of parts {rule!r}.",
                 expected=", ".join(rules),
-                next=f"--split-rule {shlex.quote(nearest(rule, rules) or rules[0])}",
+                next=step,
             )
         return rule, "graph", None
 

@@ -286,12 +286,21 @@ def test_what_differs_is_said(tmp_path):
 
     cases = [
         ({"changes": ["training.epochs=20"]}, "training.epochs=20 instead of 150"),
-        ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer instead of k-mip"),
+        (
+            {"changes": ["model.attention.kind=performer"]},
+            "model.attention.kind=performer instead of k-mip",
+        ),
         ({"changes": ["system.devices=2"]}, "system.devices=2 instead of 1"),
-        ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 instead of 56"),
+        (
+            {"dataset": "peptides-func", "num_parameters": 300_000},
+            "model.hidden_dim=88 instead of 56",
+        ),
         ({"build_parameters": {"limit": 100}}, "limit=100 instead of none"),
         ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 instead of 32"),
-        ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 instead of random-seed0"),
+        (
+            {"dataset": "paris", "split": "spatial-seed0"},
+            "split=spatial-seed0 instead of random-seed0",
+        ),
     ]
     check_each(check, enumerate(cases))
 
