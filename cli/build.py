@@ -487,27 +487,24 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     if target is None:
         yield "target", "none: a trained run can predict it"
     else:
-        names = shortened(target.fields or (target.doc,))
-        yield "target", f"{target_type_of(target)} of each {target.level} ({names})"
-    counts = card.statistics["classes"]["total"]
-    if counts and target is not None and target_type_of(target) == "multilabel":
-        # A graph or node may have several of them, so they are no classes.
-        of = target.fields or [""] * len(counts)
-        positives = [f"{name} {count:,}".strip() for name, count in zip(of, counts, strict=True)]
-        yield "positives", shortened(positives)
-    elif counts:
+        of = shortened(target.fields or (target.doc,))
+        yield "target", f"{target_type_of(target)} of each {target.level} ({of})"
+    if counts := card.statistics["classes"]["total"]:
+        several = target is not None and target_type_of(target) == "multilabel"
+        names = target.fields if target is not None and several else card.class_names
         named = [f"{count:,}" for count in counts]
-        if len(card.class_names) == len(counts):
-            named = [f"{name} {count}" for name, count in zip(card.class_names, named, strict=True)]
-        yield "classes", f"{len(counts)} ({shortened(named)})"
+        if len(names) == len(counts):
+            named = [f"{name} {count}" for name, count in zip(names, named, strict=True)]
+        listed = shortened(named)
+        yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
     files = card.statistics.get("files")
     if files is None:
         return
     for column in card.schema_.columns:
         if column.key in _FEATURES:
             number = math.prod(column.shape)
-            names = f" ({shortened(column.fields)})" if column.fields else ""
-            yield _FEATURES[column.key], f"{number:,}{names}"
+            of = f" ({shortened(column.fields)})" if column.fields else ""
+            yield _FEATURES[column.key], f"{number:,}{of}"
     for name, value in files.items():
         if name in {"warnings", "features", "columns"}:  # printed above, or by --dry-run
             continue
