@@ -164,10 +164,13 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         if chosen["model.edge_encoder"] == "bond":
             usual["model.edge_encoder"] = "bond"
 
-    # Compare both ways: a key may belong to one kind of attention alone.
+    # Compare both ways: a key may belong to one kind of attention alone, which the kind says.
     for key in {**usual, **chosen}:
         value = chosen.get(key)
         before = usual.get(key)
+        kind = f"{key.rpartition('.')[0]}.kind"
+        if not (key in usual and key in chosen) and chosen.get(kind) != usual.get(kind):
+            continue
         if value != before and not _APART.fullmatch(key):
             yield f"{key}={_text(value)} instead of {_text(before)}"
 
@@ -175,6 +178,8 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
 def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else str(value)
 
 

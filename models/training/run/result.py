@@ -159,8 +159,10 @@ class RunResult(Strict):
             Plugin.model_validate(plugin)
         if plugins and isinstance(training, dict):
             known.add(training.get("metric"))
-        if self.metric not in known or not complete or self.metrics.keys() - set(PARTS):
-            raise ValueError("its metrics are no run's")
+        if self.metric not in known:
+            raise ValueError(f"there is no metric {self.metric!r}; a plugin may define it")
+        if not complete or self.metrics.keys() - set(PARTS):
+            raise ValueError(f"a part lacks {self.metric}, or is not one of {', '.join(PARTS)}")
         return self
 
 
