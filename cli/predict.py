@@ -66,7 +66,7 @@ def command(
     records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
     use = f"numpy.load({str(output)!r})['pred']"
     if output.suffix == ".csv":
-        use = f"pandas.read_csv({str(output)!r})"
+        use = f"pandas.read_csv({str(output)!r}, dtype={{'key': str}})"
     elif about.metric is not None:
         use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
     show(

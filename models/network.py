@@ -354,7 +354,10 @@ def fit_hidden_dim(
     fitting = bisect.bisect_right(widths, budget, key=count)  # the count grows with the width
     if not fitting:
         least = count(NARROWEST)
-        log.warning("the narrowest network has %d parameters: over the budget of %d", least, budget)
+        log.warning(
+            "a width of %d, the smallest that is tried, has %d parameters: over the budget of %d",
+            *(NARROWEST, least, budget),
+        )
     return candidate(widths[max(0, fitting - 1)])
 
 

@@ -152,7 +152,7 @@ def test_unknown_and_ambiguous_names(make_build, raw, home) -> None:
     cases = {"s3di": "\n", "raw/s3di": " Did you mean 'raw/s3dis'?\n"}
     for target, hint in cases.items():  # raw files are no slip for a build
         message = refused("remove", target, "--yes")
-        assert f"called {target!r}.{hint}" in message
+        assert f"called {target!r} in the home.{hint}" in message
         assert "raw/NAME" in message
         assert "next: kmip-data list\n" in message
     for model in ("gcn", "gps-kmip"):

@@ -348,7 +348,7 @@ def load_preset(
     if target is not None:
         config, _ = preset_on(target, f"{dataset}/{model}", variant, home=home)
         return config
-    if family_of(dataset) is not None:
+    if dataset == ONE_GRAPH or family_of(dataset) is not None:
         return _preset(dataset, model, variant, dataset)
     if dataset not in dataset_names():
         find(dataset, home=home)  # refuses an unknown name

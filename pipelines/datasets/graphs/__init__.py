@@ -483,11 +483,14 @@ def _summary(
         names = ", ".join(unfinished)
         warnings.append(f"not finite everywhere: {names}; training refuses such features")
     summary: dict[str, Any] = {} if not findings.key else {"key": findings.key}
+    summary["directed"] = directed
+    if not is_molecule:  # their bonds are not known yet
+        summary |= {
+            "self_loops": links.loops,
+            "isolated_nodes": links.isolated,
+            "repeated_edges": links.repeated,
+        }
     summary |= {
-        "directed": directed,
-        "self_loops": links.loops,
-        "isolated_nodes": links.isolated,
-        "repeated_edges": links.repeated,
         "given_splits": given_splits,
         "ignored": [f"{name}: {reason}" for name, reason in findings.ignored.items()],
         "missing": [],
@@ -524,8 +527,9 @@ def read_graphs(
     members = [name for name in members if name != description.NAME]
     heads = {name: decompressed_head(folder / name) for name in members}
     findings = Findings(params, memory=memory, described=described)
-    for form in FORMATS:
-        if form.recognises(heads, params):
+    has_smiles = described is not None and any(use.use == "smiles" for use in described.columns)
+    for form in (smiles,) if has_smiles else FORMATS:
+        if has_smiles or form.recognises(heads, params):
             return findings, form.read(folder, members, findings)
     if len(heads) > 1 and all(map(edge_tables.is_text, heads.values())):
         raise DamagedInput(

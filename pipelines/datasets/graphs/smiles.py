@@ -55,6 +55,10 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
     if _is_smi(name) and findings.params.header is None:
         findings.params = findings.params.model_copy(update={"header": "no"})
     table = read_table(folder / name, findings, "graph")
+    if table.frame.empty:
+        raise DamagedInput(
+            f"{name} has no row.", found=table.shown, next="write molecules below its first line"
+        )
     column = _smiles_column(table, findings.params)
     check_columns([table], findings, {column})
     texts = [str(text).strip() for text in table.frame[column].fillna("")]

@@ -115,7 +115,7 @@ def test_what_a_run_says_and_writes(build, tmp_path, capfd):
     summary = train(config, home=Home(tmp_path))
     lines = capfd.readouterr().err.splitlines()
     sizes = [int(build.card.splits["masks"].parts[part].nodes) for part in ("train", "val", "test")]
-    assert lines[0].endswith("split masks: train {}, val {}, test {} nodes".format(*sizes))
+    assert lines[0].endswith("split 'masks': train {}, val {}, test {} nodes".format(*sizes))
     history = read_history(summary.runs[0])
     assert ["val_accuracy" in row for row in history] == [True, True, False, True, True]
     assert ["train_eval_accuracy" in row for row in history] == [True, True, False, True, True]
