@@ -356,7 +356,7 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     # Without the progress of a slow machine.
     lines = [line for line in err.splitlines() if not line.startswith("training: ")]
     assert lines[0].startswith("data: clouds (sample: generated, not the real data), ")
-    assert "split default: train 6, val 2, test 2 graphs" in lines[0]
+    assert "split 'default': train 6, val 2, test 2 graphs" in lines[0]
     assert lines[1].startswith("model: gps-kmip, ")
     assert lines[2] == "schedule: cosine_with_warmup per epoch, 3 epochs, 0 of them warm-up"
     assert lines[3] == "device: cpu (requested), precision 32"
