@@ -226,6 +226,16 @@ def test_a_model_is_used_on_new_data(old, tmp_path, home):
     assert {"logit x", "logit y", "logit z"} <= {*predicted.columns}
 
 
+def test_predicted_values_have_the_names_of_their_targets(old, tmp_path, home):
+    """Also on data without them."""
+    build("values", old, "--set", "label=income")
+    done("train", "values", "--name", "first", *SMALL)
+    archive = write(tmp_path / "bare", people(12, 2).drop(columns="income"))
+    build("bare", archive, "--like", "values")
+    done("predict", "values/gine/first", "--dataset", "bare", "--output", tmp_path / "p.csv")
+    assert [*pd.read_csv(tmp_path / "p.csv")] == ["key", "pred income"]
+
+
 def test_arrays_of_new_data_have_the_dtypes_of_an_earlier_build(home, tmp_path):
     ring = torch.stack([torch.arange(4), torch.arange(4).roll(1)])
 

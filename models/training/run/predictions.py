@@ -18,10 +18,12 @@ from torch.nn.functional import one_hot
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
+from kmip_data.columns.description import from_card
 from kmip_data.columns.targets import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.reading import csv_bytes, first_problem, open_regular
+from kmip_data.format.card import Card
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
@@ -52,6 +54,7 @@ class PredictionOrigin(Strict, extra="ignore"):
     level: Level
     target_type: TargetType
     class_names: tuple[str, ...] = ()
+    target_names: tuple[str, ...] = ()  #: of the outputs of a regression, or of several labels
     run: str
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
     #: Metric of the run, as some are computed on request alone; ``None`` without targets.
@@ -156,6 +159,7 @@ def predict(
         level=task.level,
         target_type=task.target_type,
         class_names=tuple(card.class_names) or opened.result.class_names,
+        target_names=() if task.target_type == "classification" else _target_names(card),
         run=str(opened.folder),
         batch_size=opened.config.training.batch_size,
         metric=None if target_column(card.schema_) is None else opened.config.training.metric,
@@ -172,6 +176,15 @@ def predict(
     return Predictions(scores, pred, key, ptr, about)
 
 
+def _target_names(card: Card) -> tuple[str, ...]:
+    """Return the names of the targets of a build, also of one of your own that lacks them."""
+    described = from_card(card.statistics)
+    if described is not None:
+        return tuple(column.name for column in described.columns if column.use == "label")
+    column = target_column(card.schema_)
+    return () if column is None else tuple(column.fields)
+
+
 def predictions_table(predictions: Predictions) -> bytes:
     """Return predictions as a CSV file: a line for each row, with its key.
 
@@ -179,7 +192,8 @@ def predictions_table(predictions: Predictions) -> bytes:
     ``probability`` columns are softmax or sigmoid of the ``logit`` columns.
     """
     arrays = predictions.arrays
-    names = predictions.about.class_names if predictions.about else ()
+    about = predictions.about
+    names = (about.class_names or about.target_names) if about else ()
     keys = arrays["key"]
     columns: dict[str, Sequence[object]] = {}
     if "ptr" in arrays:

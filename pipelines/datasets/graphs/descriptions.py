@@ -78,6 +78,12 @@ def description_of(
     elif findings.described is not None:
         task = findings.described.task
         classes = findings.described.classes
+        # What a model learned of the earlier build keeps its name.
+        absent = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
+        labels = [column for column in findings.described.columns if column.use == "label"]
+        names = {column.name for column in labels}
+        found = [column for column in found if column.name not in names]
+        found += [column.model_copy(update=absent) for column in labels]
     return Description(
         task=task,
         classes=classes,
