@@ -56,7 +56,8 @@ def ensure_split(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
         )
     if of_user and card.default_split:
-        requested.setdefault("split_rule", card.splits[card.default_split].parameters["split_rule"])
+        default = card.splits[card.default_split].parameters
+        requested = {key: default[key] for key in ("split_rule",) if key in default} | requested
     params = check_params(pipeline.SplitParams, requested, card.dataset)
     return add_split(build, pipeline, params, None, quiet=quiet)
 

@@ -42,6 +42,11 @@ PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home of tests"))
+
+
 def cloud(points: int = 60, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     rows = np.zeros(points, ROW)
