@@ -863,6 +863,13 @@ def test_numbers_with_leading_zeros_are_codes(tmp_path):
     np.testing.assert_array_equal(got.first.columns["node/x"], expected)
 
 
+def test_fractions_that_float32_rounds_are_no_question(tmp_path):
+    """A constant has no range, and 0.1 no float32; seconds since 1970 are asked about in ASKED."""
+    edges = "u,v,w,d\n0,1,0.1,0.1\n1,2,0.1,0.7\n2,0,0.1,\n"
+    values = made(write(tmp_path / "t", edges_csv=edges)).first.columns["edge/edge_attr"]
+    np.testing.assert_allclose(values, [[0.1, 0.1, 0], [0.1, 0.7, 0], [0.1, 0, 1]])
+
+
 def test_integers_of_a_table_above_0_are_the_names_of_classes(tmp_path):
     nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
     got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))

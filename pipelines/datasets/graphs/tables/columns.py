@@ -477,7 +477,9 @@ def _changed_integers(raw: Array, numbers: F64, values: F32) -> Array:
 def _merged(numbers: F64, values: F32) -> Bools:
     """Return True for numbers that float32 moves by over a thousandth of their range: seconds since 1970."""
     moved = np.abs(values.astype(np.float64) - numbers)
-    merged: Bools = moved > (np.nanmax(numbers) - np.nanmin(numbers)) / 1_000
+    known = numbers[~np.isnan(numbers)]
+    spread = np.ptp(known) if known.size else 0.0
+    merged: Bools = (moved > spread / 1_000) & (spread > 0)
     return merged
 
 

@@ -396,13 +396,16 @@ def text_of(path: Path, encoding: str) -> str:
 def _without_last_empty(text: str) -> tuple[str, int]:
     """Return the text without lines of separators at its end, which spreadsheets write, and their number."""
     empty = 0
-    while text.endswith((",", ";", "\n")):
-        start = text.rfind("\n", 0, len(text) - 1) + 1
-        line = text[start:].strip(" \t\n")
+    end = len(text)
+    while end:
+        start = text.rfind("\n", 0, end - 1) + 1
+        line = text[start:end].strip(" \t\n")
         if line.strip(",; \t"):
             break
         empty += bool(line)
-        text = text[:start]
+        end = start
+    # Blank lines alone are left out later, with the comments.
+    text = text[:end] if empty else text
     return text, empty
 
 
