@@ -191,3 +191,19 @@ def _bad_line(
         f"{name}, line {first + number}: not {wanted}.",
         found=repr(lines[number][:80].decode("latin-1")),
     )
+
+
+def without_last_empty(text: str) -> tuple[str, int]:
+    """Return the text without lines of separators at its end, which spreadsheets write, and their number."""
+    empty = 0
+    end = len(text)
+    while end:
+        start = text.rfind("\n", 0, end - 1) + 1
+        line = text[start:end].strip(" \t\n")
+        if line.strip(",; \t"):
+            break
+        empty += bool(line)
+        end = start
+    # Blank lines alone are left out later, with the comments.
+    text = text[:end] if empty else text
+    return text, empty

@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.pipelines.formats.text import decoded
+from kmip_data.pipelines.formats.text import decoded, without_last_empty
 from kmip_data.text import counted, is_slip, nearest
 
 UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
@@ -333,7 +333,7 @@ def _check_lengths(lengths: I64, table: Table) -> None:
 
 def _rows_of(path: Path, findings: Findings) -> tuple[str, list[int], dict[int, str]]:
     """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
-    text, empty = _without_last_empty(text_of(path, findings.params.encoding))
+    text, empty = without_last_empty(text_of(path, findings.params.encoding))
     if empty:
         findings.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
     text, skipped, comments = _without_comments(text)
@@ -391,22 +391,6 @@ def text_of(path: Path, encoding: str) -> str:
     opened = gzip.open if is_gzip(path) else open
     with opened(path, "rb") as file:
         return decoded(file.read(), path.name, encoding)
-
-
-def _without_last_empty(text: str) -> tuple[str, int]:
-    """Return the text without lines of separators at its end, which spreadsheets write, and their number."""
-    empty = 0
-    end = len(text)
-    while end:
-        start = text.rfind("\n", 0, end - 1) + 1
-        line = text[start:end].strip(" \t\n")
-        if line.strip(",; \t"):
-            break
-        empty += bool(line)
-        end = start
-    # Blank lines alone are left out later, with the comments.
-    text = text[:end] if empty else text
-    return text, empty
 
 
 def _without_comments(text: str) -> tuple[str, list[int], dict[int, str]]:
