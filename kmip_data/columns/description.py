@@ -67,6 +67,7 @@ class Description(Strict):
     task: TaskName | None = None
     classes: tuple[str, ...] = ()  #: values of the label in the order of the classes
     missing: tuple[str, ...] = ()
+    decimal: Literal[".", ","] | None = None
     rounded: tuple[str, ...] = ()
     undirected: bool = False
     files: dict[str, Level] = Field(default_factory=dict)  #: table -> level of its rows
@@ -81,6 +82,7 @@ class Description(Strict):
         chosen: dict[str, Any] = {
             "undirected": self.undirected,
             "missing": self.missing,
+            "decimal": self.decimal,
             "rounded": self.rounded,
             "task": self.task,
         }

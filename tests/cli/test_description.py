@@ -170,6 +170,18 @@ def test_new_data_get_the_columns_of_an_earlier_build(old, tmp_path):
     assert "further: not in the description" in new.card.statistics["files"]["ignored"]
 
 
+def test_new_data_have_the_decimal_sign_of_an_earlier_build(home, tmp_path):
+    """1,234 does not show whether it is more than a thousand."""
+    income = [f"1,{100 + row}" for row in range(9)]
+    archive = write(tmp_path / "old", people(9, 0, income=income))
+    old = build("old", archive, "--set", "label=group", "--set", "decimal=,")
+    new = build("new", write(tmp_path / "new", people(9, 1, income=income)), "--like", "old")
+    for each in (old, new):
+        names, x = nodes_of(each)
+        expected = [1.1 + row / 1_000 for row in range(9)]
+        np.testing.assert_allclose(x[:, names.index("income")], expected, rtol=1e-6)
+
+
 def test_a_run_stands_for_the_build_it_was_trained_on(old, tmp_path, home):
     """Also where its name means a newer build, of other columns."""
     done("train", "old", "--name", "first", *SMALL)

@@ -71,9 +71,8 @@ def description_of(
     task = None
     classes: tuple[str, ...] = ()
     if target is not None:
-        kind = target_type_of(target.column)
-        task = "classification" if kind == "classification" else kind
-        if kind == "classification":
+        task = target_type_of(target.column)
+        if task == "classification":
             classes = target.class_names or tuple(map(str, range(target.column.num_classes or 0)))
     elif findings.described is not None:
         task = findings.described.task
@@ -88,6 +87,7 @@ def description_of(
         task=task,
         classes=classes,
         missing=params.missing,
+        decimal=params.decimal,
         rounded=params.rounded,
         undirected=params.undirected,
         files=findings.files,
