@@ -38,10 +38,10 @@ _NEXT = (
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
 _LABELS = ("labels", "label", "y", "node_labels")
-#: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
-#: et al.
 #: Names of labels in files of MATLAB, in small letters.
 _LABELS_OF_MATLAB = {"y", "label", "labels", "gnd", "group", "groups", "class", "classes"}
+#: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
+#: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _OF_EDGES = ("edge_attr", "edge_weight", "edge_features")
 #: Memory per byte of the arrays: features as stored, by their entries, and dense again.

@@ -84,7 +84,9 @@ class NodeIndices:
 
 def count_rows(ids: Array) -> bool:
     """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
-    return bool((texts_of(ids) == texts_of(np.arange(len(ids)))).all())
+    if ids.dtype.kind in "iu":
+        return np.array_equal(ids, np.arange(len(ids)))
+    return all(str(node) == str(row) for row, node in enumerate(ids))  # up to the first other id
 
 
 def stored_ids(ids: Array, findings: Findings) -> Array:
