@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +13,21 @@ from torch.nn.functional import pad
 from kmip_data.models.training.machine import all_gather
 from kmip_data.models.training.metrics import (
     HITS,
-    LINK_TITLES,
     METRICS,
     Accumulator,
+    LabelRows,
+    LinkSums,
+    RegressionSums,
     all_metrics,
 )
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
-    """Sum, over graphs, of the mean ranking metrics of a graph's links.
+    """Count the ranks of a batch's links, from scores and targets (G, W, W) to :class:`LinkSums` (7,).
 
-    A link (i, j) competes with the pairs (i, c) of its graph; half of those with an equal score
-    rank above it, as in OGB's evaluator. Hits belong to the first ranking. From (G, W, W) each to
-    float64 (7): three mean reciprocal ranks, three shares of hits, and the number of graphs with
-    links.
+    A link (i, j) competes with the pairs (i, c) of its graph; half of the pairs with an equal score
+    rank above it, as in OGB's evaluator. Hits belong to the first ranking.
     """
     if target.is_cpu:
         graph, i, j = links_alone(target)
@@ -91,18 +91,30 @@ def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 State = dict[str, Tensor | list[Tensor]]
 
 
+class _LossSums(NamedTuple):
+    """Sums over the rows of batches: float64 scalars."""
+
+    weighted: Tensor  #: loss of each batch times its rows
+    rows: Tensor
+
+
 class _Sums(nn.Module):
-    """Sum of ``count`` over batches, in float64, or what ``merge`` makes of two counts."""
+    """Float64 sum of ``count`` over batches, or another ``merge`` of two counts.
+
+    The result is the tensor, or with ``fields`` a named tuple of its rows.
+    """
 
     def __init__(
         self,
         count: Callable[..., Tensor],
         *shape: int,
         merge: Callable[[Tensor, Tensor], Tensor] = torch.add,
+        fields: Callable[..., tuple[Tensor, ...]] | None = None,
     ) -> None:
         super().__init__()
         self.count = count
         self.merge = merge
+        self.fields = fields
         self.sums = torch.zeros(shape, dtype=torch.float64)
 
     @property
@@ -113,19 +125,16 @@ class _Sums(nn.Module):
         counted = self.count(*batch)
         self.sums = self.merge(self.sums.to(counted.device), counted.double())
 
-    def compute(self) -> Tensor:
-        return reduce(self.merge, all_gather(self.sums.cpu()))
+    def compute(self) -> Any:
+        sums = reduce(self.merge, all_gather(self.sums.cpu()))
+        return sums if self.fields is None else self.fields(*sums)
 
     def reset(self) -> None:
         self.sums = torch.zeros_like(self.sums)
 
 
 def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
-    """``(7, T)`` over known targets: rows, absolute errors, squared errors, mean and spread.
-
-    The spread is Σ (target - mean)². Then the mean absolute error of this batch, and 1, or 0 where no
-    target is known. With ``log10`` of 10 to the power of both arguments.
-    """
+    """Return :class:`RegressionSums` (7, T) of a batch; with ``log10``, of 10 to the power of both arguments."""
     values = logits.double()
     target = target.double().view(logits.shape)
     if log10:
@@ -146,23 +155,38 @@ def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
 
     absolute = error.abs().sum(0)
     squares = (error**2).sum(0)
-    sums = [rows, absolute, squares, mean, spread, absolute / divisor, rows.clamp_max(1)]
-    return torch.stack(sums)
+    return torch.stack(
+        RegressionSums(
+            rows,
+            absolute,
+            squares,
+            mean,
+            spread,
+            batch_means=absolute / divisor,
+            batches=rows.clamp_max(1),
+        )
+    )
 
 
 def _merged_sums(first: Tensor, second: Tensor) -> Tensor:
     """Merge two results of :func:`_regression_sums` (Chan, Golub and LeVeque 1983)."""
-    merged = first + second
-    share = second[0] / merged[0].clamp_min(1)
-    distance = second[3] - first[3]
-    merged[3] = first[3] + distance * share
-    merged[4] += distance**2 * first[0] * share
-    return merged
+    total = RegressionSums(*(first + second))
+    before = RegressionSums(*first)
+    added = RegressionSums(*second)
+
+    share = added.rows / total.rows.clamp_min(1)
+    distance = added.mean - before.mean
+    mean = before.mean + distance * share
+    spread = total.spread + distance**2 * before.rows * share
+    return torch.stack(total._replace(mean=mean, spread=spread))
 
 
 def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
-    """``(2,)``: loss·rows, rows (``MeanMetric`` drops the weights when it need not look for NaN)."""
-    return torch.stack([loss.double() * rows, rows.double()])
+    """Return :class:`_LossSums` (2,) of a batch.
+
+    torchmetrics' ``MeanMetric`` drops the weights when it need not look for NaN.
+    """
+    return torch.stack(_LossSums(weighted=loss.double() * rows, rows=rows.double()))
 
 
 def _confusion(logits: Tensor, target: Tensor) -> Tensor:
@@ -197,8 +221,8 @@ class _Scores(nn.Module):
         self.scores.append(logits.float())
         self.targets.append(target.float().view(logits.shape))
 
-    def compute(self) -> tuple[Tensor, Tensor]:
-        return self._of_all(self.scores), self._of_all(self.targets)
+    def compute(self) -> LabelRows:
+        return LabelRows(self._of_all(self.scores), self._of_all(self.targets))
 
     def reset(self) -> None:
         self.scores = []
@@ -230,10 +254,15 @@ def _accumulator_of(task: Task) -> Accumulator:
         case "multilabel":
             return _Scores(task.outputs)
         case "regression":
-            count = partial(_regression_sums, task.log10)
-            return _Sums(count, 7, task.outputs, merge=_merged_sums)
+            return _Sums(
+                partial(_regression_sums, task.log10),
+                len(RegressionSums._fields),
+                task.outputs,
+                merge=_merged_sums,
+                fields=RegressionSums,
+            )
         case "links":
-            return _Sums(link_ranks, len(LINK_TITLES) + 1)
+            return _Sums(link_ranks, len(LinkSums._fields), fields=LinkSums)
 
 
 class SplitMetrics(nn.Module):
@@ -268,7 +297,7 @@ class SplitMetrics(nn.Module):
                 self.metric_accumulator = metric.accumulator(task)
             elif metric.target_type != task.target_type:  # two classes
                 self.metric_accumulator = _TwoClasses()
-        self.loss = _Sums(_loss_of_rows, 2)
+        self.loss = _Sums(_loss_of_rows, len(_LossSums._fields), fields=_LossSums)
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
@@ -286,9 +315,9 @@ class SplitMetrics(nn.Module):
         chosen_values = (
             rows if self.metric_accumulator is None else self.metric_accumulator.compute()
         )
-        total, known = self.loss.compute()
+        loss = self.loss.compute()
         # A part without known targets has loss 0, like such a batch.
-        values = {"loss": float(total / known.clamp_min(1))}
+        values = {"loss": float(loss.weighted / loss.rows.clamp_min(1))}
         for name, metric in self.metrics.items():
             values[name] = float(metric.compute(chosen_values if name == self.chosen else rows))
         self.reset()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import Task
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HITS = (1, 3, 10)
-#: Link metrics by name, in the order of their sums, which the number of graphs with links follows:
-#: rankings among all nodes of the graph, without other links, and also without itself; then hits.
+#: Titles of the link metrics, each a sum of :class:`LinkSums`.
 LINK_TITLES = {
     "mrr": "MRR",
     "mrr_filtered": "filtered MRR",
@@ -30,6 +29,37 @@ LINK_TITLES = {
     "hits3": "hits@3",
     "hits10": "hits@10",
 }
+
+
+class RegressionSums(NamedTuple):
+    """Sums over the rows with a known target, a value per target: (T,) float64 each."""
+
+    rows: Tensor  #: number of rows
+    absolute: Tensor  #: absolute errors
+    squares: Tensor  #: squared errors
+    mean: Tensor  #: mean of the targets
+    spread: Tensor  #: squared distances of the targets from their mean
+    batch_means: Tensor  #: mean absolute errors of the batches
+    batches: Tensor  #: number of batches with a known target
+
+
+class LabelRows(NamedTuple):
+    """Scores and labels of all rows, (N, L) float64 each."""
+
+    scores: Tensor
+    labels: Tensor  #: 0, 1, or NaN for unknown
+
+
+class LinkSums(NamedTuple):
+    """Sums over graphs of the mean ranking metrics of a graph's links: float64 scalars."""
+
+    mrr: Tensor  #: reciprocal ranks among all nodes of the graph
+    mrr_filtered: Tensor  #: reciprocal ranks without the node's other links
+    mrr_extended: Tensor  #: reciprocal ranks also without the node itself
+    hits1: Tensor
+    hits3: Tensor
+    hits10: Tensor
+    graphs: Tensor  #: number of graphs with links
 
 
 def accuracy(confusion: Tensor) -> Tensor:
@@ -71,17 +101,15 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
     return (numerator[present] / denominator[present]).mean()
 
 
-def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
+def mean_average_precision(rows: LabelRows) -> Tensor:
     """Average precision, averaged over labels; labels without positives are left out.
 
-    Takes scores and targets (0, 1, NaN for unknown), both (N, T) float64. A label equals
-    scikit-learn's ``average_precision_score`` on its known rows. Labels are left out as in the
-    paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also
-    leaves out those that are positive everywhere, where the average precision is 1.
+    A label's value equals scikit-learn's ``average_precision_score`` on its known rows. Labels are
+    left out as in the paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's
+    evaluator also leaves out labels that are positive everywhere, where the average precision is 1.
     """
-    scores, targets = rows
     precisions = []
-    for score, target in zip(scores.T, targets.T, strict=True):
+    for score, target in zip(rows.scores.T, rows.labels.T, strict=True):
         known = ~target.isnan()
         if bool((target[known] == 1).any()):
             precisions.append(_average_precision(score[known], target[known]))
@@ -102,18 +130,16 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
     return (precision * gained).sum() / hits[-1]
 
 
-def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
+def mean_roc_auc(rows: LabelRows) -> Tensor:
     """Area under the ROC curve, averaged over labels.
 
-    Takes scores and targets, (N, T) each, as :func:`mean_average_precision`. A label equals scikit-learn's
-    ``roc_auc_score`` on its known rows; one without a positive and a negative row is left out, as
-    in OGB's evaluator.
+    A label's value equals scikit-learn's ``roc_auc_score`` on its known rows; a label without a
+    positive and a negative row is left out, as in OGB's evaluator.
     """
     import torch
 
-    scores, targets = rows
     areas = []
-    for score, target in zip(scores.T, targets.T, strict=True):
+    for score, target in zip(rows.scores.T, rows.labels.T, strict=True):
         known = ~target.isnan()
         positive = score[known & (target == 1)]
         negative = score[known & (target != 1)].sort().values
@@ -134,43 +160,40 @@ def _mean(values: list[Tensor]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64).mean()
 
 
-def mean_absolute_error(sums: Tensor) -> Tensor:
-    """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of the accumulator of numbers."""
-    rows, errors, *_ = sums.unbind()
-    return (errors / rows)[rows > 0].mean()
+def mean_absolute_error(sums: RegressionSums) -> Tensor:
+    """Mean over targets of their mean absolute error."""
+    return (sums.absolute / sums.rows)[sums.rows > 0].mean()
 
 
-def mean_error_of_batches(sums: Tensor) -> Tensor:
-    """Mean over batches of the mean absolute error of each, then over targets, of sums (7, T).
+def mean_error_of_batches(sums: RegressionSums) -> Tensor:
+    """Mean over batches of the mean absolute error of each, then over targets.
 
     ECHO's metric. Unlike :func:`mean_absolute_error`, it depends on the batch size, as small
     batches count as much as large ones. A batch shared by several processes counts once for each.
     """
-    *_, errors, batches = sums.unbind()
-    return (errors / batches)[batches > 0].mean()
+    return (sums.batch_means / sums.batches)[sums.batches > 0].mean()
 
 
-def log10_mean_squared_error(sums: Tensor) -> Tensor:
-    """Decimal logarithm of the mean squared error, itself a mean over targets, of sums (7, T)."""
-    rows, _, squares, *_ = sums.unbind()
-    return (squares / rows)[rows > 0].mean().log10()
+def log10_mean_squared_error(sums: RegressionSums) -> Tensor:
+    """Decimal logarithm of the mean squared error, itself a mean over targets."""
+    return (sums.squares / sums.rows)[sums.rows > 0].mean().log10()
 
 
-def r_squared(sums: Tensor) -> Tensor:
-    """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)², of sums (7, T).
+def r_squared(sums: RegressionSums) -> Tensor:
+    """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)².
 
     Constant targets, and one value alone, have no spread and are left out; NaN without any other.
     Elsewhere it equals scikit-learn's ``r2_score``.
     """
-    _, _, squares, _, spread = sums[:5]
-    varies = spread != 0
-    explained: Tensor = 1 - squares[varies] / spread[varies]
+    varies = sums.spread != 0
+    explained: Tensor = 1 - sums.squares[varies] / sums.spread[varies]
     return explained.mean()
 
 
-def mean_over_graphs(name: str, sums: Tensor) -> Tensor:
-    """One of :data:`LINK_TITLES` over the number of graphs, of sums (7,)."""
-    return sums[[*LINK_TITLES].index(name)] / sums[-1]
+def mean_over_graphs(name: str, sums: LinkSums) -> Tensor:
+    """Mean over graphs of the link metric called ``name``."""
+    total: Tensor = getattr(sums, name)
+    return total / sums.graphs
 
 
 class Accumulator(Protocol):
@@ -193,8 +216,8 @@ class Accumulator(Protocol):
 class Metric:
     """Computation of a metric from accumulated values, with direction and unit."""
 
-    #: Value from the accumulator's sums: of classes the confusion matrix (C, C), row by label; of labels
-    #: scores and targets, (N, L) each; of numbers seven sums a target, (7, T); of links :data:`LINK_TITLES`.
+    #: Value from the accumulated result of the target type: for classes the confusion matrix (C, C),
+    #: row by label; else :class:`LabelRows`, :class:`RegressionSums` or :class:`LinkSums`.
     compute: Callable[[Any], Tensor]
     title: str
     target_type: TargetType
