@@ -38,17 +38,20 @@ def command(
     runs = []
     existing = list_runs(home)
     for run in existing:
-        of_dataset = dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
-        if of_dataset and model in {None, run["model"]}:
+        of_dataset = dataset in {None, run.dataset, run.dataset.removesuffix("-sample")}
+        if of_dataset and model in {None, run.model}:
             runs.append(run)
     text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
     if existing and not runs:
-        for kind, name in {"dataset": dataset, "model": model}.items():
-            names = {run[kind] for run in existing}
+        wanted = (
+            ("dataset", dataset, {run.dataset for run in existing}),
+            ("model", model, {run.model for run in existing}),
+        )
+        for kind, name, names in wanted:
             refuse_absent(kind, name, {*names, *(known.removesuffix("-sample") for known in names)})
         text = (
             f"No run of {model} on {dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
         )
     if runs:
         text = runs_table(runs)
-    show({"home": home.root, "runs": runs}, text)
+    show({"home": home.root, "runs": [run.as_json() for run in runs]}, text)

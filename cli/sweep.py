@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell, Plan
+    from kmip_data.models.training.run.states import RunState, RunStatus
 
 
 @click.command(cls=Command)
@@ -243,19 +244,19 @@ def _print(
 
     # 1. Runs, and which of them are done or failed.
     runs = []
-    by_state: dict[str, list[Json]] = {}
+    by_state: dict[RunState, list[RunStatus]] = {}
     for folder in folders:
         run = run_status(folder, home)
         # A run that waits has no folder: its plan says how long it will be.
         if folder in planned:
-            run["seed"] = planned[folder].seed
-            run["epochs"] = planned[folder].config.training.epochs
+            run.seed = planned[folder].seed
+            run.epochs = planned[folder].config.training.epochs
         runs.append(run)
-        by_state.setdefault(run["state"], []).append(run)
+        by_state.setdefault(run.state, []).append(run)
     failed = by_state.get("failed", [])
     result: Json = {
         "sweep": plan.name,
-        "runs": runs,
+        "runs": [run.as_json() for run in runs],
         "results": [],
         "chosen": [],
     }
@@ -279,7 +280,7 @@ def _print(
     if not dry_run:
         from kmip_data.models.reports.result_tables import read_runs, tables_of
 
-        finished, notices = read_runs([run["path"] for run in by_state.get("done", ())])
+        finished, notices = read_runs([run.path for run in by_state.get("done", ())])
         tables, left_out = tables_of(finished)
         for notice in notices + left_out:
             say(notice)
@@ -293,6 +294,6 @@ def _print(
     show(result, *text)
 
     if failed and not (dry_run or status):
-        message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0]['reason']}"
+        message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0].reason}"
         left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command tries them again")

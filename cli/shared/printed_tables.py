@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import Json, build_facts, table, with_row_notes
+from kmip_data.cli.shared.output import build_facts, table, with_row_notes
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
     from kmip_data.models.reports.result_tables import Table
     from kmip_data.models.reports.sheets import Sheet
+    from kmip_data.models.training.run.states import RunStatus
 
 
 def builds_table(builds: list[Build]) -> str:
@@ -37,7 +38,7 @@ def builds_table(builds: list[Build]) -> str:
     return with_row_notes(table(["name", "graphs", "disk", "built"], rows), notes)
 
 
-def runs_table(runs: Sequence[Json]) -> str:
+def runs_table(runs: Sequence[RunStatus]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.result import with_unit
@@ -45,26 +46,28 @@ def runs_table(runs: Sequence[Json]) -> str:
     rows = []
     notes = []
     for run in runs:
-        metric = all_metrics().get(run["metric"])  # one of a plugin may be missing here
-        title = metric.title if metric else run["metric"]
+        metric = all_metrics().get(run.metric or "")  # one of a plugin may be missing here
+        title = metric.title if metric else run.metric
         values = []
-        for part in ("val", "test"):
-            value = run[part]
-            values.append("" if value is None else with_unit(run["metric"], value))
-        if run["test"] is not None:
+        for value in (run.val, run.test):
+            if value is None or run.metric is None:
+                values.append("")
+            else:
+                values.append(with_unit(run.metric, value))
+        if run.test is not None:
             values[1] = f"{values[1]} {title}"
-        if run["edited"]:
+        if run.edited:
             values[1] += " (edited)"
-        epochs = str(run["epoch"])
-        if run["epochs"] is not None:
-            epochs += f" of {run['epochs']}"
-        name = f"{run['dataset']}/{run['model']}/{run['name']}"
-        rows.append([name, run.get("begun", "")[:10], run["seed"], run["state"], epochs, *values])
+        epochs = str(run.epoch)
+        if run.epochs is not None:
+            epochs += f" of {run.epochs}"
+        name = f"{run.dataset}/{run.model}/{run.name}"
+        rows.append([name, run.begun[:10], run.seed, run.state, epochs, *values])
 
         left = None
-        if run["state"] == "running" and run["left"]:
-            left = f"{run['left']} left, by the epochs so far"
-        notes.append([left, run["reason"], run["resume"] and f"resume: {run['resume']}"])
+        if run.state == "running" and run.left:
+            left = f"{run.left} left, by the epochs so far"
+        notes.append([left, run.reason, run.resume and f"resume: {run.resume}"])
     return with_row_notes(
         table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
     )

@@ -220,5 +220,5 @@ def _start(
 
 def _progress(cell: Cell, home: Home) -> str:
     run = run_status(cell.folder, home)
-    text = f"{'/'.join(cell.folder.parts[-3:])}: {run['state']}"
-    return f"{text}: {run['reason']}" if run["reason"] else text
+    text = f"{'/'.join(cell.folder.parts[-3:])}: {run.state}"
+    return f"{text}: {run.reason}" if run.reason else text

@@ -7,8 +7,9 @@ import glob
 import os
 import shlex
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.columns.description import from_card
@@ -74,26 +75,53 @@ def fitting_run(build: Build, home: Home) -> Path | None:
     return None
 
 
-def list_runs(home: Home) -> list[dict[str, Any]]:
-    """Return the runs below ``home.runs``, the latest first, as :func:`run_status`."""
+RunState = Literal["waiting", "running", "stopped", "failed", "done"]
+
+
+@dataclass
+class RunStatus:
+    """State of a run, and the facts that lists of runs show. A waiting run has no folder yet."""
+
+    path: Path
+    dataset: str
+    model: str
+    name: str
+    seed: int | None  #: None: its configuration cannot be read
+    state: RunState
+    epoch: int  #: number of finished epochs
+    epochs: int | None
+    metric: str | None = None  #: metric that chose the epoch, of a finished run
+    val: float | None = None  #: value of the metric
+    test: float | None = None  #: value of the metric
+    edited: bool = False  #: True if the result file was changed by hand
+    left: str = ""  #: estimated time that a running run still takes
+    reason: str = ""  #: reason why it failed or stopped
+    resume: str | None = None  #: command that resumes it, unless it runs or is done
+    begun: str = ""  #: date of its configuration; empty: not asked for
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts by name, without an empty ``begun``."""
+        facts = dict(vars(self))
+        if not self.begun:
+            del facts["begun"]
+        return facts
+
+
+def list_runs(home: Home) -> list[RunStatus]:
+    """Return the runs below ``home.runs``, the latest first."""
     configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
     begun = [(path.stat().st_mtime, path.parent) for path in configs]
-    return [
-        {**run_status(folder, home), "begun": timestamp(seconds)}
-        for seconds, folder in sorted(begun, reverse=True)
-    ]
+    runs = []
+    for seconds, folder in sorted(begun, reverse=True):
+        run = run_status(folder, home)
+        run.begun = timestamp(seconds)
+        runs.append(run)
+    return runs
 
 
-def run_status(folder: Path, home: Home) -> dict[str, Any]:
-    """Describe the state of a run as a dictionary; its folder need not exist.
-
-    ``path``, ``dataset``, ``model``, ``name``, ``seed``, ``state``, ``epoch`` (that are done),
-    ``epochs``, ``metric`` (that chose the epoch), ``val`` and ``test`` (its values), ``edited`` (its
-    file was), ``left``
-    (estimated time), ``reason`` (of a failure) and ``resume``: the command that resumes it, unless
-    it runs or is done.
-    """
-    names = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
+def run_status(folder: Path, home: Home) -> RunStatus:
+    """Return the status of a run; its folder need not exist."""
+    dataset, model, name = folder.parts[-3:]
     epochs = None
     seed = None
     # Not validated, as it may name plugins that are not loaded.
@@ -104,55 +132,49 @@ def run_status(folder: Path, home: Home) -> dict[str, Any]:
         epochs = int(config["training"]["epochs"])
         seed = int(config["training"]["seed"])
     seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]
-    run: dict[str, Any] = {
-        "path": folder,
-        **names,
-        "seed": seed,
-        "state": "waiting",
-        "epoch": len(seconds),
-        "epochs": epochs,
-        "metric": None,
-        "val": None,
-        "test": None,
-        "edited": False,
-        "left": "",
-        "reason": "",
-        "resume": None,
-    }
     begun = (folder / CONFIG_NAME).is_file()
-    if begun:
-        run["state"] = "stopped"
+    run = RunStatus(
+        path=folder,
+        dataset=dataset,
+        model=model,
+        name=name,
+        seed=seed,
+        state="stopped" if begun else "waiting",
+        epoch=len(seconds),
+        epochs=epochs,
+    )
 
     # 1. A finished run.
     if (folder / RESULT_NAME).is_file():
         try:
             result = read_result(folder)
         except DamagedInput:
-            reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
-            run |= {"state": "stopped", "reason": reason}
+            run.state = "stopped"
+            run.reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
         else:
-            return run | {
-                "state": "done",
-                "metric": result.metric,
-                "val": result.metrics.get("val", {}).get(result.metric),
-                "test": result.metrics.get("test", {}).get(result.metric),
-                "edited": is_edited(folder),
-            }
+            run.state = "done"
+            run.metric = result.metric
+            run.val = result.metrics.get("val", {}).get(result.metric)
+            run.test = result.metrics.get("test", {}).get(result.metric)
+            run.edited = is_edited(folder)
+            return run
 
-    # 2. One that runs, or failed. In this order: a sweep that starts a run holds the first lock and
-    #    needs the second one free.
+    # 2. An unfinished run: running, failed or stopped. The log's lock first: a sweep that starts a
+    #    run holds it, and needs the folder's lock free.
     else:
         # No epoch yet, or absurd figures in the file.
         with contextlib.suppress(ArithmeticError, ValueError):
             mean = sum(seconds) / len(seconds)
-            run["left"] = rough_time(mean * max(0, (epochs or 0) - len(seconds)))
+            run.left = rough_time(mean * max(0, (epochs or 0) - len(seconds)))
         log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
         if not ((log is None or is_free(log)) and is_free(folder)):
-            return run | {"state": "running"}
+            run.state = "running"
+            return run
         if log is not None and (reason := logged_error(log)):
-            run |= {"state": "failed", "reason": reason}
+            run.state = "failed"
+            run.reason = reason
 
     if begun:
-        run["resume"] = f"kmip-data train --resume {shlex.quote('/'.join(names.values()))}"
-        run["resume"] += home_option(folder)
+        run.resume = f"kmip-data train --resume {shlex.quote(f'{dataset}/{model}/{name}')}"
+        run.resume += home_option(folder)
     return run
