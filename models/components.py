@@ -1,9 +1,9 @@
 """Base of attention and message passing: the keys of a kind, and construction of its module.
 
-A kind of message passing is one class of ``models/layers/kinds.py``, a kind of attention one file of
-``models/attention/kinds``: a subclass of ``MessagePassing`` or :class:`Component` that names its
-``kind``, whose fields are the keys of ``model.local`` or ``model.attention``. Import torch in
-``build`` alone.
+A kind of attention is one file of ``models/attention/kinds``, whose ``COMPONENT`` is a subclass of
+:class:`Component`. A kind of message passing is a subclass of ``MessagePassing`` in
+``models/layers/kinds.py``, listed in its ``COMPONENTS``. Each class names its ``kind``; its fields
+are the keys of ``model.attention`` or ``model.local``. Import torch in ``build`` alone.
 """
 
 from __future__ import annotations

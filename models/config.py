@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -21,8 +21,8 @@ from kmip_data.models.component_names import (
     edge_encoders,
     node_encoders,
 )
-from kmip_data.models.components import Activation, Component, Fraction
-from kmip_data.models.layers.kinds import GatedGCNComponent, MessagePassing
+from kmip_data.models.components import Activation, Component, Fraction, NoComponent
+from kmip_data.models.layers.kinds import COMPONENTS, GatedGCNComponent
 from kmip_data.models.positions import (
     POSITIONAL,
     LapPEKeys,
@@ -37,24 +37,16 @@ from kmip_data.registry import ADDED, modules_in, with_added
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
-def _kinds(base: type[Component]) -> dict[str, type[Component]]:
-    """Return the built-in subclasses of ``base`` by ``kind``, in order of definition."""
-    kinds = {}
-    for component in base.__subclasses__():
-        kind = component.model_fields["kind"].default
-        if isinstance(kind, str) and component.__module__.startswith("kmip_data."):
-            kinds[kind] = component
-        kinds |= _kinds(component)
-    return kinds
+def _by_kind(components: Iterable[type[Component]]) -> dict[str, type[Component]]:
+    return {component.model_fields["kind"].default: component for component in components}
 
 
-modules_in(attention_kinds)
-_ALL = _kinds(Component)
-MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``model.local.kind``
-#: By ``model.attention.kind``.
-ATTENTION = {
-    kind: component for kind, component in _ALL.items() if not issubclass(component, MessagePassing)
-}
+#: Components by ``model.local.kind``.
+MESSAGE_PASSING = _by_kind([NoComponent, *COMPONENTS])
+#: Components by ``model.attention.kind``, k-MIP first in lists.
+ATTENTION = _by_kind(
+    [NoComponent, KMIPComponent, *(module.COMPONENT for module in modules_in(attention_kinds))]
+)
 #: Section of the model -> group of entry points, and built-in kinds.
 SECTIONS = {
     "attention": ("attention", ATTENTION),

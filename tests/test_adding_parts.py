@@ -166,15 +166,15 @@ class HubComponent(Component):
                 return super().forward(global_mean_pool(x, batch.graph))[batch.graph]
 
         return Hub(layer.dim, layer.dim)
+
+
+COMPONENT = HubComponent
 '''
 METRIC = '''
 
-def worst(sums: Tensor) -> Tensor:
-    """Return the mean absolute error () of the worst target.
-
-    The first two rows of ``sums`` (7, T) are counts and errors.
-    """
-    return (sums[1] / sums[0]).max()
+def worst(sums: RegressionSums) -> Tensor:
+    """Return the mean absolute error () of the worst target."""
+    return (sums.absolute / sums.rows).max()
 
 
 METRICS["worst"] = Metric(worst, "worst MAE", "regression", higher_is_better=False)

@@ -61,7 +61,7 @@ class GatedGCNComponent(MessagePassing):
 
 
 class StackComponent(MessagePassing):
-    """A convolution of :mod:`kmip_data.models.layers.convolutions` named like its kind, with its stack."""
+    """A convolution of :data:`kmip_data.models.layers.convolutions.CONVOLUTIONS`, with its stack."""
 
     reads_edges = False
 
@@ -101,11 +101,10 @@ class StackComponent(MessagePassing):
         return self.convolution(layer)
 
     def convolution(self, layer: LayerInfo, **more: object) -> nn.Module:
-        """Make the class named like its kind, with ``more`` options than the common ones."""
-        from kmip_data.models.layers import convolutions
+        """Make the convolution of this kind, with the common options and ``more``."""
+        from kmip_data.models.layers.convolutions import CONVOLUTIONS
 
-        made: type[nn.Module] = getattr(convolutions, self.kind.upper())
-        return made(
+        return CONVOLUTIONS[self.kind](
             layer.dim,
             dropout=layer.dropout,
             stack=self.stack,
@@ -182,3 +181,15 @@ class MLPComponent(StackComponent):
     kind: Literal["mlp"] = Field(
         default="mlp", description="no message passing: a linear layer on each node"
     )
+
+
+#: All kinds, in the order that lists of keys show.
+COMPONENTS: tuple[type[MessagePassing], ...] = (
+    GatedGCNComponent,
+    GCNComponent,
+    GCNEComponent,
+    SAGEComponent,
+    GATComponent,
+    GINEComponent,
+    MLPComponent,
+)

@@ -1,1 +1,1 @@
-"""Kinds of attention, one per file: configuration keys and construction of the module."""
+"""Kinds of attention, one per module; discovered by its ``COMPONENT``."""

@@ -53,3 +53,6 @@ class BigBirdComponent(MultiHead):
         return BigBirdAttention(
             layer.dim, dropout=layer.dropout, **self.model_dump(exclude={"kind"})
         )
+
+
+COMPONENT = BigBirdComponent

@@ -89,3 +89,6 @@ class ExphormerComponent(MultiHead):
 
         options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})
         return ExphormerAttention(layer.dim, **options)
+
+
+COMPONENT = ExphormerComponent

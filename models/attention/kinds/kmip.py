@@ -91,3 +91,6 @@ class KMIPComponent(MultiHead):
             backend=self.search,
             **options,
         )
+
+
+COMPONENT = KMIPComponent

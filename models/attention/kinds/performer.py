@@ -41,3 +41,6 @@ class PerformerComponent(MultiHead):
         from kmip_data.models.attention.performer import PerformerAttention
 
         return PerformerAttention(layer.dim, **self.model_dump(exclude={"kind"}))
+
+
+COMPONENT = PerformerComponent

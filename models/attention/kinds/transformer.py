@@ -23,3 +23,6 @@ class TransformerComponent(MultiHead):
         from kmip_data.models.attention.transformer import TransformerAttention
 
         return TransformerAttention(layer.dim, heads=self.heads, dropout=self.dropout)
+
+
+COMPONENT = TransformerComponent
