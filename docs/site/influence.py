@@ -112,9 +112,9 @@ def _pane(name: str, city: CityMap, levels: NDArray[np.uint8], node: int) -> str
     count, far = int((levels > 0).sum()), int(hops[(levels > 0) & np.isfinite(hops)].max())
     total = f"{len(levels):,} intersections"
     reach = (
-        f"reached by all {total}"
+        f"influence of all {total}"
         if count == len(levels)
-        else f"reached by {count:,} of {total}, up to {far} hops away"
+        else f"influence of {count:,} of {total}, up to {far} edges away"
     )
     words = (
         f'<text x="28" y="42" class="name">{escape(name)}</text><text x="28" y="78">{reach}</text>'
@@ -145,8 +145,9 @@ def _graph(city: CityMap) -> coo_array:
 
 def _legend(y: int) -> str:
     marks = "".join(
-        f'<path class="l{i}" stroke-width="14" d="M{150 + 34 * i} {y - 8}h16"/>'
+        f'<path class="l{i}" stroke-width="14" d="M{222 + 34 * i} {y - 8}h16"/>'
         for i in range(LEVELS)
     )
-    texts = f'<text x="28" y="{y}" class="small">≤ 0.01 %</text>'
-    return f'{texts}{marks}<text x="{166 + 34 * LEVELS}" y="{y}" class="small">the strongest</text>'
+    start = f'<text x="28" y="{y}" class="small">influence: weak</text>'
+    end = f'<text x="{238 + 34 * LEVELS}" y="{y}" class="small">strong (grey: none)</text>'
+    return f"{start}{marks}{end}"
