@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.shared.build_summary import summary_of
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     SOURCES,
@@ -33,26 +33,18 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import (
     build_facts,
-    build_pairs,
     check_output,
-    facts,
-    shortened,
     show,
     table,
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
-from kmip_data.text import as_options, counted
+from kmip_data.text import as_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from kmip_data.builds.home import Build, Home
-    from kmip_data.format.card import Card
 
 
-_LISTED = 12  #: ignored columns and files, each on a line of its own
-_FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 #: Largest graph that `build` draws, in nodes: 5,000 by springs take 3 s, 100,000 of a map 4 s.
 MOST_NODES = 5_000
 MOST_OF_CITY = 200_000
@@ -217,7 +209,7 @@ def _dry_run(
         if describe is not None:
             _describe(build, describe)
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
-        summary = _summary(build, split, kept=False)
+        summary = summary_of(build, split, kept=False)
         given = {**requested(RECORDS), **requested(SPLITS), **asked}
         words = [
             "build graphs --name",
@@ -279,7 +271,7 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
 
 
 def _show(build: Build, split: str) -> None:
-    show(_facts(build, split), _summary(build, split))
+    show(_facts(build, split), summary_of(build, split))
 
 
 def _facts(build: Build, split: str) -> dict[str, Any]:
@@ -416,185 +408,3 @@ def _city_source(path: Path) -> str:
             next="kmip-data info city",
         )
     return "archive"
-
-
-def _summary(build: Build, split: str, *, kept: bool = True) -> str:
-    """Return the path, counts and split of a build, and the next command; of one ``kept`` no longer neither."""
-    card = build.card
-    rows = []
-    unassigned = card.counts["nodes"]
-    empty = False
-    for part, counts in card.splits[split].in_order():
-        empty |= not counts.nodes
-        unassigned -= counts.nodes
-        rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
-    if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
-        rows.append(["in none", 1, unassigned, None, ""])
-    pairs = [
-        # The license of a shipped dataset is printed before its files are read.
-        *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
-        *_of_files(card),
-        *_skipped(card.statistics.get("skipped", ())),
-        *(("warning", line) for line in _missing_classes(card)),
-        ("split", split),
-        ("", card.splits[split].note),
-        ("other builds", _about_others(build)),
-    ]
-
-    parts = table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
-    if not kept:
-        return f"{facts(pairs[1:], indent=2)}\n\n{parts}"
-
-    step = f"train {_target(build)}"
-    if split != card.default_split:
-        step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
-    if not _is_shipped(card) and card.schema_.labels is None:
-        # Nothing is trained on it, so its split has no use.
-        return f"""\
-{card.dataset}{card.remark}
-{facts(pairs, indent=2)}
-
-Next: kmip-data preview {_target(build)}; to predict: kmip-data predict RUN --dataset {_target(build)}"""
-    if empty or not _has_targets(build, features=False):
-        step = f"preview {_target(build)}"
-    elif not _has_targets(build):
-        from kmip_data.models.training.config.presets import family_of
-
-        # A preset has its own replacement of features.
-        if family_of(card.dataset, card) is None:
-            step += " --set data.features=degree-profile"
-    return f"""\
-{card.dataset}{card.remark}
-{facts(pairs, indent=2)}
-
-{parts}
-
-Next: kmip-data {step}""".rstrip()
-
-
-def _is_shipped(card: Card) -> bool:
-    """True for a dataset that comes with kmip-data, not from the user's files."""
-    return card.dataset == card.manifest
-
-
-def _of_files(card: Card) -> Iterator[tuple[str, object]]:
-    """Yield the summary of your own files as pairs of label and value."""
-    from kmip_data.format.targets import target_type_of
-
-    if _is_shipped(card):
-        return
-    target = card.schema_.labels
-    if target is None:
-        yield "target", "none: a trained run can predict it"
-    else:
-        of = shortened(target.fields or (target.doc,))
-        yield "target", f"{target_type_of(target)} of each {target.level} ({of})"
-    if counts := card.statistics["classes"]["total"]:
-        several = target is not None and target_type_of(target) == "multilabel"
-        names = target.fields if target is not None and several else card.class_names
-        named = [f"{count:,}" for count in counts]
-        if len(names) == len(counts):
-            named = [f"{name} {count}" for name, count in zip(names, named, strict=True)]
-        listed = shortened(named)
-        yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
-    files = card.statistics.get("files")
-    if files is None:
-        return
-    for column in card.schema_.columns:
-        if column.key in _FEATURES:
-            number = math.prod(column.shape)
-            of = f" ({shortened(column.fields)})" if column.fields else ""
-            yield _FEATURES[column.key], f"{number:,}{of}"
-    for name, value in files.items():
-        if name in {"warnings", "features", "columns"}:  # printed above, or by --dry-run
-            continue
-        label = name.replace("_", " ")
-        if name == "ignored" and value:
-            for line in value[:_LISTED]:
-                yield label, line
-                label = ""
-            if len(value) > _LISTED:
-                yield label, f"and {len(value) - _LISTED:,} more, on the card"
-            continue
-        yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
-
-
-def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
-    """Yield the number of skipped records, and the first ones with their reasons."""
-    if not skipped:
-        return
-    yield "skipped", counted(len(skipped), "record")
-    for key, reason in skipped[:_LISTED]:
-        yield "", f"{key}: {reason}"
-    if len(skipped) > _LISTED:
-        yield "", f"and {len(skipped) - _LISTED:,} more, on the card"
-
-
-def _missing_classes(card: Card) -> Iterator[str]:
-    """Yield a line for each part of the default split that lacks some of the classes."""
-    counts = card.statistics["classes"]
-    parts = counts.get("splits", {}).get(card.default_split, {})
-    for part, numbers in parts.items():
-        missing = []
-        for label, (number, total) in enumerate(zip(numbers, counts["total"], strict=True)):
-            if total and not number:
-                missing.append(card.class_names[label] if card.class_names else str(label))
-        if missing and any(numbers):
-            yield f"{part} has no example of {shortened(missing)}; try --split-rule stratified"
-
-
-def _has_targets(build: Build, *, features: bool = True) -> bool:
-    """True if a column can be learned; point clouds may have no classes, graphs no ``features``."""
-    from kmip_data.format.targets import learned_column
-
-    with contextlib.suppress(UsageError):
-        learned_column(build.card, build.path, features=features)
-        return True
-    return False
-
-
-def _other_builds(build: Build) -> list[Build]:
-    """Return the other builds of your own dataset, which share its name."""
-    from kmip_data.builds.home import Home, list_builds
-
-    home = Home(build.path.parent.parent)
-    if _is_shipped(build.card) or build.path.parent != home.built:
-        return []
-    same_name = list_builds(home, build.card.dataset)
-    return [other for other in same_name if other.path != build.path]
-
-
-def _about_others(build: Build) -> str:
-    """Return the other builds of your own dataset, and which one its name means; empty without any."""
-    from kmip_data.builds.home import Home, matching_builds
-
-    if not (others := _other_builds(build)):
-        return ""
-    card = build.card
-    dataset = card.dataset
-    matches = matching_builds(Home(build.path.parent.parent), dataset, {})
-    meant = "this one" if matches[:1] == [build] else "not this one"
-    names = []
-    for other in others:
-        same = other.card.content_digest == card.content_digest
-        names.append(other.path.name if same else f"{other.path.name} (from other files)")
-    return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
-
-
-def _target(build: Build) -> str:
-    """Return the target that selects a build: its name if unambiguous, else its folder."""
-    from kmip_data.builds.home import Home
-
-    card = build.card
-    parameters = as_options(requested(RECORDS))
-    if build.path.parent != Home.locate().built:
-        return shlex.quote(str(build.path))
-    renamed = not _is_shipped(card)
-    if _other_builds(build) or ("--set" in parameters and not renamed):
-        return build.path.name
-    words = [card.dataset]
-    if not renamed:
-        words.append(parameters)
-    if card.sample:
-        words.append("--sample")
-    return " ".join(filter(None, words))

@@ -8,17 +8,17 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from kmip_data.errors import unknown_name
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
 from kmip_data.registry import with_added
+from kmip_data.text import nearest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,14 +42,22 @@ class Names:
     group: str  #: entry-point group of plugins
     noun: str  #: for errors
     table: Callable[[], Mapping[str, object]]
+    #: Word of other libraries, letters and digits alone -> name of the table.
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def nearest(self, text: str) -> str | None:
+        """Return the name that was probably meant, if any: of a word of other libraries, or the most similar."""
+        word = re.sub(r"[^a-z0-9]", "", text.lower())
+        return self.aliases.get(word) or nearest(text, self.table())
 
     def check(self, name: str) -> str:
         """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
         table = self.table()
         if name not in table:
-            names = list(table)
-            message = unknown_name(self.noun, name, names).what
-            raise ValueError(f"{message} It must be {', '.join(names)}.")
+            close = self.nearest(name)
+            hint = f" Did you mean {close!r}?" if close else ""
+            message = f"There is no {self.noun} called {name!r}.{hint}"
+            raise ValueError(f"{message} It must be {', '.join(table)}.")
         return name
 
     def __get_pydantic_core_schema__(

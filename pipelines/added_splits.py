@@ -19,7 +19,8 @@ from kmip_data.files.atomic_writes import (
 )
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
-from kmip_data.format.split_files import read_split
+from kmip_data.format.split_files import PARTS, read_split
+from kmip_data.format.targets import target_column
 from kmip_data.pipelines.base import (
     AnyPipeline,
     SplitParams,
@@ -92,6 +93,23 @@ def add_split(
     build.card.statistics.update(card.statistics)
     build.card.digest = read_card(build.path).digest
     return name
+
+
+def fill_step(card: Card, split: str) -> str:
+    """Return the step after which no part of ``split`` is empty: options, or words; empty if none is known."""
+    drawn = card.manifest not in {"", card.dataset}  # from the user's files, by rules
+    target = target_column(card.schema_)
+    unit = "graphs"
+    if card.counts["graphs"] == 1 and target is not None and target.level == "node":
+        unit = "nodes"
+    records = card.counts[unit]
+    if drawn and records < len(PARTS):
+        return f"add {unit} to the files: a split needs {len(PARTS)}"
+    if card.parameters.get("limit"):
+        return "build it again without --limit"
+    if drawn and card.splits[split].rule == "given":
+        return "--split-rule random"
+    return ""
 
 
 def given_splits(build: Build) -> dict[str, U8]:

@@ -10,14 +10,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-NOTICE = "Compiling kernels for this machine: about 10 s, on first use only."
+NOTICE = "Compiling kernels{} for this machine: some seconds, on first use only."
+#: Part of the package -> use of its kernels.
+_USES = {
+    "models": " of networks",
+    "graphs": " of graph algorithms",
+    "reading": " that read builds",
+    "runtime": " that read builds",
+    "pipelines": " that read raw files",
+    "drawing": " that draw graphs",
+}
 
 _seconds = 0.0  #: seconds of the finished compilations
 _announce: Callable[[str], object] | None = None
+_announced = set[str]()
 
 
 def announce(function: Callable[[str], object]) -> None:
-    """Call ``function`` with :data:`NOTICE` when this process compiles its first kernel."""
+    """Call ``function`` with :data:`NOTICE` when this process compiles the first kernel of a part."""
     global _announce
     _announce = function
 
@@ -25,6 +35,15 @@ def announce(function: Callable[[str], object]) -> None:
 def working_time() -> float:
     """Return the seconds of a clock that stands still while kernels are compiled."""
     return time.perf_counter() - _seconds
+
+
+def _notify(module: str) -> None:
+    """Announce the kernels of the part of the package that a module belongs to, once."""
+    _, _, inside = module.partition("kmip_data.")
+    use = _USES.get(inside.partition(".")[0], "")
+    if _announce is not None and use not in _announced:
+        _announced.add(use)
+        _announce(NOTICE.format(use))
 
 
 def watch() -> None:
@@ -38,13 +57,10 @@ def watch() -> None:
         begun = 0.0
 
         def on_start(self, event: Any) -> None:
-            global _announce
             if self.depth == 0:
                 self.begun = time.perf_counter()
             self.depth += 1
-            if _announce is not None:
-                _announce(NOTICE)
-                _announce = None
+            _notify(event.data["dispatcher"].py_func.__module__)
 
         def on_end(self, event: Any) -> None:
             global _seconds

@@ -273,6 +273,22 @@ METRICS: dict[str, Metric] = {
 for _name, _title in LINK_TITLES.items():
     METRICS[_name] = _share(partial(mean_over_graphs, _name), _title, "links")
 
+#: Word of other libraries, letters and digits alone -> metric that it may mean.
+METRIC_ALIASES = {
+    "acc": "accuracy",
+    "macrof1": "f1",
+    "f1macro": "f1",
+    "f1score": "f1",
+    "iou": "miou",
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "map": "ap",
+    "auprc": "ap",
+    "averageprecision": "ap",
+    "l1": "mae",
+    "rsquared": "r2",
+}
+
 
 def all_metrics() -> Mapping[str, Metric]:
     """Return the metrics by name, with the metrics of loaded plugins."""

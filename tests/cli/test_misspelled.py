@@ -75,6 +75,8 @@ CASES = {
     "train s3dis --epoch 2": "next: kmip-data train s3dis --epochs 2\n",
     "build graphs --name a --archive a.csv --label y": "--archive a.csv --set label=y\n",
     "build graphs --name a --set picture=perhaps": "expected: true or false\n",
+    "train s3dis --set training.metric=AUROC": "next: kmip-data train s3dis --set training.metric=roc_auc\n",
+    "sweep --dataset heslinki": "'helsinki'?\n  next: kmip-data sweep --dataset helsinki\n",
     "remove heslinki": "next: kmip-data list\n",
     "train s3dis gcn": "next: kmip-data train s3dis --model gcn\n",
     "sweep s3dis": "next: kmip-data sweep --dataset s3dis\n",

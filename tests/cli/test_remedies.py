@@ -270,16 +270,44 @@ def test_a_table_that_cannot_be_read_says_what_to_type(home, tmp_path, monkeypat
 
 def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
     table = tmp_path / "a.csv"
-    table.write_text("smiles,y\n" + "".join(f"CCO,{row == 0:d}\n" for row in range(20)))
+    table.write_text("smiles,y\n" + "".join(f"CCO,{row < 3:d}\n" for row in range(20)))
     line = ("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
     text = done(*line, "--set", "picture=no").out
-    assert re.search(r"warning +val has no example of 1; try --split-rule stratified\n", text)
+    assert re.search(r"warning +test has no example of 1; try --split-rule stratified\n", text)
     assert not (find("a", home=Home(home)).path / "preview.png").exists()
+
+    # Of two rows of a class none helps, and a given split is meant.
+    for column in ("", "parts"):
+        rows = "".join(
+            f"CCO,{row < 2:d},{('train', 'val', 'test')[row % 3]}\n" for row in range(20)
+        )
+        table.write_text(f"smiles,y,{column or 'note'}\n{rows}")
+        text = done(*line, "--name", f"two{column}", "--split-rule", column or "random").out
+        assert " has no example of 1\n" in text
+        assert "stratified" not in text
 
     table.write_text("smiles\n" + "CCO\n" * 20)
     text = done("build", "graphs", "--name", "b", "--archive", table, "-q").out
     assert "digest" not in text
     assert "to predict: kmip-data predict RUN --dataset b\n" in text
+
+
+def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
+    table = tmp_path / "a.csv"
+    rows = "".join(f"CCO,{row % 2},{'train' if row < 9 else 'test'}\n" for row in range(12))
+    table.write_text(f"smiles,y,split\n{rows}")
+    line = ("build", "graphs", "--archive", table, "--set", "label=y", "-q")
+    text = done(*line, "--name", "a").out
+    assert re.search(r"warning +val is empty; try --split-rule random\n", text)
+    assert "Next: kmip-data train a --split-rule random\n" in text
+    message = refused("train", "a", "--epochs", "1", *SMALL)
+    _, _, command = message.partition("next: kmip-data ")
+    assert "--split-rule random" in command
+    done(*shlex.split(command))
+
+    table.write_text("smiles,y\nCCO,1\nCCC,0\n")
+    text = done(*line, "--name", "b").out
+    assert "val is empty; add graphs to the files: a split needs 3\n" in text
 
 
 def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, tmp_path):

@@ -289,7 +289,7 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
     message = f"{key.name} cannot be {text!r}."
     close = None
     if key.names is not None:
-        close = nearest(text, list(key.names.table()))
+        close = key.names.nearest(text)
         message += _hint(close)
         limit = ""
     refusal = _refused(message, f"{_in_words(key.type)}{limit} ({key.doc})", text)

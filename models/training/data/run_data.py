@@ -41,6 +41,7 @@ from kmip_data.models.training.tasks import (
     target_types_of_classes,
     target_types_of_values,
 )
+from kmip_data.pipelines.added_splits import fill_step
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -145,7 +146,7 @@ class RunData(ABC):
             if size:
                 self.sizes[part] = size
         for part in required:
-            self.check_part(part)
+            self.check_part(part, fill_step(build.card, split_name))
         self.task = self._task(column, config) if column is not None else cast(Task, task)
         #: Configuration with loss, metric and head filled in.
         self.config = with_task(config, self.task)
@@ -239,14 +240,13 @@ class RunData(ABC):
         """Parts that are not empty, in order."""
         return tuple(self.sizes)
 
-    def check_part(self, part: str) -> None:
-        """Raise ``UsageError`` where the part does not exist or is empty."""
+    def check_part(self, part: str, step: str = "") -> None:
+        """Raise ``UsageError``, with the next ``step``, where the part does not exist or is empty."""
         if part not in (*self.sizes, ALL):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name} has no {self.unit}: {sizes or 'all empty'}.",
-                next="use another part, --split-rule random, a build without --limit, or save(…, split=…)"
-                " with this part",
+                next=step or f"another part: {' or '.join(self.sizes)}",
             )
 
     @property

@@ -1,0 +1,229 @@
+"""Summary of a finished build, with warnings of its split and the next command."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shlex
+from typing import TYPE_CHECKING
+
+from kmip_data.cli.shared.datasets import RECORDS, requested
+from kmip_data.cli.shared.output import build_pairs, facts, shortened, table
+from kmip_data.errors import UsageError
+from kmip_data.text import as_options, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kmip_data.builds.home import Build
+    from kmip_data.format.card import Card
+
+
+_LISTED = 12  #: ignored columns and files, each on a line of its own
+_FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
+
+
+def summary_of(build: Build, split: str, *, kept: bool = True) -> str:
+    """Return the path, counts and split of a build, and the next command; of one ``kept`` no longer neither."""
+    from kmip_data.pipelines.added_splits import fill_step
+
+    card = build.card
+    rows = []
+    unassigned = card.counts["nodes"]
+    empty = False
+    for part, counts in card.splits[split].in_order():
+        empty |= not counts.nodes and part != "test"
+        unassigned -= counts.nodes
+        rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
+    if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
+        rows.append(["in none", 1, unassigned, None, ""])
+    pairs = [
+        # The license of a shipped dataset is printed before its files are read.
+        *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
+        *_of_files(card),
+        *_skipped(card.statistics.get("skipped", ())),
+        *(("warning", line) for line in _warnings(card, split)),
+        ("split", split),
+        ("", card.splits[split].note),
+        ("other builds", _about_others(build)),
+    ]
+
+    parts = table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
+    if not kept:
+        return f"{facts(pairs[1:], indent=2)}\n\n{parts}"
+
+    step = f"train {_target(build)}"
+    if split != card.default_split:
+        step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
+    if not _is_shipped(card) and card.schema_.labels is None:
+        # Nothing is trained on it, so its split has no use.
+        return f"""\
+{card.dataset}{card.remark}
+{facts(pairs, indent=2)}
+
+Next: kmip-data preview {_target(build)}; to predict: kmip-data predict RUN --dataset {_target(build)}"""
+    remedy = fill_step(card, split)
+    if empty and remedy.startswith("--"):
+        step = f"train {_target(build)} {remedy}"
+    elif empty or not _has_targets(build, features=False):
+        step = f"preview {_target(build)}"
+    elif not _has_targets(build):
+        from kmip_data.models.training.config.presets import family_of
+
+        # A preset has its own replacement of features.
+        if family_of(card.dataset, card) is None:
+            step += " --set data.features=degree-profile"
+    return f"""\
+{card.dataset}{card.remark}
+{facts(pairs, indent=2)}
+
+{parts}
+
+Next: kmip-data {step}""".rstrip()
+
+
+def _is_shipped(card: Card) -> bool:
+    """True for a dataset that comes with kmip-data, not from the user's files."""
+    return card.dataset == card.manifest
+
+
+def _of_files(card: Card) -> Iterator[tuple[str, object]]:
+    """Yield the summary of your own files as pairs of label and value."""
+    from kmip_data.format.targets import target_type_of
+
+    if _is_shipped(card):
+        return
+    target = card.schema_.labels
+    if target is None:
+        yield "target", "none: a trained run can predict it"
+    else:
+        of = shortened(target.fields or (target.doc,))
+        yield "target", f"{target_type_of(target)} of each {target.level} ({of})"
+    if counts := card.statistics["classes"]["total"]:
+        several = target is not None and target_type_of(target) == "multilabel"
+        names = target.fields if target is not None and several else card.class_names
+        named = [f"{count:,}" for count in counts]
+        if len(names) == len(counts):
+            named = [f"{name} {count}" for name, count in zip(names, named, strict=True)]
+        listed = shortened(named)
+        yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
+    files = card.statistics.get("files")
+    if files is None:
+        return
+    for column in card.schema_.columns:
+        if column.key in _FEATURES:
+            number = math.prod(column.shape)
+            of = f" ({shortened(column.fields)})" if column.fields else ""
+            yield _FEATURES[column.key], f"{number:,}{of}"
+    for name, value in files.items():
+        if name in {"warnings", "features", "columns"}:  # printed above, or by --dry-run
+            continue
+        label = name.replace("_", " ")
+        if name == "ignored" and value:
+            for line in value[:_LISTED]:
+                yield label, line
+                label = ""
+            if len(value) > _LISTED:
+                yield label, f"and {len(value) - _LISTED:,} more, on the card"
+            continue
+        yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
+
+
+def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
+    """Yield the number of skipped records, and the first ones with their reasons."""
+    if not skipped:
+        return
+    yield "skipped", counted(len(skipped), "record")
+    for key, reason in skipped[:_LISTED]:
+        yield "", f"{key}: {reason}"
+    if len(skipped) > _LISTED:
+        yield "", f"and {len(skipped) - _LISTED:,} more, on the card"
+
+
+def _warnings(card: Card, split: str) -> Iterator[str]:
+    """Yield a line for each part of a split without records, or without some of the classes."""
+    from kmip_data.format.targets import target_column
+    from kmip_data.pipelines.added_splits import fill_step
+
+    entry = card.splits[split]
+    if target_column(card.schema_) is None:
+        return
+    for part, sizes in entry.in_order():
+        if not sizes.nodes:
+            step = fill_step(card, split)
+            if step.startswith("--"):
+                step = f"try {step}"
+            yield "; ".join(filter(None, [f"{part} is empty", step]))
+
+    counts = card.statistics["classes"]
+    total = counts["total"]
+    for part, numbers in counts.get("splits", {}).get(split, {}).items():
+        missing = []
+        enough = True
+        for label, number in enumerate(numbers):
+            if total[label] and not number:
+                missing.append(card.class_names[label] if card.class_names else str(label))
+                enough &= total[label] >= len(entry.parts)
+        if missing and any(numbers):
+            line = f"{part} has no example of {shortened(missing)}"
+            # A given split is meant, and a class of two records is in two parts.
+            if entry.rule == "random" and enough:
+                line += "; try --split-rule stratified"
+            yield line
+
+
+def _has_targets(build: Build, *, features: bool = True) -> bool:
+    """True if a column can be learned; point clouds may have no classes, graphs no ``features``."""
+    from kmip_data.format.targets import learned_column
+
+    with contextlib.suppress(UsageError):
+        learned_column(build.card, build.path, features=features)
+        return True
+    return False
+
+
+def _other_builds(build: Build) -> list[Build]:
+    """Return the other builds of your own dataset, which share its name."""
+    from kmip_data.builds.home import Home, list_builds
+
+    home = Home(build.path.parent.parent)
+    if _is_shipped(build.card) or build.path.parent != home.built:
+        return []
+    same_name = list_builds(home, build.card.dataset)
+    return [other for other in same_name if other.path != build.path]
+
+
+def _about_others(build: Build) -> str:
+    """Return the other builds of your own dataset, and which one its name means; empty without any."""
+    from kmip_data.builds.home import Home, matching_builds
+
+    if not (others := _other_builds(build)):
+        return ""
+    card = build.card
+    dataset = card.dataset
+    matches = matching_builds(Home(build.path.parent.parent), dataset, {})
+    meant = "this one" if matches[:1] == [build] else "not this one"
+    names = []
+    for other in others:
+        same = other.card.content_digest == card.content_digest
+        names.append(other.path.name if same else f"{other.path.name} (from other files)")
+    return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
+
+
+def _target(build: Build) -> str:
+    """Return the target that selects a build: its name if unambiguous, else its folder."""
+    from kmip_data.builds.home import Home
+
+    card = build.card
+    parameters = as_options(requested(RECORDS))
+    if build.path.parent != Home.locate().built:
+        return shlex.quote(str(build.path))
+    renamed = not _is_shipped(card)
+    if _other_builds(build) or ("--set" in parameters and not renamed):
+        return build.path.name
+    words = [card.dataset]
+    if not renamed:
+        words.append(parameters)
+    if card.sample:
+        words.append("--sample")
+    return " ".join(filter(None, words))
