@@ -13,9 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_origin
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
@@ -42,6 +49,13 @@ class Params(Strict):
         ge=1,
         description="build only N records, spread evenly over all",
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object, field: ValidationInfo) -> object:
+        """Accept one text where several are possible: ``label="cancer"`` is ``("cancer",)``."""
+        several = get_origin(cls.model_fields[field.field_name or ""].annotation) is tuple
+        return (value,) if several and isinstance(value, str) else value
 
     def choose(self, total: int) -> Sequence[int]:
         """Return the positions, in source order, of the records to build out of ``total``."""

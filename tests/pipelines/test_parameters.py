@@ -78,3 +78,12 @@ def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
     line = ("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
     assert "--limit 100" in refused(*line)
     assert not any(tmp_path.iterdir())
+
+
+def test_one_text_stands_for_a_list_of_one() -> None:
+    graphs = load_pipeline(load_manifest("graphs")).Params
+    shapenet = load_pipeline(load_manifest("shapenet-part")).Params
+
+    assert check_params(graphs, {"label": "cancer"}, "graphs").label == ("cancer",)
+    assert check_params(graphs, {"source": "from"}, "graphs").source == "from"
+    assert check_params(shapenet, {"category": "Chair"}, "shapenet-part").category == ("Chair",)
