@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kmip_data.models.profiling.figures import machine_line
+from kmip_data.models.profiling.number_format import machine_line
 
 TOPICS = sorted(
     path.stem

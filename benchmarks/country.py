@@ -25,7 +25,7 @@ from support.shared import ROOT
 
 from benchmarks.table import Row
 from kmip_data.manifest import load_manifest
-from kmip_data.models.profiling.figures import machine_line, quantity
+from kmip_data.models.profiling.number_format import machine_line, quantity
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Directed edges -> seconds of the target, and those published of other tools, without labels and

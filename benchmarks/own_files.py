@@ -140,9 +140,9 @@ def write_tables(folder: Path, *, graphs: int) -> Path:
             "weight": random.random(edges.sum()).round(3),
         }
     ).to_csv(tables / "edges.csv", index=False)
-    pd.DataFrame(
-        {"graph": np.arange(graphs), "label": random.integers(0, CLASSES, graphs)}
-    ).to_csv(tables / "graphs.csv", index=False)
+    pd.DataFrame({"graph": np.arange(graphs), "label": random.integers(0, CLASSES, graphs)}).to_csv(
+        tables / "graphs.csv", index=False
+    )
     return tables
 
 

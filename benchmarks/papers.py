@@ -15,7 +15,7 @@ from typing import Final
 from support.builds.papers import PUBLISHED
 
 from benchmarks.country import Cost, Country, run_module, table
-from kmip_data.models.profiling.figures import machine_line
+from kmip_data.models.profiling.number_format import machine_line
 
 NAME: Final = "ogbn-papers100m"
 SAMPLED: Final = (

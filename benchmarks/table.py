@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import Times, seconds
-from kmip_data.models.profiling.figures import quantity
+from kmip_data.models.profiling.number_format import quantity
 
 #: Seconds before each turn: threads of OpenMP hold a core for about 10 ms after their work.
 REST = 0.05

@@ -31,9 +31,9 @@ from kmip_data.models.layers import linear
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
-from kmip_data.models.profiling.figures import machine_line
 from kmip_data.models.profiling.measuring import CHUNK_BYTES
 from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method
+from kmip_data.models.profiling.number_format import machine_line
 
 
 class PyGLayer(nn.Module):

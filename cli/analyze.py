@@ -21,7 +21,14 @@ from kmip_data.cli.shared.options import (
     several,
     work_options,
 )
-from kmip_data.cli.shared.output import Json, csv_of, default_output, saved_paths, show, table
+from kmip_data.cli.shared.output import (
+    Json,
+    csv_of,
+    default_output,
+    picture_and_csv_paths,
+    show,
+    table,
+)
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.text import counted
@@ -112,7 +119,7 @@ def cumulative_weight(**options: Any) -> None:
 def _analyse(name: str, measure: Measure, options: Json) -> None:
     """Apply a measure to queries, keys and values, save its picture and CSV file, and print the means."""
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.models.analysis.drawing import draw_study
+    from kmip_data.models.analysis.drawing import draw_curves_over_k
     from kmip_data.models.analysis.study import gaussian_projections, record_run, run_study
 
     # What is wrong with the line ends the command before the work.
@@ -141,7 +148,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
     if saved:
         picture, csv_file = saved
         write_output(csv_file, study.to_csv())
-        draw_study(study, picture, name=name, subtitle=source)
+        draw_curves_over_k(study, picture, name=name, subtitle=source)
 
     # Every layer is measured on every graph.
     layers = len({layer for layer, *_ in study.samples})
@@ -186,7 +193,7 @@ def _save_paths(
     from kmip_data.models.training.run.run_folder import find_run
 
     if save is not None:
-        return saved_paths(save, force=force)
+        return picture_and_csv_paths(save, force=force)
     if run is None:
         return None
     folder = find_run(run, home)
@@ -234,7 +241,7 @@ def influence_of_k(
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
-    from kmip_data.models.sweeps.run_selection import select_runs
+    from kmip_data.models.sweeps.runs_by_name import select_runs
 
     saved = _save_paths("influence-of-k", save, None, home, force=force)
     runs, notes = read_runs(select_runs(names, home))

@@ -23,8 +23,8 @@ from kmip_data.cli.shared.options import (
     set_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Json, csv_of, saved_paths, show, table
-from kmip_data.models.profiling.figures import machine_line, quantity
+from kmip_data.cli.shared.output import Json, csv_of, picture_and_csv_paths, show, table
+from kmip_data.models.profiling.number_format import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.text import counted
 
@@ -96,7 +96,7 @@ def attention(
     # 1. Where results go, and what is measured: wrong options end here.
     saved = None
     if save is not None:
-        saved = saved_paths(save, force=force)
+        saved = picture_and_csv_paths(save, force=force)
     device_type = choose_device(device or "auto").type
     names = _chosen(methods, device_type)
     sizes = sizes_up_to(max_n)

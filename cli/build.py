@@ -38,7 +38,7 @@ from kmip_data.cli.shared.output import (
     table,
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.text import as_options
 
 if TYPE_CHECKING:
@@ -396,9 +396,9 @@ def _city_source(path: Path) -> str:
     if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower():
         return "osm_file"
 
-    from kmip_data.pipelines.raw.archives import format_of
+    from kmip_data.pipelines.raw.archives import sniff_format
 
-    if head and not format_of(head):
+    if head and not sniff_format(head):
         line = head[:60].decode("latin-1").splitlines()[0]
         raise DamagedInput(
             f"{path} is not a city.",

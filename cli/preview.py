@@ -20,9 +20,9 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, check_output, default_output, show
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import say
-from kmip_data.text import as_values
+from kmip_data.text import format_parameters
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -110,7 +110,7 @@ def draw(
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable, is_large
     from kmip_data.drawing.pictures import draw_png
-    from kmip_data.drawing.records import drawing_of, label_distribution, up_axis
+    from kmip_data.drawing.records import drawing_of, label_distribution, up_axis_name
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.memory import require_memory
 
@@ -148,9 +148,9 @@ def draw(
         drawings,
         path,
         title=card.heading,
-        footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
+        footer=f"{format_parameters(card.parameters)}\n{card.license.get('notice', '')}",
         class_names=dataset.card.class_names,
-        up=up_axis(card),
+        up=up_axis_name(card),
         labels=label_distribution(dataset),
     )
     shown = []

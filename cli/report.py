@@ -59,7 +59,7 @@ def command(
     published result, and the differences.
     """
     from kmip_data.models.sweeps.cells import sweep_names
-    from kmip_data.models.sweeps.run_selection import select_runs
+    from kmip_data.models.sweeps.runs_by_name import select_runs
 
     if output is not None:
         check_output(output, force=force)

@@ -236,7 +236,7 @@ def _print(
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.run_selection import runs_of_plan
+    from kmip_data.models.sweeps.runs_by_name import runs_of_plan
     from kmip_data.models.training.run.states import run_status
 
     planned = {cell.folder: cell for cell in cells}

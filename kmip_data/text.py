@@ -239,10 +239,10 @@ def as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
     return " ".join(words)
 
 
-def as_values(parameters: Mapping[str, object]) -> str:
+def format_parameters(parameters: Mapping[str, object]) -> str:
     """Return parameters for lists and tables, without unset and empty ones.
 
-    >>> as_values({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})
+    >>> format_parameters({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})
     'k=32, category=Bag,Cap'
     """
     shown = []

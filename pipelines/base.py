@@ -454,7 +454,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         raise refusal from error
 
 
-def recorded_split_parameters(
+def parse_split_parameters(
     pipeline: AnyPipeline, recorded: Mapping[str, object], name: str
 ) -> SplitParams:
     """Return the parameters of a split, out of all that a file or a card records for it."""

@@ -172,7 +172,7 @@ def apply_split(
         )
 
     # The default rule determines the records to divide, and the sizes of parts.
-    labels, grouping = graph_labels(records, pipeline.background)
+    labels, grouping = stratification_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
     # One family restores the order that its records had before the published draw.
     order = getattr(pipeline, "pool_order", in_order)
@@ -191,7 +191,7 @@ def in_order(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa:
     return sorted(position for part in parts for position in part)
 
 
-def graph_labels(records: Records, background: int | None) -> tuple[I64, str]:
+def stratification_labels(records: Records, background: int | None) -> tuple[I64, str]:
     """Return the stratification label of each graph, (G,), and its description."""
     column = records.label
     classes = records.classes

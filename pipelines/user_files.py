@@ -299,7 +299,7 @@ _SHOWN = 8  #: files that an error lists
 _THREADS = 8  #: files copied at a time; most are small and wait for the disk
 
 
-def given_file(path: Path, option: str) -> Path:
+def existing_file(path: Path, option: str) -> Path:
     """Return the absolute path of the file given by an option; raise if it is missing."""
     path = absolute_path(path, "file")
     # Not of Path: False, not an error, where a folder on the way may not be searched.
@@ -366,7 +366,7 @@ def files_below(
     return dict(sorted(existing_files.items())), dict(sorted(others.items()))
 
 
-def ascii_key(name: str, length: int) -> str:
+def escaped_key(name: str, length: int) -> str:
     """Return a name as the key of a record: ASCII, and cut with a digest where it is too long."""
     key = name.encode("ascii", "backslashreplace").decode()
     if len(key) <= length:

@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed
 from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.raw.archives import HEAD, format_of
+from kmip_data.pipelines.raw.archives import HEAD, sniff_format
 from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed
@@ -58,7 +58,7 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
     row = {"dataset": manifest.name, "source": source.name, "address": mirror.address}
     try:
         size, head = first_bytes(mirror.url)
-        kind = format_of(head)
+        kind = sniff_format(head)
         first = kind or head[:8].hex(" ")
         digest = "not asked"
         problem = ""

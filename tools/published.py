@@ -29,7 +29,7 @@ from kmip_data.models.reports.shipped_results import (
     leaderboards,
     read_shipped_results,
 )
-from kmip_data.models.sweeps.run_selection import select_runs
+from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_percent

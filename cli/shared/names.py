@@ -74,7 +74,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         Raises ``UsageError``, with the nearest name, if it means nothing.
         """
         from kmip_data.builds.home import Home, build_in
-        from kmip_data.files.marker import read_marker
+        from kmip_data.files.folder_marker import read_marker
         from kmip_data.manifest import dataset_names
 
         text = str(value)

@@ -216,7 +216,7 @@ def csv_of(rows: Sequence[Json]) -> bytes:
     return csv_bytes([*rows[0]], (row.values() for row in rows))
 
 
-def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
+def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
     """Return the paths of picture and CSV file of ``--save``: ``a`` is a.png and a.csv, ``a.svg`` stays.
 
     Raises UsageError as :func:`check_output`.
@@ -251,9 +251,9 @@ def default_output(path: Path, *, force: bool) -> Path:
     Raise UsageError as :func:`check_output`, and if a link is there.
     """
     from kmip_data.files.atomic_writes import refuse_link
-    from kmip_data.files.marker import outputs_of
+    from kmip_data.files.folder_marker import unchanged_outputs
 
     # A path given by the user may be a link; this default path may not.
     refuse_link(path)
-    check_output(path, force=force or path.name in outputs_of(path.parent))
+    check_output(path, force=force or path.name in unchanged_outputs(path.parent))
     return path

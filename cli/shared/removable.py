@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
-from kmip_data.files.marker import MARKER
+from kmip_data.files.folder_marker import MARKER
 from kmip_data.format.card import CARD_NAME
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]

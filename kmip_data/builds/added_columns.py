@@ -17,7 +17,7 @@ from pydantic import FailFast, TypeAdapter, model_validator
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.atomic_writes import written_name
-from kmip_data.files.marker import MARKER, outputs_of
+from kmip_data.files.folder_marker import MARKER, unchanged_outputs
 from kmip_data.files.reading import json_digest, read_json, read_model, read_small, sealed_json
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import (
@@ -29,7 +29,7 @@ from kmip_data.format.card import (
     ShardMember,
     read_card,
 )
-from kmip_data.format.reader import members_of
+from kmip_data.format.reader import shard_member_paths
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.strict_model import Strict
@@ -171,7 +171,7 @@ def files_of_build(folder: Path) -> list[str]:
     those that are numbered without a gap.
     """
     # 1. Shards, splits and pages.
-    names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *outputs_of(folder)]
+    names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *unchanged_outputs(folder)]
     shards = _planned(folder / WORK)
     with contextlib.suppress(DamagedInput, UsageError):
         card = read_card(folder)
@@ -217,14 +217,16 @@ def _numbered() -> Iterator[str]:
 
 
 def _has_shard(folder: Path, name: str) -> bool:
-    return members_of(folder / name)[0].is_file()
+    return shard_member_paths(folder / name)[0].is_file()
 
 
 def _with_members(folder: Path, shards: Iterable[str]) -> list[str]:
     """Return the shards by name; a shard in several files by the names of its members."""
     names = []
     for shard in shards:
-        names += [str(Path(shard).with_name(path.name)) for path in members_of(folder / shard)]
+        names += [
+            str(Path(shard).with_name(path.name)) for path in shard_member_paths(folder / shard)
+        ]
     return names
 
 

@@ -18,7 +18,7 @@ from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import say
-from kmip_data.text import as_options, as_values, counted, timestamp
+from kmip_data.text import as_options, counted, format_parameters, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
@@ -368,7 +368,10 @@ def differences(builds: Sequence[Build]) -> list[str]:
     for build in builds:
         card = build.card
         counts = [counted(card.counts[unit], unit.removesuffix("s")) for unit in UNITS]
-        values = [as_values({name: card.parameters.get(name)}) or f"{name}=unset" for name in names]
+        values = [
+            format_parameters({name: card.parameters.get(name)}) or f"{name}=unset"
+            for name in names
+        ]
         rows.append([*counts, *values])
     differing = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
     return [", ".join(itertools.compress(row, differing)) for row in rows]

@@ -23,7 +23,7 @@ from kmip_data.builds.added_columns import (
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_content, content_of
-from kmip_data.files.marker import MARKER
+from kmip_data.files.folder_marker import MARKER
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, card_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card

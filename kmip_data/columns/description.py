@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kmip_data.columns.targets import TaskName
+from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem, read_small
 from kmip_data.strict_model import Strict

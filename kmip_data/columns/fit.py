@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.targets import Target
+from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord

@@ -32,7 +32,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
 )
 from kmip_data.drawing.molecules import SYMBOLS, atoms_of
-from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis_name
 from kmip_data.drawing.run_predictions import (
     class_layers,
     error_difference,
@@ -44,7 +44,7 @@ from kmip_data.drawing.run_predictions import (
 from kmip_data.drawing.style import element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import NODE_PARTS
-from kmip_data.text import as_values, counted
+from kmip_data.text import counted, format_parameters
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -217,7 +217,7 @@ def graph_of_record(
         masks = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
-    layers += [*feature_colors(columns), *atom_layers(columns)]
+    layers += [*rgb_layers(columns), *atom_layers(columns)]
     outgoing = drawing.degrees()[1].astype(np.float32)
     layers.append(Scale("edges of a node", outgoing, "", "number of edges that leave each node"))
 
@@ -229,7 +229,7 @@ def graph_of_record(
     first = first[joins_two]
 
     # 3. The header.
-    fitted, scale, middle = _fitted(drawing.pos, up_axis(card))
+    fitted, scale, middle = _fitted(drawing.pos, up_axis_name(card))
     packer = Packer()
     header = _page_header(fitted, lines, columns, layers, packer)
     if drawing.bonds is not None:
@@ -240,7 +240,7 @@ def graph_of_record(
         header["metre"] = scale  # units of the page in a metre
     header["key"] = drawing.key
     header["facts"] = _record_facts(drawing, lines.shape[1])
-    header["options"] = as_values(card.parameters)
+    header["options"] = format_parameters(card.parameters)
     header["explore"] = {
         "hops": 1,
         "label": drawing.label,
@@ -324,7 +324,7 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
     return columns
 
 
-def feature_colors(columns: Values) -> list[Layer]:
+def rgb_layers(columns: Values) -> list[Layer]:
     """Return the colours of the nodes if features contain them, of 1, 8 or 16 bits."""
     channels = []
     for color in COLORS:

@@ -32,7 +32,7 @@ from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, shared_store
-from kmip_data.text import as_values, counted
+from kmip_data.text import counted, format_parameters
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
@@ -111,7 +111,7 @@ def read_city_map(build: Build) -> CityMap:
     hops = card.parameters.get("hops")
     return CityMap(
         title=card.heading,
-        options=as_values(card.parameters),
+        options=format_parameters(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],

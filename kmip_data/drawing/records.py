@@ -236,7 +236,7 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     return Labels(names, column.unit, counts=np.array(counts, np.int64))
 
 
-def up_axis(card: Card) -> Literal["y", "z"]:
+def up_axis_name(card: Card) -> Literal["y", "z"]:
     """Return the upward axis of a dataset's clouds."""
     if card.dataset not in dataset_names():
         return "z"

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.marker import MARKER, OUTPUTS, read_marker
+from kmip_data.files.folder_marker import MARKER, OUTPUTS, read_marker
 from kmip_data.files.path_errors import occupied_error, writing
 from kmip_data.files.reading import readable_json
 from kmip_data.runtime.progress import say

@@ -12,7 +12,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, U8
 from kmip_data.files.atomic_writes import build_content, mark, write_file
-from kmip_data.files.marker import PICTURE_NAME, outputs_of
+from kmip_data.files.folder_marker import PICTURE_NAME, unchanged_outputs
 from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
 from kmip_data.format.croissant import build_croissant
@@ -91,7 +91,7 @@ def card_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
 
 def has_picture(folder: Path) -> bool:
     """True if a command drew the picture of the page into a build folder."""
-    return PICTURE_NAME in outputs_of(folder)
+    return PICTURE_NAME in unchanged_outputs(folder)
 
 
 def write_card(folder: Path, card: Card) -> None:

@@ -19,13 +19,13 @@ from pydantic import (
 )
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.marker import read_marker
+from kmip_data.files.folder_marker import read_marker
 from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict_model import Strict
-from kmip_data.text import as_values
+from kmip_data.text import format_parameters
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
@@ -41,7 +41,7 @@ Number = Annotated[float | int, Field(ge=-1e300, le=1e300)]
 _Counts = Annotated[list[Count], FailFast()]
 
 
-def is_name(text: str) -> bool:
+def is_path_component(text: str) -> bool:
     """True if a text is a :data:`PathComponent`."""
     return re.fullmatch(_NAME, text) is not None
 
@@ -295,7 +295,7 @@ class Card(Strict, frozen=False):
     @property
     def variant(self) -> str:
         """Parameters and, for data of your own, sources."""
-        return "; ".join(filter(None, [as_values(self.parameters), self.sources]))
+        return "; ".join(filter(None, [format_parameters(self.parameters), self.sources]))
 
     @property
     def sources(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from kmip_data.format.card import Card
 from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manifest
 from kmip_data.strict_model import read_shipped
-from kmip_data.text import as_values
+from kmip_data.text import format_parameters
 
 #: Combining character of a LaTeX accent.
 _ACCENTS = {"'": "\u0301", "`": "\u0300", '"': "\u0308", "^": "\u0302", "v": "\u030c"}
@@ -99,7 +99,7 @@ def _sources(card: Card, manifest: Manifest | None) -> list[dict[str, str]]:
 def _activities(card: Card, rai: Responsible) -> list[dict[str, str]]:
     """Return the collection, where it is known, and the conversion into this build."""
     version = card.versions.get("kmip-data", "")
-    parameters = as_values(dict(sorted(card.parameters.items())))
+    parameters = format_parameters(dict(sorted(card.parameters.items())))
     conversion = f"kmip-data {version}".strip()
     if card.pipeline:
         conversion += f", pipeline {card.pipeline} {card.pipeline_version}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.page_templates import template
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import in_order

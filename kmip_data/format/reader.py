@@ -105,7 +105,7 @@ class Shard:
         if entry is not None:
             self.files = [self.path.with_name(Path(name).name) for name in entry.files]
         elif source is None:
-            self.files = members_of(self.path)
+            self.files = shard_member_paths(self.path)
         self._entry_on_card = entry
         self._receipts = receipts
         self._sizes: list[int] = []  # bytes to map
@@ -130,10 +130,10 @@ class Shard:
         self._views: dict[str, Array] = {}
 
     def _read_attributes(self, file: h5py.File) -> None:
-        from kmip_data.format.safety import read_attributes
+        from kmip_data.format.safety import read_root_attributes
 
         version = FORMAT_VERSION
-        attributes = read_attributes(self.path, file, _Attributes, FORMAT, version)
+        attributes = read_root_attributes(self.path, file, _Attributes, FORMAT, version)
         self.dataset = attributes.dataset
         self.build_key = attributes.build_key
         try:
@@ -317,7 +317,7 @@ class Shard:
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
 
-def members_of(path: Path) -> list[Path]:
+def shard_member_paths(path: Path) -> list[Path]:
     """Return the files of a shard in order: ``path``, or the members where it was cut."""
     if path.exists():
         return [path]

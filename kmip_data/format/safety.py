@@ -269,7 +269,7 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
     return scalar.decode("ascii") if isinstance(scalar, bytes) else int(scalar)
 
 
-def read_attributes(
+def read_root_attributes(
     path: Path,
     file: h5py.File,
     model: type[M],

@@ -181,7 +181,7 @@ def read_split(
     version of this package; with ``sha256``, also if it has another digest. ``remedy`` is the next
     step of that error.
     """
-    from kmip_data.format.safety import open_untrusted, read_attributes
+    from kmip_data.format.safety import open_untrusted, read_root_attributes
 
     path = Path(path)
     most = _MAX_BYTES + _BYTES_EACH * records
@@ -205,7 +205,7 @@ def read_split(
         source=io.BytesIO(data),
     )
     with inspected as (file, stored):
-        attributes = read_attributes(path, file, _Attributes, SPLIT_FORMAT, SPLIT_VERSION)
+        attributes = read_root_attributes(path, file, _Attributes, SPLIT_FORMAT, SPLIT_VERSION)
         # One dataset of codes, or one of positions for each part; nothing else.
         dtype = np.dtype("u1" if set(stored) == {NODE_CODE} else "<i8")
         for key, dataset in stored.items():

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from kmip_data.arrays import F32, F64, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.encoding import check_edge_index
+from kmip_data.graphs.encoding import check_edge_bounds
 from kmip_data.runtime.progress import Progress
 from kmip_data.runtime.threads import for_ranges
 
@@ -144,7 +144,7 @@ def _checked(
         raise UsageError(
             f"hops = {hops} and num_nodes = {num_nodes} must be 0 or more, num_nodes below 2³¹."
         )
-    check_edge_index(index, num_nodes)
+    check_edge_bounds(index, num_nodes)
     bad = ~(np.isfinite(length) & (length >= 0))
     if bad.any():
         edge = int(bad.argmax())

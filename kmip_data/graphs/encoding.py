@@ -98,7 +98,7 @@ class Encoding(ABC):
         """Fill the columns for some graphs; ``check`` is called regularly and may raise to stop."""
 
 
-def check_edge_index(edge_index: Integers, num_nodes: int) -> None:
+def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
     """Raise DamagedInput if an edge (2, E) leads to a missing node: compiled code does not check."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         raise DamagedInput(

@@ -19,7 +19,7 @@ from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.description import Level
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.levels import Levels
-from kmip_data.columns.targets import Target
+from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem

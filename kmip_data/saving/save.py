@@ -19,11 +19,11 @@ from torch_geometric.data import Data, HeteroData
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import feature_problems
-from kmip_data.columns.targets import TaskName
+from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.format.card import NAME_WORDS, is_name
+from kmip_data.format.card import NAME_WORDS, is_path_component
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawFolder, check_params
 from kmip_data.pipelines.datasets.graphs.findings import Findings
@@ -164,7 +164,7 @@ def check_target(folder: Path, name: str) -> None:
         raise UsageError(
             f"{folder} already exists.", next="use another folder, or remove this one first"
         )
-    if not is_name(name):
+    if not is_path_component(name):
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
             expected=NAME_WORDS,

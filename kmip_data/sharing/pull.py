@@ -27,7 +27,7 @@ from kmip_data.files.atomic_writes import (
     write_all,
     write_output,
 )
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.path_errors import absolute_path, occupied_error, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, has_picture, protect, write_card

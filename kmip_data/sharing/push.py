@@ -19,10 +19,10 @@ from kmip_data.builds.added_columns import named_encoding, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import build_lock, remove_partials, written_name
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files, has_picture
-from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
+from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_path_component
 from kmip_data.format.page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, say
@@ -167,7 +167,7 @@ def _checked_address(address: str, kind: str, source: Path) -> Remote:
     """Return the address; raise ``UsageError`` if the folder ``source`` cannot be pushed there."""
     name = source.name
     remote = Remote(address)
-    if not is_name(name):
+    if not is_path_component(name):
         raise UsageError(
             f"The folder {name!r} cannot be pushed under its name.",
             expected=NAME_WORDS,

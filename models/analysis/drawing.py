@@ -36,7 +36,7 @@ STUDIES = {
 
 
 @styled()
-def draw_study(
+def draw_curves_over_k(
     study: Study,
     path: Path,
     *,

@@ -193,7 +193,7 @@ def check_layers(component: str, device: torch.device, **sizes: int) -> None:
     from kmip_data.models.kernels import DISABLED
 
     if component == "capture":
-        capture(device, sizes)
+        check_cuda_graphs(device, sizes)
         return
     DISABLED.update(dict.fromkeys(COMPONENTS, "another component"))
     del DISABLED[component]
@@ -204,7 +204,7 @@ def check_layers(component: str, device: torch.device, **sizes: int) -> None:
         same(step(dtype, dropout=0.5), step(dtype, dropout=0.5))
 
 
-def capture(device: torch.device, sizes: dict[str, int]) -> None:
+def check_cuda_graphs(device: torch.device, sizes: dict[str, int]) -> None:
     """Check captured training steps against plain ones."""
     from kmip_data.models.training.capture import cuda_graphs, steps
 

@@ -13,7 +13,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
-from kmip_data.files.marker import MARKER
+from kmip_data.files.folder_marker import MARKER
 from kmip_data.files.path_errors import writing
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -24,8 +24,8 @@ from kmip_data.pipelines.base import (
     AnyPipeline,
     Params,
     check_params,
+    parse_split_parameters,
     pipeline_of,
-    recorded_split_parameters,
 )
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.finish import BuildPlan
@@ -99,8 +99,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     try:
         params = check_params(pipeline.Params, card.parameters, path.name)
         splits = [
-            recorded_split_parameters(pipeline, card.splits[name].parameters, name)
-            for name in names
+            parse_split_parameters(pipeline, card.splits[name].parameters, name) for name in names
         ]
     except UsageError as error:
         raise DamagedInput(

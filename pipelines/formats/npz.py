@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array, DType, shape_fits, shape_text
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.raw.archives import PIECE, format_of, head_of, reading
+from kmip_data.pipelines.raw.archives import PIECE, head_of, reading, sniff_format
 
 _HEADER_BYTES = 10_000  #: most bytes of an array's header: numpy's own limit
 
@@ -23,7 +23,7 @@ class NpzFile:
 
     def __init__(self, path: Path) -> None:
         self.name = f"{path.parent.name}/{path.name}"
-        if format_of(head_of(path)) != "zip":
+        if sniff_format(head_of(path)) != "zip":
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
         self._path = path
         self.read: set[str] = set()  #: names of the arrays that were opened

@@ -85,7 +85,7 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
             next="give --archive a zip, a tar or a folder",
         )
     with reading(path):
-        archive_format = format_of(head_of(path))
+        archive_format = sniff_format(head_of(path))
         if bare or (archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))):
             yield Entry(path, bare or path.name, path.stat().st_size, partial(path.open, "rb"))
         elif archive_format == "zip":
@@ -112,14 +112,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, for :func:`format_of`."""
+    """Return the first bytes of a file, for :func:`sniff_format`."""
     with reading(path), path.open("rb") as file:
         return file.read(HEAD)
 
 
 def check_whole(path: Path) -> None:
     """Read an archive to its end; raise DamagedInput where a checksum differs, or the file has none."""
-    archive_format = format_of(head_of(path))
+    archive_format = sniff_format(head_of(path))
     with reading(path):
         if archive_format == "zip":
             damaged = zipfile.ZipFile(path).testzip()
@@ -136,7 +136,7 @@ def check_whole(path: Path) -> None:
             raise EOFError("neither its length nor a checksum is known")
 
 
-def format_of(first: bytes) -> str:
+def sniff_format(first: bytes) -> str:
     """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
     if first.startswith((b"PK\3\4", b"PK\5\6")):
         return "zip"

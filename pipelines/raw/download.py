@@ -25,7 +25,7 @@ from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.raw.archives import HEAD, check_whole, format_of
+from kmip_data.pipelines.raw.archives import HEAD, check_whole, sniff_format
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise
 from kmip_data.runtime import http_client
@@ -279,6 +279,6 @@ def _strong_etag(response: Response) -> str | None:
 def _plausible(source: Source, head: bytes, content_type: str) -> bool:
     """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
     if source.container == "archive":
-        return bool(format_of(head))
+        return bool(sniff_format(head))
     page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
     return bool(head) and not page and "text/html" not in content_type

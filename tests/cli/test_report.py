@@ -18,7 +18,7 @@ from support.shared import ROOT
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.pictures import over_seeds
 from kmip_data.models.reports.result_tables import read_runs, tables_of
-from kmip_data.models.sweeps.run_selection import select_runs
+from kmip_data.models.sweeps.runs_by_name import select_runs
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
-from kmip_data.models.training.config.overrides import read_config, to_toml
+from kmip_data.models.training.config.overrides import config_to_toml, read_config
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.result import read_result
@@ -282,7 +282,7 @@ def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home
     options = {"model": "gcn", "variant": None, "sample": True}
     overrides = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")
     config = configuration("minesweeper", {}, {}, overrides=overrides, **options)
-    file.write_text(to_toml(config))
+    file.write_text(config_to_toml(config))
     moved = configuration(one_graph, {}, {}, file=file, home=Home(home))
     assert (moved.data.dataset, moved.data.sample, moved.data.split) == ("mine", False, {})
     assert (moved.model, moved.training) == (config.model, config.training)

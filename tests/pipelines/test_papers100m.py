@@ -29,7 +29,7 @@ from kmip_data.drawing.neighborhoods import drawable
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.graph_arrays import edge_sort
+from kmip_data.pipelines.graph_arrays import external_edge_sort
 from kmip_data.pipelines.sample_writers import gzipped
 from kmip_data.saving.export import write_parquet
 
@@ -40,8 +40,8 @@ QUIET = {"jobs": 1, "quiet": True}
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Blocks, buckets and pieces of a small graph are as many as of a large one."""
-    monkeypatch.setattr(edge_sort, "BLOCK_EDGES", 1_000)
-    monkeypatch.setattr(edge_sort, "BUCKET_EDGES", 500)
+    monkeypatch.setattr(external_edge_sort, "BLOCK_EDGES", 1_000)
+    monkeypatch.setattr(external_edge_sort, "BUCKET_EDGES", 500)
     monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
     monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
     monkeypatch.setattr("kmip_data.drawing.neighborhoods.MAX_NODES", 100)
@@ -134,13 +134,15 @@ def test_sorted_runs_by_a_slow_sort(tmp_path):
         ends = rng.integers(0, nodes, (2, edges))
         ends[1, rng.random(edges) < 0.5] = nodes // 3
         blocks = [ends[:, i : i + 700] for i in range(0, edges, 700)]
-        edge_sort.write_runs(map(tuple, blocks), nodes, edges, folder, both_ways=distinct)
-        size = edge_sort.sort_runs(folder, nodes, folder, distinct=distinct)
+        external_edge_sort.write_runs(map(tuple, blocks), nodes, edges, folder, both_ways=distinct)
+        size = external_edge_sort.sort_runs(folder, nodes, folder, distinct=distinct)
         pairs = ends.T.tolist()
         if distinct:
             pairs = sorted({(a, b) for a, b in pairs} | {(b, a) for a, b in pairs})
         wanted = sorted(pairs, key=lambda pair: pair[1])
-        assert edge_sort.sorted_edges(folder, *size).T.tolist() == [list(pair) for pair in wanted]
+        assert external_edge_sort.sorted_edges(folder, *size).T.tolist() == [
+            list(pair) for pair in wanted
+        ]
 
     check_each(
         check,
@@ -277,7 +279,7 @@ def test_killed_in_a_pass(name, n, raw, tmp_path, torture_count):
     torture_count("kills")
     with pytest.MonkeyPatch.context() as patch:
         if done is not None:
-            patch.delattr(edge_sort, done)
+            patch.delattr(external_edge_sort, done)
         build = build_dataset(NAME, home=Home(home), archives=[raw], **QUIET)
     assert build.card.shards == whole.card.shards
     assert sorted(path.name for path in build.path.iterdir()) == sorted(

@@ -14,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import Pipeline, Records, Split, check_params, load_pipeline
-from kmip_data.pipelines.units_and_splits import apply_split, graph_labels
+from kmip_data.pipelines.units_and_splits import apply_split, stratification_labels
 
 
 def column(level, shape=()):
@@ -112,15 +112,20 @@ def test_shares_are_equal_and_parts_that_stay_stay():
 
 def test_labels_of_graphs():
     one_hot = np.eye(CLASSES, dtype=np.int64)[[2, 0, 1, 2]]
-    assert graph_labels(records(one_hot, column("graph")), None)[0].tolist() == [2, 0, 1, 2]
+    assert stratification_labels(records(one_hot, column("graph")), None)[0].tolist() == [
+        2,
+        0,
+        1,
+        2,
+    ]
     several = np.array([[1, 0, 1], [1, 0, 0], [1, 0, 1], [0, 1, 1]])
-    labels = graph_labels(records(several, column("graph", (CLASSES,))), None)[0]
+    labels = stratification_labels(records(several, column("graph", (CLASSES,))), None)[0]
     assert labels[0] == labels[2]
     assert len(set(labels.tolist())) == 3
     counts = np.array([[5, 1, 1], [9, 0, 1], [9, 0, 0]])
-    assert graph_labels(records(counts, column("node")), 0)[0].tolist() == [1, 2, 0]
-    assert graph_labels(records(counts, column("node")), None)[0].tolist() == [0, 0, 0]
-    labels, what = graph_labels(records(np.zeros((3, 0), np.int64)), None)
+    assert stratification_labels(records(counts, column("node")), 0)[0].tolist() == [1, 2, 0]
+    assert stratification_labels(records(counts, column("node")), None)[0].tolist() == [0, 0, 0]
+    labels, what = stratification_labels(records(np.zeros((3, 0), np.int64)), None)
     assert labels.tolist() == [0, 0, 0]
     assert "chance" in what
 

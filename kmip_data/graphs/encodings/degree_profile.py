@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from kmip_data.arrays import F32, Array
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_index
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 
 Rule = Literal["2.0", "2.8"]
 FIELDS = (
@@ -59,7 +59,7 @@ def local_degree_profile(edge_index: ArrayLike, num_nodes: int, rule: Rule = "2.
     if rule not in rules:
         raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(rules))
     edges = np.asarray(edge_index)
-    check_edge_index(edges, num_nodes)
+    check_edge_bounds(edges, num_nodes)
     source, target = edges.astype(np.int64, copy=False)
 
     # Exact sums over the out-edges of each node, of the degrees of their targets and the squares of

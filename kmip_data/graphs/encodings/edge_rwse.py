@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, Array, Integers
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_index
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.threads import for_ranges
 
 _MIN_SOURCES_PER_THREAD = 64  #: fewest source nodes worth a thread
@@ -49,7 +49,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
     """
     from kmip_data.graphs.kernels.random_walk import walk_to_targets
 
-    check_edge_index(edge_index, num_nodes)
+    check_edge_bounds(edge_index, num_nodes)
     source = np.ascontiguousarray(edge_index[0], np.int64)
     target = np.ascontiguousarray(edge_index[1], np.int64)
 

@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, Array, Integers
 from kmip_data.errors import OutOfResources
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_index
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.memory import require_memory
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def laplacian_encoding(
     sparsely; by LAPACK as well where Lanczos misses copies of an eigenvalue. Returns float32 (K,),
     ascending, and (N, K), both NaN where the graph has fewer nodes.
     """
-    check_edge_index(edge_index, num_nodes)
+    check_edge_bounds(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
     vectors = np.full((num_nodes, count), np.nan, np.float32)
     adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_index
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.threads import for_ranges
 
 _MIN_NODES_PER_THREAD = 256  #: fewest nodes worth a thread
@@ -61,7 +61,7 @@ def random_walk_encoding(
     """
     from kmip_data.graphs.kernels.random_walk import return_probabilities
 
-    check_edge_index(edge_index, num_nodes)
+    check_edge_bounds(edge_index, num_nodes)
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
     # (1) Sort the edges, so that no sum depends on their order.

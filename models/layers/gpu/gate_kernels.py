@@ -42,7 +42,7 @@ def loaded(pointers, mask):
 
 
 @triton.jit
-def elements(row, channel, D: tl.constexpr):
+def element_offsets(row, channel, D: tl.constexpr):
     """Offsets of rows × channels."""
     return row[:, None] * D + channel[None, :]
 
@@ -143,7 +143,7 @@ def update_edges(
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
-    at = elements(number, channel, D)
+    at = element_offsets(number, channel, D)
     factor = constant(norm, channel, exists, 0, D)
     shift = constant(norm, channel, exists, 1, D)
     y = loaded(pre + at, mask) * factor + shift
@@ -204,7 +204,7 @@ def sum_gradients(
     for step in range(STEPS):
         number = first + step * BE + tl.arange(0, BE)
         mask = (number < edges)[:, None] & exists[None, :]
-        at = elements(number, channel, D)
+        at = element_offsets(number, channel, D)
         z = loaded(pre + at, mask)
         g = loaded(grad + at, mask)
         away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D)
@@ -270,7 +270,7 @@ def gate(
     # 1. Load a tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
-    tile = elements(node, channel, D)
+    tile = element_offsets(node, channel, D)
     of_target = loaded(at_target + tile, tile_mask)
     first, last, most = _entries(start, node, live, K)
     gates = tl.zeros((BN, BC), tl.float32)
@@ -282,8 +282,8 @@ def gate(
         alive = first + slot < last
         source, number = _looked_up(end, edge, first + slot, alive, K)
         mask = alive[:, None] & exists[None, :]
-        edges = elements(number, channel, D)
-        sources = elements(source, channel, D)
+        edges = element_offsets(number, channel, D)
+        sources = element_offsets(source, channel, D)
         # 2. z of one edge of each node; it is stored, because the backward pass computes the gate
         #    again from it.
         z = of_target + loaded(at_source + sources, mask)
@@ -346,7 +346,7 @@ def differentiate(
     # 1. The gradient of the sum of messages, by node.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
-    tile = elements(node, channel, D)
+    tile = element_offsets(node, channel, D)
     ratio = loaded(quotient + tile, tile_mask)
     of_sum = loaded(grad_quotient + tile, tile_mask)
     of_sum *= loaded(inverse + tile, tile_mask)
@@ -357,8 +357,8 @@ def differentiate(
         alive = first + slot < last
         source, number = _looked_up(end, edge, first + slot, alive, K)
         mask = alive[:, None] & exists[None, :]
-        edges = elements(number, channel, D)
-        sources = elements(source, channel, D)
+        edges = element_offsets(number, channel, D)
+        sources = element_offsets(source, channel, D)
         value = loaded(message + sources, mask)
         z = loaded(pre + edges, mask)
         # 2. From the new edges, through dropout, ReLU and the norm.
@@ -407,12 +407,12 @@ def sum_at_sources(
         alive = first + slot < last
         target, number = _looked_up(end, edge, first + slot, alive, 0)
         mask = alive[:, None] & exists[None, :]
-        edges = elements(number, channel, D)
+        edges = element_offsets(number, channel, D)
         of_source += loaded(grad_pre + edges, mask)
         opened = tl.sigmoid(loaded(pre + edges, mask))
-        targets = elements(target, channel, D)
+        targets = element_offsets(target, channel, D)
         of_value += opened * loaded(of_message + targets, mask)
     tile_mask = live[:, None] & exists[None, :]
-    tile = elements(node, channel, D)
+    tile = element_offsets(node, channel, D)
     tl.store(grad_source + tile, of_source, mask=tile_mask)
     tl.store(grad_message + tile, of_value, mask=tile_mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import get_args
 
-from kmip_data.columns.targets import TaskName
+from kmip_data.columns.target_inference import TaskName
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
@@ -24,7 +24,9 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
     # 1. Targets: use the default loss, metric and head.
     changes: dict[str, str] = {}
     target_type = target_type_of(column)
-    for key, names in fitting_names(column, target_type, {target_type}, column.num_classes).items():
+    for key, names in compatible_choices(
+        column, target_type, {target_type}, column.num_classes
+    ).items():
         if key_value(config, key) not in {None, *names}:
             changes[key] = "none"
     if "model.head" in changes and config.training.neighbors:
@@ -54,7 +56,7 @@ def level_of(column: Column) -> Level:
     return "node" if column.level == "node" else "graph"
 
 
-def fitting_names(
+def compatible_choices(
     column: Column,
     target_type: TargetType,
     target_types: Collection[TargetType],

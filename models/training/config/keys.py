@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kmip_data.columns.targets import TaskName
+from kmip_data.columns.target_inference import TaskName
 from kmip_data.graphs.city_columns import Coordinates
 from kmip_data.models.component_names import Names
 from kmip_data.models.components import Fraction

@@ -195,7 +195,7 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     return config_from_mapping(values, str(path), plugins_in=plugins_in)
 
 
-def to_toml(config: RunConfig) -> str:
+def config_to_toml(config: RunConfig) -> str:
     """Write ``config`` completely, so that :func:`read_config` returns an equal one.
 
     TOML has no null: a key that is ``None`` is omitted, and is ``None`` when read back because that

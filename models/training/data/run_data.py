@@ -32,7 +32,7 @@ from kmip_data.format.targets import (
 )
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
-from kmip_data.models.training.config.fitting import fitting_names, level_of
+from kmip_data.models.training.config.fitting import compatible_choices, level_of
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import folder_of
@@ -68,7 +68,7 @@ def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType
     targets = f"{stored} of a {level}"
     if stored == "classification":
         targets = f"one of {output_counts[stored]} classes of a {level}"
-    for name, names in fitting_names(
+    for name, names in compatible_choices(
         column, target_type, output_counts, output_counts.get(target_type)
     ).items():
         chosen = key_value(config, name)

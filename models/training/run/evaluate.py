@@ -232,7 +232,7 @@ def open_run(
     if chosen.type == "cuda":
         self_check.before_run(config.model, chosen.name)
     if target is None:
-        config = run_folder.own_choices(config, folder, home)
+        config = run_folder.config_without_foreign_system(config, folder, home)
     else:
         config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     on_build = config

@@ -13,7 +13,7 @@ from pathlib import Path
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
-from kmip_data.files.marker import outputs_of
+from kmip_data.files.folder_marker import unchanged_outputs
 from kmip_data.files.path_errors import absolute_path, writing
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import dataset_names
@@ -79,7 +79,7 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
 
 def files_of_run(folder: Path) -> list[str]:
     """Return the file names of a run in its folder, with outputs of commands, the configuration last."""
-    return [name for name in (*outputs_of(folder), *_FILES) if (folder / name).is_file()]
+    return [name for name in (*unchanged_outputs(folder), *_FILES) if (folder / name).is_file()]
 
 
 def home_option(run: Path) -> str:
@@ -214,7 +214,7 @@ def on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -
     return config
 
 
-def own_choices(config: RunConfig, folder: Path, home: Home) -> RunConfig:
+def config_without_foreign_system(config: RunConfig, folder: Path, home: Home) -> RunConfig:
     """Return the configuration of a run; one from another home may not run commands or open folders.
 
     Raises ``UsageError`` if such a run has a folder as its data.

@@ -30,7 +30,7 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, content_of, refuse_links, write_file
-from kmip_data.files.marker import OUTPUTS
+from kmip_data.files.folder_marker import OUTPUTS
 from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.component_names import edge_encoders, node_encoders
@@ -43,7 +43,7 @@ from kmip_data.models.training import machine, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
+from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for, origin
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
@@ -235,7 +235,7 @@ def _train_one(
         if folder is not None:
             if weights is not None:
                 checkpoint.write_initial(folder, weights)
-            write_file(folder / CONFIG_NAME, to_toml(config).encode())
+            write_file(folder / CONFIG_NAME, config_to_toml(config).encode())
         result = fit(PreparedRun(config, data, folder, device, needed, log, quiet, further))
     return Summary([folder or Path()], [result])
 
@@ -345,8 +345,8 @@ def resume(
             )
             return Summary([folder], [result])
     refuse_links(folder)
-    as_text = to_toml(config).encode()
-    config = run_folder.own_choices(config, folder, home)
+    as_text = config_to_toml(config).encode()
+    config = run_folder.config_without_foreign_system(config, folder, home)
     if devices is not None:
         machines = max(1, int(os.environ.get("WORLD_SIZE", devices)) // devices)
         changes = [f"system.devices={devices}", f"system.nodes={machines}"]

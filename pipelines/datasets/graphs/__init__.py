@@ -22,7 +22,7 @@ from kmip_data.columns import description
 from kmip_data.columns.description import Description
 from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import Inference
-from kmip_data.columns.targets import NO_CLASS, Target, infer_target
+from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
@@ -65,8 +65,8 @@ from kmip_data.pipelines.user_files import (
     KEY_LENGTH,
     OwnPipeline,
     OwnSplitParams,
-    ascii_key,
     divide_at_random,
+    escaped_key,
     random_name,
 )
 from kmip_data.runtime.extras import require_extra
@@ -211,7 +211,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 links.unequal += unequal
             columns = dict(graph.columns)
             is_molecule = columns.pop(smiles.SMILES, None) is not None
-            key = ascii_key(graph.key, KEY_LENGTH)
+            key = escaped_key(graph.key, KEY_LENGTH)
             inference.add(replace(graph, key=key, columns=columns), findings.target)
         if not inference.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
@@ -300,7 +300,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         for row, graph in enumerate(islice(graphs, max(rows) + 1 - first), first):
             if row not in rows:
                 continue
-            key = ascii_key(graph.key, KEY_LENGTH)
+            key = escaped_key(graph.key, KEY_LENGTH)
             try:
                 record = smiles.finished(both_ways(graph)[0] if params.undirected else graph)
             except DamagedInput as error:
@@ -423,7 +423,7 @@ def _claim(
     sizes = _BYTES_OF_NODE * graph.num_nodes + per_edge * graph.num_edges
     findings.claim(
         3 * labels + 2 * values + sizes,
-        f"The graph {ascii_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
+        f"The graph {escaped_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.parts import MASKS
-from kmip_data.columns.targets import changed_by_float32
+from kmip_data.columns.target_inference import changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings

@@ -13,7 +13,7 @@ from kmip_data.columns.description import (
     from_card,
     read_description,
 )
-from kmip_data.columns.targets import Target
+from kmip_data.columns.target_inference import Target
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.format.targets import target_type_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
-from kmip_data.pipelines.datasets.ogb.csv_tables import OGBGraphsPipeline, OGBNodesPipeline
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBGraphsPipeline, OGBNodesPipeline
 from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 

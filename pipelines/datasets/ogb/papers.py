@@ -31,9 +31,9 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.datasets.ogb.csv_tables import OGBNodesParams, read_lists
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
-from kmip_data.pipelines.graph_arrays import edge_sort
+from kmip_data.pipelines.graph_arrays import external_edge_sort
 from kmip_data.pipelines.units_and_splits import OneGraphPipeline
 from kmip_data.runtime.threads import ahead
 
@@ -102,7 +102,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         _years(data, nodes)
         _labels(raw.path, nodes)
         _codes(raw.path, nodes)
-        edge_sort.write_runs(
+        external_edge_sort.write_runs(
             _edge_blocks(data, nodes, edges),
             nodes,
             edges,
@@ -118,7 +118,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         years = _years(NpzFile(raw / _DATA), nodes)
         _convert(years, nodes, workdir / "year", 0, YEARS)
         _convert(_labels(raw, nodes), nodes, workdir / "y", UNKNOWN, self.classes - 1)
-        count, room = edge_sort.sort_runs(
+        count, room = external_edge_sort.sort_runs(
             prepared.path,
             nodes,
             workdir,
@@ -133,7 +133,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         plan = prepared.plan
         folder = prepared.path
         nodes = plan["nodes"]
-        edges = edge_sort.sorted_edges(folder, plan["edges"], plan["room"])
+        edges = external_edge_sort.sorted_edges(folder, plan["edges"], plan["room"])
         features = FeatureStream(Path(plan["raw"]), nodes, np.dtype(params.features))
         columns: dict[str, Array | ComputedRows] = {
             "node/x": ComputedRows((nodes, FEATURES), features.dtype, features),
@@ -232,7 +232,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
         streams[1].skip(edges)
 
     def block(start: int) -> Array:
-        count = min(edge_sort.BLOCK_EDGES, edges - start)
+        count = min(external_edge_sort.BLOCK_EDGES, edges - start)
         if by_columns:
             ends = streams[0].take(2 * count).reshape(-1, 2).T
         else:
@@ -246,7 +246,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
             )
         return ends.astype(np.int64, copy=False)
 
-    starts = range(0, edges, edge_sort.BLOCK_EDGES)
+    starts = range(0, edges, external_edge_sort.BLOCK_EDGES)
     for ends in ahead(starts, block, threads=1, depth=_AHEAD):
         yield ends[0], ends[1]
 

@@ -17,7 +17,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.files.reading import csv_bytes
 from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.ogb.csv_tables import FILES, rule_of
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import FILES, rule_of
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
 from kmip_data.pipelines.sample_writers import (

@@ -329,7 +329,7 @@ class _Map:
         codes: dict[str, I32] = {}
         values: dict[str, list[Values]] = {}
         for key in VALUES:
-            code, texts = coded([tag.get(key, "") for tag in tags], "")
+            code, texts = factorize([tag.get(key, "") for tag in tags], "")
             codes[key] = code[combination]
             values[key] = [(text,) for text in texts]
         return Ways(
@@ -410,7 +410,7 @@ def _number_filter(numbers: I64) -> list[Any]:
     return [osmium.filter.IdFilter(array("q", numbers))] if blocks <= _FILTER_BLOCKS else []
 
 
-def coded(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]]:
+def factorize(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]]:
     """Return the position of each value among the sorted distinct ones, -1 for ``missing``, and these."""
     distinct = sorted(set(values) - {missing})
     position = {value: i for i, value in enumerate(distinct)}

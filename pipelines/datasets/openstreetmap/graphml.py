@@ -16,7 +16,7 @@ from xml.etree.ElementTree import ParseError
 import numpy as np
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.openstreetmap.extract import VALUES, Values, coded
+from kmip_data.pipelines.datasets.openstreetmap.extract import VALUES, Values, factorize
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     BOTH,
     StreetGraph,
@@ -89,7 +89,7 @@ def _street_graph(graph: Any) -> StreetGraph:
     tags = {}
     values = {}
     for key in VALUES:
-        tags[key], values[key] = coded([_values(data.get(key)) for data in rows], ())
+        tags[key], values[key] = factorize([_values(data.get(key)) for data in rows], ())
     source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)
     direct = great_circle(lat[source], lon[source], lat[target], lon[target])
     short = (lengths < _SHORT * direct).mean()

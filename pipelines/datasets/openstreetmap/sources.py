@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     CitySource,
 )
 from kmip_data.pipelines.raw.copies import list_copies, problems, store_own, unpack
-from kmip_data.pipelines.user_files import given_file
+from kmip_data.pipelines.user_files import existing_file
 
 if TYPE_CHECKING:
     from requests import Response
@@ -72,12 +72,14 @@ def obtain_city(
             )
             receipts = [_receipt(path, origin) for path in written]
         elif source.graphml is not None:
-            receipts = [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
+            receipts = [_copy(existing_file(source.graphml, "--archive"), target / GRAPHML)]
         else:
-            path = given_file(source.osm_file or Path(), "--archive")
+            path = existing_file(source.osm_file or Path(), "--archive")
             receipts = [_copy(path, target / f"extract.{file_format(path)}")]
         if source.polygon is not None:
-            receipts.append(_copy(given_file(source.polygon, "--set polygon="), target / POLYGON))
+            receipts.append(
+                _copy(existing_file(source.polygon, "--set polygon="), target / POLYGON)
+            )
         if vocabulary is not None:
             write_json(target / VOCABULARY, vocabulary.model_dump(mode="json"))
             receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))

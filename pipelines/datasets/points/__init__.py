@@ -24,8 +24,8 @@ from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud import Cloud, pick
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
+from kmip_data.pipelines.datasets.points.first_pass import Survey, load
 from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encoded
-from kmip_data.pipelines.datasets.points.survey import Survey, load
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_POINTS,
     PointParams,
@@ -40,10 +40,10 @@ from kmip_data.pipelines.user_files import (
     OwnPipeline,
     OwnSplitParams,
     OwnTextParams,
-    ascii_key,
     check_codes,
     classes_as_text,
     codes_of,
+    escaped_key,
     files_below,
 )
 from kmip_data.runtime.extras import require_extra
@@ -287,7 +287,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the graph of a cloud, or the graphs of its blocks."""
         name = unit.items["cloud"]
-        key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
+        key = escaped_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
         labels = prepared.plan["labels"].get(name)
         try:
             cloud = read_cloud(prepared.path, name, labels, params)

@@ -197,8 +197,8 @@ def read_file_list(path: Path) -> list[str]:
     names = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
-        is_name = re.fullmatch(r"[\w.-]+\.h5", name) is not None
-        if not is_name or name in names or not (path.parent / name).is_file():
+        is_path_component = re.fullmatch(r"[\w.-]+\.h5", name) is not None
+        if not is_path_component or name in names or not (path.parent / name).is_file():
             problem = "not the name of an HDF5 file next to the list, or repeated"
             raise DamagedInput(f"{path.name}, line {number}: {problem}: {line!r}")
         names.append(name)

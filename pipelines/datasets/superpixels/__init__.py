@@ -30,10 +30,10 @@ from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.user_files import (
     OwnParams,
     OwnPipeline,
-    ascii_key,
     check_codes,
     classes_as_text,
     codes_of,
+    escaped_key,
     files_below,
 )
 from kmip_data.strict_model import Strict
@@ -351,7 +351,7 @@ def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
 def key_of(picture: str) -> str:
     """Return the key of a picture: its path below the folder, without suffix."""
     path = PurePosixPath(picture.partition("/")[2])
-    return ascii_key(str(path.with_suffix("")), 160)
+    return escaped_key(str(path.with_suffix("")), 160)
 
 
 def _no_mask(picture: str) -> DamagedInput:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.builds.learnable import streets, streets_build
 
-from kmip_data.drawing.graphs import COLORS, atom_layers, feature_colors, graph_of_record
+from kmip_data.drawing.graphs import COLORS, atom_layers, graph_of_record, rgb_layers
 from kmip_data.errors import UsageError
 from kmip_data.graphs.molecule_features import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
@@ -19,11 +19,11 @@ def test_colours_are_those_of_the_features():
     for top, form in itertools.product((1, 255, 65_535), ("{} [0-1]", "mean {} [0-1]", "{}")):
         columns = {f"deviation of {color}": shades[:, 0] for color in COLORS}
         columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(COLORS)}
-        (layer,) = feature_colors(columns)
+        (layer,) = rgb_layers(columns)
         colors = [layer.colors[code] for code in layer.codes]
         assert colors == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)
         columns.pop(form.format("green"))
-        assert feature_colors(columns) == []
+        assert rgb_layers(columns) == []
 
 
 def test_atoms_are_coloured_by_element():

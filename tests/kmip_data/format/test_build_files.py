@@ -14,7 +14,7 @@ from support.builds.toy_pipeline import build_toy, write_raw
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.files.atomic_writes import write_output
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.build_files import CROISSANT_NAME, write_card
 from kmip_data.format.card import Card, read_card
 from kmip_data.format.croissant import build_croissant, creators

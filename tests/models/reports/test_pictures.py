@@ -21,7 +21,7 @@ from kmip_data.models.reports.pictures import (
     published_hours,
 )
 from kmip_data.models.reports.result_tables import read_runs, tables_of
-from kmip_data.models.sweeps.run_selection import select_runs
+from kmip_data.models.sweeps.runs_by_name import select_runs
 
 AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
 

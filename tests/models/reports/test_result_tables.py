@@ -22,7 +22,7 @@ from kmip_data.models.config import models
 from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
 from kmip_data.models.reports.sheets import sheet_of
 from kmip_data.models.reports.shipped_results import leaderboards
-from kmip_data.models.sweeps.run_selection import select_runs
+from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import parameters_on_card
 

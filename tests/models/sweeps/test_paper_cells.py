@@ -13,7 +13,7 @@ from support.runs.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.result_tables import read_runs, tables_of
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
-from kmip_data.models.sweeps.run_selection import select_runs
+from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import (
     PaperTable,
     load_preset,

@@ -18,7 +18,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies, problems
 from kmip_data.pipelines.raw.find_or_download import accepted_licenses, fetch_dataset
-from kmip_data.pipelines.user_files import ascii_key, files_below, given_file
+from kmip_data.pipelines.user_files import escaped_key, existing_file, files_below
 
 #: what may lie in a file that should be a small JSON object
 ODD = {
@@ -153,12 +153,12 @@ def test_odd_names_end_in_the_usual_errors(tmp_path, monkeypatch):
     wrong = {}
     for name in NAMES:
         for what, act in {
-            "given_file": lambda name=name: given_file(Path(name), "--file"),
+            "existing_file": lambda name=name: existing_file(Path(name), "--file"),
             "files_below": lambda name=name: files_below(Path(name), "--files", (".npy",)),
             "fetch_dataset": lambda name=name: fetch_dataset(
                 toy("x"), Home(tmp_path), archives=[Path(name)], quiet=True
             ),
-            "ascii_key": lambda name=name: ascii_key(name, 40),
+            "escaped_key": lambda name=name: escaped_key(name, 40),
         }.items():
             if why := crashes(act):
                 wrong[what, name[:20]] = why

@@ -43,7 +43,7 @@ from kmip_data.builds.added_columns import files_of_build
 from kmip_data.builds.home import added_names
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import MARKER
-from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.reading.dataset import ShardedDataset

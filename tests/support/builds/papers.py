@@ -21,7 +21,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, I64, Array
-from kmip_data.pipelines.datasets.ogb.csv_tables import FILES
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import FILES
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.sample import (
     ALIKE,

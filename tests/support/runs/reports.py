@@ -10,7 +10,7 @@ from support.runs.stand_in_train import RESULT
 
 from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.models.training.config.overrides import apply_overrides, to_toml
+from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.pipelines.find import parameters_on_card
 
@@ -43,7 +43,7 @@ def write_run(
     number = len(list(home.glob("runs/*/*/*")))
     folder = home / "runs" / dataset / model / (name or f"run-{number:03d}-seed{seed}")
     folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(to_toml(config))
+    (folder / "config.toml").write_text(config_to_toml(config))
     (folder / "metrics.csv").write_text(
         f"epoch,seconds,val_{metric}\n0,1.0,0.25\n1,1.0,\n2,1.0,0.5\n"
     )

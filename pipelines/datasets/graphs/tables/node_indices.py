@@ -9,7 +9,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, texts_of
-from kmip_data.pipelines.user_files import KEY_LENGTH, ascii_key
+from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
 from kmip_data.text import counted
 
 Rows = dict[str, I64]  #: rows of each graph, by its name
@@ -97,7 +97,7 @@ def stored_ids(ids: Array, findings: Findings) -> Array:
     encoded = [text.encode() for text in texts]
     for row, text in enumerate(texts):
         if len(encoded[row]) > KEY_LENGTH:
-            encoded[row] = ascii_key(text, KEY_LENGTH).encode()
+            encoded[row] = escaped_key(text, KEY_LENGTH).encode()
     width = max(map(len, encoded))
     findings.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
     return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)

@@ -13,10 +13,10 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     config_from_mapping,
+    config_to_toml,
     documented_keys,
     key_value,
     read_config,
-    to_toml,
     with_epochs,
 )
 from kmip_data.models.training.config.presets import load_preset, preset_names
@@ -144,7 +144,7 @@ def test_toml_round_trip(tmp_path):
         changes = ["data.parameters.limit=3", "training.precision=bf16-mixed"]
         whole = apply_overrides(load_preset(*preset.split("/"), variant), changes)
         path = tmp_path / "config.toml"
-        path.write_text(to_toml(whole), encoding="utf-8")
+        path.write_text(config_to_toml(whole), encoding="utf-8")
         assert read_config(path) == whole
         # Complete: every key that is not unset stands in the file.
         text = path.read_text("utf-8")

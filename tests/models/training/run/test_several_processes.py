@@ -31,7 +31,7 @@ from kmip_data.cli import main as command_line
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training import machine
 from kmip_data.models.training.config.compose import configuration
-from kmip_data.models.training.config.overrides import config_from_mapping, to_toml
+from kmip_data.models.training.config.overrides import config_from_mapping, config_to_toml
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory import StepMemory
 from kmip_data.models.training.run import train as training
@@ -311,7 +311,7 @@ def stoppable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = learnable_build(home / "build", graphs=16, nodes=17, parts=PARTS)
     config = tiny_config(build, **sections)
     train(config, home=Home(home), name="one", quiet=True)
-    (home / "config.toml").write_text(to_toml(config))
+    (home / "config.toml").write_text(config_to_toml(config))
     (home / "signalled.py").write_text(SIGNALLED)
     return home
 

@@ -18,7 +18,12 @@ from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS, write_checkpoint
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, new_run, own_choices
+from kmip_data.models.training.run.run_folder import (
+    CONFIG_NAME,
+    RESULT_NAME,
+    config_without_foreign_system,
+    new_run,
+)
 from kmip_data.models.training.run.train import resume, train
 
 
@@ -70,8 +75,11 @@ def test_settings_of_a_received_run_start_nothing(copies, theirs, tmp_path):
     system = config.system.model_copy(update={"logger": "wandb", "devices": 2})
     data = config.data.model_copy(update={"dataset": "s3dis"})
     config = config.model_copy(update={"system": system, "data": data})
-    assert own_choices(config, copies[0], Home(tmp_path)).system == SystemConfig()
-    assert own_choices(config, theirs.runs / "clouds/gps-kmip/done", theirs) == config
+    assert config_without_foreign_system(config, copies[0], Home(tmp_path)).system == SystemConfig()
+    assert (
+        config_without_foreign_system(config, theirs.runs / "clouds/gps-kmip/done", theirs)
+        == config
+    )
 
 
 @pytest.mark.parametrize("linked", ["clouds", "clouds/gps-kmip"])

@@ -24,7 +24,7 @@ OUTPUTS = frozenset(
 
 
 def read_marker(folder: Path) -> list[str]:
-    """Return what a folder is for, then digest and name of each of its :func:`outputs_of`."""
+    """Return what a folder is for, then digest and name of each of its :func:`unchanged_outputs`."""
     with contextlib.suppress(OSError, ValueError):
         name, _, content = read_small(folder / MARKER, 2**16).decode().partition(": ")
         if name == "kmip-data" and not (folder / MARKER).is_symlink():
@@ -32,7 +32,7 @@ def read_marker(folder: Path) -> list[str]:
     return []
 
 
-def outputs_of(folder: Path) -> list[str]:
+def unchanged_outputs(folder: Path) -> list[str]:
     """Return the outputs of commands in a folder of ours that nobody has changed since."""
     names = []
     for line in read_marker(folder)[1:]:
