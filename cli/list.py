@@ -106,14 +106,14 @@ def command(everything: bool, home: Home) -> None:
 
 def _runs(home: Home) -> list[Json]:
     """Return name, bytes and begin of each run of a home, the newest first."""
-    from kmip_data.cli.shared.removable import bytes_below
+    from kmip_data.cli.shared.removable import folder_bytes
 
     configs = home.runs.glob("*/*/*/config.toml")
     begun = [(config.stat().st_mtime, config.parent) for config in configs]
     runs = []
     for seconds, folder in sorted(begun, reverse=True):
         name = folder.relative_to(home.runs).as_posix()
-        runs.append({"run": name, "bytes": bytes_below(folder), "begun": timestamp(seconds)})
+        runs.append({"run": name, "bytes": folder_bytes(folder), "begun": timestamp(seconds)})
     return runs
 
 
@@ -156,7 +156,7 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
     """
     import platformdirs
 
-    from kmip_data.cli.shared.removable import bytes_below, removable_folders
+    from kmip_data.cli.shared.removable import folder_bytes, removable_folders
 
     # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
     sizes = Counter[str]()
@@ -169,24 +169,24 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
             name = name.rpartition("/")[0]
             runs[name] += 1
             kind = counted(runs[name], "run")
-        sizes[name] += bytes_below(item.path)
+        sizes[name] += folder_bytes(item.path)
         kinds[name] = kind
     for name, kind in {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}.items():
-        sizes[name] = bytes_below(home.root / name)
+        sizes[name] = folder_bytes(home.root / name)
         kinds[name] = kind
 
     # 2. A folder of the home may be a link to another disk: its files count, though no walk goes
     #    through it.
-    everything = bytes_below(home.root)
+    everything = folder_bytes(home.root)
     for folder in (home.built, home.raw, home.runs, home.root / "sweeps"):
         if folder.is_symlink():
-            everything += bytes_below(folder)
+            everything += folder_bytes(folder)
 
     # 3. The rest of the home, and what lies outside of it.
     cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     kinds |= {".": "other files", cache: "compiled kernels"}
     sizes["."] = everything - sizes.total()
-    sizes[cache] = bytes_below(Path(cache))
+    sizes[cache] = folder_bytes(Path(cache))
     for name, size in sizes.most_common():
         if size:
             yield name, kinds[name], size

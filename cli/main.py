@@ -27,7 +27,7 @@ from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import say
 from kmip_data.runtime.signals import ENDING, end, repeating
-from kmip_data.text import OPTIONS, is_slip, nearest_names
+from kmip_data.text import OPTIONS, is_likely_typo, nearest_names
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -302,7 +302,7 @@ def _mistyped(args: Sequence[str], choices: Sequence[str] | None) -> tuple[str, 
         if _SAME.get(word) in choices:
             return word, _SAME[word]
         close = nearest_names(word, choices)
-        if close and is_slip(word, close[0]):
+        if close and is_likely_typo(word, close[0]):
             return word, close[0]
     return None
 
@@ -341,7 +341,7 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
     close = nearest_names(option[2:], [text[2:] for text in texts if text[:2] == "--"])
     hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
     error = errors.UsageError(f"{context.command_path} has no option {option}.{hint}", next=step)
-    if close and is_slip(option[2:], close[0]):
+    if close and is_likely_typo(option[2:], close[0]):
         error.meant = (option, f"--{close[0]}")
     return error
 

@@ -108,9 +108,9 @@ def draw(
     """
     from kmip_data.drawing.arrays import Records
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
-    from kmip_data.drawing.neighborhoods import drawable, is_large
+    from kmip_data.drawing.neighborhoods import drawable, is_drawn_by_neighborhoods
     from kmip_data.drawing.pictures import draw_png
-    from kmip_data.drawing.records import drawing_of, label_distribution, up_axis_name
+    from kmip_data.drawing.records import label_distribution, read_drawing, up_axis_name
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.memory import require_memory
 
@@ -130,7 +130,7 @@ def draw(
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
     dataset: Records | ShardedDataset = Records(build)
-    if part is not None or is_large(dataset):
+    if part is not None or is_drawn_by_neighborhoods(dataset):
         from kmip_data.reading.dataset import ShardedDataset  # which takes seconds: PyTorch
 
         dataset = drawable(ShardedDataset(build, part), part)
@@ -139,7 +139,7 @@ def draw(
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     chosen = record_positions(records, len(dataset), where)
 
-    drawings = [drawing_of(dataset, position) for position in chosen]
+    drawings = [read_drawing(dataset, position) for position in chosen]
     below = source_pictures(build, home, [drawing.key for drawing in drawings])
     for number, drawing in enumerate(drawings):
         if drawing.key in below:

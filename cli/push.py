@@ -13,7 +13,7 @@ from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
-from kmip_data.text import counted, human_bytes, shown_address
+from kmip_data.text import address_without_secrets, counted, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -52,7 +52,7 @@ def command(
 
         view = functools.partial(parquet_view, quiet=quiet)
         share = push_build(source, address, view=view, page=page, quiet=quiet)
-    where = shown_address(address)
+    where = address_without_secrets(address)
     result = {"address": where, **share_facts(share, share.files)}
     content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"

@@ -34,11 +34,11 @@ def command(
     wrote are removed; your own files stay. Refuses a folder that another process is writing to.
     Processes that only read a folder are not detected: stop them first.
     """
-    from kmip_data.cli.shared.removable import bytes_below, find, remove
+    from kmip_data.cli.shared.removable import find_removable, folder_bytes, remove_folders
 
     # 1. Show what would go, each folder once, however often it is named.
-    folders = list(dict.fromkeys(find(target, home) for target in targets))
-    sizes = [bytes_below(folder.path) for folder in folders]
+    folders = list(dict.fromkeys(find_removable(target, home) for target in targets))
+    sizes = [folder_bytes(folder.path) for folder in folders]
     total = sum(sizes)
     rows = []
     for folder, size in zip(folders, sizes, strict=True):
@@ -51,13 +51,13 @@ def command(
         if not click.confirm(f"Remove {human_bytes(total)}?", err=True):
             click.echo("Nothing was removed.", err=True)
             raise click.exceptions.Exit(1)
-    remove(folders)
+    remove_folders(folders)
 
     # 2. Files of other names stay, and are reported.
     removed = []
     notes = []
     for folder, size in zip(folders, sizes, strict=True):
-        rest = bytes_below(folder.path)
+        rest = folder_bytes(folder.path)
         total -= rest
         entry = {"kind": folder.kind, "path": folder.path, "name": folder.name}
         removed.append({**entry, "bytes": size, "bytes_left": rest})

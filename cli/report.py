@@ -68,7 +68,7 @@ def command(
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.result_tables import read_runs, tables_of
-    from kmip_data.models.reports.sheets import page_of, sheet_of
+    from kmip_data.models.reports.sheets import report_page, results_sheet
 
     runs, notices = read_runs(folders)
     existing = sorted({f"{run.result.dataset}/{run.result.model}" for run in runs})
@@ -98,7 +98,7 @@ def command(
         say(notice)
 
     if form == "html":
-        text = page_of(tables, home.root, notices)
+        text = report_page(tables, home.root, notices)
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":
@@ -107,7 +107,7 @@ def command(
         text = report_text(tables)
     else:
         # A page of LaTeX is narrower than a screen.
-        sheets = [sheet_of(results, narrow=form == "latex") for results in tables]
+        sheets = [results_sheet(results, narrow=form == "latex") for results in tables]
         text = "\n\n".join(sheet.written(form) for sheet in sheets) + "\n"
     if output is None:
         click.echo(text, nl=False)

@@ -198,10 +198,10 @@ def command(
         config = configuration(dataset, requested(RECORDS), requested(SPLITS), **chosen)
         _check_targets(config, home)
         if folds is not None and name is None:
-            from kmip_data.models.sweeps.cells import digest
+            from kmip_data.models.sweeps.cells import changed_keys_digest
 
             # The same command has the same name, by which it finds its runs again.
-            name = f"folds-{digest(config)}"
+            name = f"folds-{changed_keys_digest(config)}"
         # Whatever is wrong with names, keys, values or sources is known before torch is imported,
         # which takes seconds.
         _build(config, name, options)

@@ -42,8 +42,8 @@ def command(
     run, checks the digests of its files. Adds the marker file .kmip-data to a sound folder without
     it: commands change only folders that have it.
     """
-    from kmip_data.builds.verify import unlike_published, verify_build
-    from kmip_data.files.atomic_writes import build_content, content_of, mark
+    from kmip_data.builds.verify import files_unlike_published, verify_build
+    from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
     from kmip_data.format.card import read_card
 
     source = build_or_run(target, home, sample=sample)
@@ -67,9 +67,9 @@ def command(
     if report.ok:
         card = read_card(path)
         pinned = card.pinned
-        if content_of(path) is None:  # its marker is missing
+        if marker_content(path) is None:  # its marker is missing
             with contextlib.suppress(UsageError):  # its folder may be read-only
-                mark(path, build_content(card.key))
+                write_marker(path, build_marker_content(card.key))
         counts = []
         for item, count in report.checked.items():
             counts.append(counted(count, item.removesuffix("s")))
@@ -77,7 +77,7 @@ def command(
         if card.origin:
             text.append(f"Raw files: {card.origin}.")
         if published:
-            if unlike := unlike_published(card):
+            if unlike := files_unlike_published(card):
                 raise CheckFailed(
                     f"{path} is sound, but not the published build: {', '.join(unlike)}.",
                     next="compare the versions of numpy, h5py and scipy with the constraints file",
@@ -110,7 +110,7 @@ def command(
 
 def _verify_run(run: Path) -> None:
     """Check the files of a finished run by its result; a sound one gets the marker of a run."""
-    from kmip_data.files.atomic_writes import mark
+    from kmip_data.files.atomic_writes import write_marker
     from kmip_data.files.reading import sha256_file
     from kmip_data.models.training.run.result import read_result
     from kmip_data.models.training.run.run_folder import RUN
@@ -120,7 +120,7 @@ def _verify_run(run: Path) -> None:
         if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
             problems.append(f"{name}: another content")
     if not problems:
-        mark(run, RUN)
+        write_marker(run, RUN)
     text = [] if problems else [f"{run} is sound."]
     show({"path": run, "ok": not problems, "problems": problems}, *text)
     if problems:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kmip_data.text import is_slip, nearest_names, without_controls, without_secrets
+from kmip_data.text import is_likely_typo, nearest_names, without_controls, without_secrets
 
 #: Exit codes besides the exit codes of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR = 70
@@ -151,6 +151,6 @@ def unknown_name(
         expected=shown,
         next=command,
     )
-    if close and is_slip(name, close[0]):
+    if close and is_likely_typo(name, close[0]):
         error.meant = (name, close[0])
     return error

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_datasets
-from kmip_data.text import shown_address
+from kmip_data.text import address_without_secrets
 
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -68,7 +68,7 @@ class Mirror(Strict):
     @property
     def address(self) -> str:
         """The URL as it may be shown, for messages, receipts and cards."""
-        return shown_address(self.url)
+        return address_without_secrets(self.url)
 
 
 class Member(Strict):

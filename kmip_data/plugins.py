@@ -31,7 +31,7 @@ from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Added, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
-from kmip_data.text import is_slip, nearest
+from kmip_data.text import is_likely_typo, nearest
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points
@@ -224,7 +224,7 @@ def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
     except OSError as error:
         step = f"ls {shlex.quote(str(path.parent))}, which shows the files there"
         close = nearest(name, [file.stem for file in path.parent.glob("*.py")])
-        if close and is_slip(name, close):
+        if close and is_likely_typo(name, close):
             step = f"--plugin {shlex.quote(str(path.with_stem(close)))}"
         raise UsageError(
             f"The plugin {path} cannot be read: {error.strerror or error}", next=step

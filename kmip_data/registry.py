@@ -46,7 +46,7 @@ class Added(NamedTuple):
 ADDED: defaultdict[str, dict[str, Added]] = defaultdict(dict)
 
 
-def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
+def with_plugin_entries(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
     """Return ``ours`` and the names that loaded plugins have added to the group.
 
     Raises ``UsageError`` where a plugin has taken one of our names.

@@ -54,12 +54,12 @@ def is_address(target: str | os.PathLike[str]) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(target)) is not None
 
 
-def shown_address(address: str) -> str:
+def address_without_secrets(address: str) -> str:
     """Return an address as it may be shown: without user, password, query and fragment.
 
     Paths of folders are returned as they are.
 
-    >>> shown_address("https://me:pw@host:80/a.zip?token=abc#key")
+    >>> address_without_secrets("https://me:pw@host:80/a.zip?token=abc#key")
     'https://host:80/a.zip'
     """
     scheme, mark, rest = address.partition("://")
@@ -74,7 +74,7 @@ def shown_address(address: str) -> str:
 
 
 def without_secrets(text: str, address: str = "") -> str:
-    """Return ``text`` with each address in it as :func:`shown_address` has it.
+    """Return ``text`` with each address in it as :func:`address_without_secrets` has it.
 
     Secrets of ``address`` are masked wherever they stand: other libraries quote parts of what they
     ask for.
@@ -91,7 +91,7 @@ def without_secrets(text: str, address: str = "") -> str:
 def _shown(address: str) -> str:
     """Return an address as it may be shown, also one that has one slash left, as a path has it."""
     scheme, slashes, rest = re.split("(:/{1,2})", address, maxsplit=1)
-    return shown_address(f"{scheme}://{rest}").replace("://", slashes, 1)
+    return address_without_secrets(f"{scheme}://{rest}").replace("://", slashes, 1)
 
 
 def _ending(address: str) -> str:
@@ -105,7 +105,7 @@ def _ending(address: str) -> str:
 def _secrets(address: str) -> set[str]:
     """Return the passwords, tokens and query values of an address, as given and percent-decoded."""
     rest = address.partition("://")[2]
-    shown = shown_address(address).partition("://")[2]
+    shown = address_without_secrets(address).partition("://")[2]
     if rest == shown:
         return set()
 
@@ -176,19 +176,19 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     spellings = {"/".join(word.lower().split("/")[-parts:]): word for word in known}
     name = name.lower()
     candidates = difflib.get_close_matches(name, spellings, n=3, cutoff=0.6)
-    slips = [candidate for candidate in candidates if is_slip(name, candidate)]
+    slips = [candidate for candidate in candidates if is_likely_typo(name, candidate)]
     candidates = slips or candidates
     if len(name) > 2:
         candidates += [longer for longer in spellings if longer.startswith(name)]
     return [spellings[candidate] for candidate in dict.fromkeys(candidates)][:3]
 
 
-def is_slip(name: str, known: str) -> bool:
+def is_likely_typo(name: str, known: str) -> bool:
     """True if a name was surely meant for a known one, whose command can then be printed.
 
     Numbers are meant as they were typed.
 
-    >>> is_slip("epoch", "epochs"), is_slip("split", "limit"), is_slip("rwse2000", "rwse20")
+    >>> is_likely_typo("epoch", "epochs"), is_likely_typo("split", "limit"), is_likely_typo("rwse2000", "rwse20")
     (True, False, False)
     """
     import difflib
@@ -209,10 +209,10 @@ def possible_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
 
 
-def natural(text: str) -> list[str | float]:
+def natural_sort_key(text: str) -> list[str | float]:
     """Return a key that sorts numbers in texts by value.
 
-    >>> sorted(["k=10", "k=100", "k=3"], key=natural)
+    >>> sorted(["k=10", "k=100", "k=3"], key=natural_sort_key)
     ['k=3', 'k=10', 'k=100']
     """
     parts: list[str | float] = list(_NUMBER.split(text))

@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
-from kmip_data.registry import with_added
+from kmip_data.registry import with_plugin_entries
 from kmip_data.text import nearest
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ NORMS_OF_ROWS = {"batch", "layer", "none"}
 
 def all_norms() -> Mapping[str, Builder]:
     """Return the norms by name, with the norms of loaded plugins."""
-    return with_added("norms", NORMS)
+    return with_plugin_entries("norms", NORMS)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ HEADS: dict[str, Head] = {
 
 def all_heads() -> Mapping[str, Head]:
     """Return the heads by name, with the heads of loaded plugins."""
-    return with_added("heads", HEADS)
+    return with_plugin_entries("heads", HEADS)
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,12 @@ EDGE_ENCODERS: dict[str, Encoder] = {
 
 def node_encoders() -> Mapping[str, Encoder]:
     """Return the encoders of node features by name, with the encoders of loaded plugins."""
-    return _WithTypes("node features", with_added("node_encoders", NODE_ENCODERS))
+    return _WithTypes("node features", with_plugin_entries("node_encoders", NODE_ENCODERS))
 
 
 def edge_encoders() -> Mapping[str, Encoder]:
     """Return the encoders of edge features by name, with the encoders of loaded plugins."""
-    return _WithTypes("edge features", with_added("edge_encoders", EDGE_ENCODERS))
+    return _WithTypes("edge features", with_plugin_entries("edge_encoders", EDGE_ENCODERS))
 
 
 class _WithTypes(dict[str, Encoder]):

@@ -33,7 +33,7 @@ from kmip_data.models.positions import (
     StableKeys,
     positional,
 )
-from kmip_data.registry import ADDED, modules_in, with_added
+from kmip_data.registry import ADDED, modules_in, with_plugin_entries
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
@@ -56,7 +56,7 @@ SECTIONS = {
 
 def component_kinds(section: str) -> Mapping[str, type[Component]]:
     """Return the kinds of ``model.attention`` or ``model.local``, with the kinds of loaded plugins."""
-    return with_added(*SECTIONS[section])
+    return with_plugin_entries(*SECTIONS[section])
 
 
 def _of_kind(section: str) -> Callable[[object], object]:
@@ -79,7 +79,7 @@ def _of_kind(section: str) -> Callable[[object], object]:
 def models() -> Mapping[str, Mapping[str, Any]]:
     """Return the keys of every model by name, from its file in ``manifests/models`` or a loaded plugin."""
     # A plugin's network has no GPS layers: its keys must say so to pass the checks.
-    keys = {**with_added("models", _shipped_models())}
+    keys = {**with_plugin_entries("models", _shipped_models())}
     for name in ADDED["models"]:
         network = network_of(name)
         if network is not None:

@@ -12,8 +12,8 @@ from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import (
-    build_content,
     build_lock,
+    build_marker_content,
     refuse_links,
     refuse_taken_folder,
 )
@@ -79,7 +79,7 @@ def add_split(
     with build_lock(build.path, quiet=quiet):
         refuse_links(build.path)
         card = build.reread_card()
-        refuse_taken_folder(build.path, build_content(card.key), build.remedy)
+        refuse_taken_folder(build.path, build_marker_content(card.key), build.remedy)
         records = read_records(build.path, card.shards, card.schema_)
         records = replace(records, given=given_splits(build))
         split = apply_split(pipeline, records, params, raw)

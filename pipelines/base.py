@@ -34,7 +34,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Strict
-from kmip_data.text import counted, is_slip, nearest
+from kmip_data.text import counted, is_likely_typo, nearest
 
 
 class Params(Strict):
@@ -437,7 +437,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
                     step = f"keys per query of a training: --set model.attention.k={values['k']}"
                     meant = (f"data.parameters.k={values['k']}", f"model.attention.k={values['k']}")
-                if close and is_slip(field, close):
+                if close and is_likely_typo(field, close):
                     meant = (field, close)
                 problems.append(f"{field!r} is unknown{hint}")
             elif not field:  # a problem of several values together

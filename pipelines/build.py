@@ -72,7 +72,7 @@ def build_dataset(
     if sample and chosen.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = Home.locate(home, root)
-    with signals.terminable():
+    with signals.exit_on_signals():
         build = None
         if not chosen.archives:
             build = _find(
@@ -126,7 +126,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     folder = plan.folder
     options = plan.options
     folder_existed = options.output is not None and folder.exists()
-    with signals.terminable(), build_lock(folder, quiet=options.quiet):
+    with signals.exit_on_signals(), build_lock(folder, quiet=options.quiet):
         # check under the lock: another process may have built there
         unfinished.check_folder(folder, plan.key)
         try:
@@ -246,7 +246,7 @@ def build_own(
     require_extra(pipeline.extra, recipe)
     pipeline.memory = int(chosen.memory or MAX_MEMORY)
     home = Home.locate(home, root)
-    with signals.terminable():
+    with signals.exit_on_signals():
         raw, new = pipeline.import_files(
             checked_source,
             params,

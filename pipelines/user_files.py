@@ -24,7 +24,7 @@ from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import share_of
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
-from kmip_data.pipelines.raw.copies import receipt_of_members, store_own
+from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
 from kmip_data.strict_model import Strict
 
 KEY_LENGTH = 160  #: most bytes of the key of a record
@@ -153,7 +153,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             size = sum(size for _, size in copied)
             return members, [receipt_of_members(dataset, source.origin, members, size)]
 
-        return store_own(folder, make, quiet=quiet)
+        return store_user_files(folder, make, quiet=quiet)
 
     def class_names(self, params: P) -> tuple[str, ...]:
         """Return the given class names."""

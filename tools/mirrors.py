@@ -79,13 +79,13 @@ def first_bytes(url: str) -> tuple[int | None, bytes]:
     """Return size and first bytes of a file; a server without ranges begins to send all of it."""
     with http_client.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
         if response.status_code not in {200, 206}:
-            raise http_client.from_status(response)
+            raise http_client.failure_of_status(response)
         size = response.raw.length_remaining
         if response.status_code == 206:
             span = http_client.content_range(response)
             size = None if span is None else span[2]
         head = b""
-        for piece in http_client.body(response):
+        for piece in http_client.response_body(response):
             head += piece
             if len(head) >= HEAD:
                 break
@@ -96,9 +96,9 @@ def digest_of(mirror: Mirror) -> tuple[str, str]:
     """Download a small file; return the beginning of its SHA-256, and what is wrong with it."""
     with http_client.open_response(mirror.url, {}) as response:
         if response.status_code != 200:
-            raise http_client.from_status(response)
+            raise http_client.failure_of_status(response)
         data = b""
-        for piece in http_client.body(response):
+        for piece in http_client.response_body(response):
             data += piece
             if len(data) > SMALL:
                 raise MirrorFailed("sends more than it declares")

@@ -78,9 +78,9 @@ WIDTH = 100  #: columns of a terminal that tables take at most
 
 def report_text(tables: Iterable[Table]) -> str:
     """Return tables of results as text, each with its title and notes."""
-    from kmip_data.models.reports.sheets import sheet_of
+    from kmip_data.models.reports.sheets import results_sheet
 
-    return "\n\n".join(_text(sheet_of(results)) for results in tables) + "\n"
+    return "\n\n".join(_text(results_sheet(results)) for results in tables) + "\n"
 
 
 def _text(sheet: Sheet) -> str:

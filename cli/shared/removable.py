@@ -51,7 +51,7 @@ def removable_folders(home: Home) -> list[Removable]:
     return items
 
 
-def find(target: str, home: Home) -> Removable:
+def find_removable(target: str, home: Home) -> Removable:
     """Return the removable folder at a path, absolute or below the home (raw files: ``raw/NAME``).
 
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
@@ -97,7 +97,7 @@ def find(target: str, home: Home) -> Removable:
     )
 
 
-def bytes_below(folder: Path) -> int:
+def folder_bytes(folder: Path) -> int:
     """Return the bytes of all files below a folder; links are not followed."""
     total = 0
     for parent, _, names in os.walk(folder):
@@ -107,7 +107,7 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-def remove(items: Sequence[Removable]) -> None:
+def remove_folders(items: Sequence[Removable]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, has no marker, or another process works in
@@ -123,7 +123,7 @@ def remove(items: Sequence[Removable]) -> None:
             atomic_writes.refuse_links_below(item.top, item.path)
             names = sorted(path.name for path in item.path.iterdir())
             # Raw files have receipts: archives of the user's may lie between them.
-            marked = item.kind == "raw files" or atomic_writes.content_of(item.path) is not None
+            marked = item.kind == "raw files" or atomic_writes.marker_content(item.path) is not None
             if names and not marked:
                 raise atomic_writes.foreign_files_error(item.path, names[:MAX_SHOWN])
             locks.enter_context(build_lock(item.path, quiet=True, wait=False))

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import ATTRIBUTION, CityMap, read_city_map
-from kmip_data.drawing.style import STYLES, ramp, using_style
+from kmip_data.drawing.style import STYLES, sequential_colors, using_style
 from kmip_data.models.analysis.explanations import influence_of
 from kmip_data.models.training.run.evaluate import open_run
 
@@ -74,7 +74,7 @@ def _rules() -> str:
     def rules(name: str) -> str:
         style = STYLES[name]
         with using_style(name):
-            colors = ramp(LEVELS)
+            colors = sequential_colors(LEVELS)
         inks = {
             ".ground": f"fill:{style.ground}",
             "text": f"fill:{style.ink}",

@@ -22,10 +22,10 @@ from kmip_data.builds.added_columns import (
 )
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.atomic_writes import build_content, content_of
+from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER
 from kmip_data.files.reading import read_small, sha256_file
-from kmip_data.format.build_files import CROISSANT_NAME, card_files
+from kmip_data.format.build_files import CROISSANT_NAME, metadata_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
@@ -36,7 +36,7 @@ from kmip_data.format.split_files import (
     node_digests,
     read_split,
 )
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 
 
@@ -152,10 +152,10 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
 
     # 1. The card and every shard, on all threads.
     report.problems += _card_problems(card)
-    content = content_of(path)
-    if content not in {None, build_content(card.key)}:
+    content = marker_content(path)
+    if content not in {None, build_marker_content(card.key)}:
         report.problems.append(
-            Problem(MARKER, "is of another folder", build_content(card.key), content or "")
+            Problem(MARKER, "is of another folder", build_marker_content(card.key), content or "")
         )
     report.outdated += _outdated(path, card)
     for name in report.outdated:
@@ -201,8 +201,8 @@ def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")
 
 def _outdated(path: Path, card: Card) -> Iterator[str]:
     """Yield the files made of the card that are missing or differ, besides the day in the metadata."""
-    with_picture = card_files(card, picture=True)
-    for name, data in card_files(card).items():
+    with_picture = metadata_files(card, picture=True)
+    for name, data in metadata_files(card).items():
         try:
             stored = b"" if _is_behind_link(path, name) else read_small(path / name)
             if name == CROISSANT_NAME:
@@ -248,7 +248,7 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
                 card.shards[position],
             )
 
-    for_ranges(check, len(card.shards))
+    run_in_ranges(check, len(card.shards))
 
     report.checked = {"shards": len(card.shards), "graphs": 0, "nodes": 0, "edges": 0, "bytes": 0}
     shards = []
@@ -465,7 +465,7 @@ def published_builds() -> dict[str, dict[str, str]]:
     return tables
 
 
-def unlike_published(card: Card) -> list[str]:
+def files_unlike_published(card: Card) -> list[str]:
     """Return the files of a build whose digest is not the published one.
 
     Its further splits are not compared.

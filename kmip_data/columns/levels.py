@@ -47,7 +47,7 @@ def likeliest_level(name: str, axes: int, fitting: set[str]) -> str:
     return next(level for level in order if level in fitting)
 
 
-def form_of(level: str, shape: tuple[int, ...]) -> tuple[ItemForm, tuple[int, ...]]:
+def row_form_and_shape(level: str, shape: tuple[int, ...]) -> tuple[ItemForm, tuple[int, ...]]:
     """Return form and shape of the rows of a tensor of this shape in the first graph."""
     if level != "graph" or shape[:1] == (1,):
         return "axis", shape[1:]

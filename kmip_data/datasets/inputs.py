@@ -91,7 +91,7 @@ def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
     return data
 
 
-def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
+def check_same_categories(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
     """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
         raise UsageError(

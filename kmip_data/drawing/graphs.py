@@ -32,16 +32,16 @@ from kmip_data.drawing.maps import (
     read_city_map,
 )
 from kmip_data.drawing.molecules import SYMBOLS, atoms_of
-from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis_name
+from kmip_data.drawing.records import Drawing, Values, class_name, read_drawing, up_axis_name
 from kmip_data.drawing.run_predictions import (
     class_layers,
+    distinguishing_names,
     error_difference,
     of_second_run,
     outcome_layer,
-    short_names,
     value_layers,
 )
-from kmip_data.drawing.style import element_colors, on_grounds, ramp
+from kmip_data.drawing.style import colors_by_background, element_colors, sequential_colors
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import NODE_PARTS
 from kmip_data.text import counted, format_parameters
@@ -137,7 +137,7 @@ def city_graph(
         right_or_wrong, *others = prediction_layers(city, run, classes, split)
         layers = [right_or_wrong, *layers, *others]
     if classes is not None and other is not None:
-        both = short_names(run, other[0])
+        both = distinguishing_names(run, other[0])
         outcomes = outcome_layer(city.classes, (classes, other[1]), both, test)
         more = of_second_run(prediction_layers(city, *other, split), both[1])
         layers = [outcomes, *layers, *more]
@@ -200,7 +200,7 @@ def graph_of_record(
             found=f"{records}, numbered from 0",
             next=f"a record from 0 to {len(dataset) - 1}",
         )
-    drawing = drawing_of(dataset, position)
+    drawing = read_drawing(dataset, position)
     data = dataset[position]
     nodes = len(drawing.pos)
     card = dataset.card
@@ -268,7 +268,7 @@ def _target_layers(
 ) -> list[Layer]:
     """Return layers of classes or targets, of a run's predictions, and of two runs compared."""
     compared = None if predicted is None or other is None else (predicted, other[1])
-    names_of_runs = short_names(run, other[0]) if other else ("", "")
+    names_of_runs = distinguishing_names(run, other[0]) if other else ("", "")
     layers: list[Layer] = []
     if drawing.y is not None:
         truth = drawing.y
@@ -426,7 +426,7 @@ def _page_header(
         {"name": name, **packer.add_column(values)}
         for name, values in {**scales, **columns}.items()
     ]
-    header["ramp"] = on_grounds(lambda: ramp(32))
+    header["ramp"] = colors_by_background(lambda: sequential_colors(32))
     return header
 
 
@@ -436,7 +436,7 @@ def _layer(layer: Layer, packer: Packer) -> Json:
         shown["unit"] = layer.unit
         return shown
     shown["labels"] = layer.labels
-    shown["colors"] = on_grounds(layer.paint)
+    shown["colors"] = colors_by_background(layer.paint)
     shown["counts"] = layer.counts
     shown["codes"] = packer.add(layer.codes)
     return shown

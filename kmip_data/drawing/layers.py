@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import F64, I64, Array, Integers
-from kmip_data.drawing.style import NOTE, Axes, Paint, class_colors, look, ramp
+from kmip_data.drawing.style import (
+    NOTE,
+    Axes,
+    Paint,
+    class_colors,
+    current_style,
+    sequential_colors,
+)
 
 CUT = 0.01  #: share of the values at either end that has the colour of the end
 NO_CLASS = "no class"
@@ -116,7 +123,7 @@ def class_layer(
 
     def colors() -> Sequence[str]:
         of_names = paint() if paint else class_colors(len(names), names)
-        return [*of_names, look().missing][: len(labels)]
+        return [*of_names, current_style().missing][: len(labels)]
 
     return Categories(name, in_smallest_dtype(codes, len(labels)), labels, colors, note)
 
@@ -135,7 +142,7 @@ def node_colors(layer: Layer) -> F64:
     # Only the finite ones have a place on the ramp.
     finite = np.isfinite(layer.values)
     mappable = _mappable(layer)
-    colors = np.tile(to_rgba_array(look().missing), (len(finite), 1))
+    colors = np.tile(to_rgba_array(current_style().missing), (len(finite), 1))
     colors[finite] = mappable.to_rgba(layer.values[finite])
     return colors
 
@@ -145,7 +152,9 @@ def _mappable(layer: Scale) -> Any:
     from matplotlib.colors import ListedColormap, Normalize
 
     limits = layer.limits
-    return ScalarMappable(Normalize(limits.low, limits.high), ListedColormap(ramp(256)))
+    return ScalarMappable(
+        Normalize(limits.low, limits.high), ListedColormap(sequential_colors(256))
+    )
 
 
 def draw_legend(axes: Axes, layer: Layer) -> None:
@@ -155,7 +164,7 @@ def draw_legend(axes: Axes, layer: Layer) -> None:
         draw_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
         missing = limits_of(layer.values).missing
         if missing:
-            _draw_rows(axes, [(NO_VALUE, look().missing, missing)], height=0.12)
+            _draw_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
         return
     step = -(-len(layer.labels) // MAX_ROWS)
     rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))

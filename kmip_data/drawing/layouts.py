@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import UsageError
-from kmip_data.runtime.threads import for_ranges, njit_nogil
+from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -72,7 +72,7 @@ def _springs(joined: csr_array) -> F64:
     steps = int(np.clip(WORK // count**2, 40, 400))
     fill = partial(_forces, pos, joined.indptr, joined.indices, force)
     for step in range(steps):
-        for_ranges(fill, count, grain=64)
+        run_in_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
         # Maximum displacement per step, which cools down.
         longest = spread * np.float32(0.15) * np.float32(1 - step / steps)

@@ -18,11 +18,11 @@ from kmip_data.drawing.style import (
     NOTE,
     Axes,
     class_colors,
-    look,
+    current_style,
     new_figure,
-    ramp,
-    readable,
+    readable_color,
     save,
+    sequential_colors,
     styled,
 )
 from kmip_data.errors import UsageError
@@ -261,7 +261,7 @@ def prediction_layers(
             "error",
             np.abs(classes - city.classes).astype(np.uint8),
             ("none", *steps)[: city.num_classes],
-            lambda: ramp(city.num_classes),
+            lambda: sequential_colors(city.num_classes),
             f"distance of the predicted class from the true one, by {run}",
         ),
     ]
@@ -274,13 +274,13 @@ def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
         classes,
         city.class_labels(),
         note,
-        lambda: ramp(city.num_classes),
+        lambda: sequential_colors(city.num_classes),
     )
 
 
 def _part_colors(count: int) -> list[str]:
     hues = class_colors(4)
-    return [hues[1], hues[0], readable("#b4b4b4"), hues[3]][:count]
+    return [hues[1], hues[0], readable_color("#b4b4b4"), hues[3]][:count]
 
 
 @styled()
@@ -336,14 +336,14 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         )
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
-        style = {"color": look().faint, "linewidth": thin, "zorder": 1}
+        style = {"color": current_style().faint, "linewidth": thin, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)
         colors = node_colors(layer)[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
         draw_legend(axes, layer)
         _scale_bar(axes, high[0] - low[0])
-    margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
+    margin = min(0.2, max(0.0, (current_style().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
 
 
@@ -416,7 +416,7 @@ def _scale_bar(axes: Axes, across: float) -> None:
         length,
         length_text(length),
         "lower left",
-        color=look().ink,
+        color=current_style().ink,
         frameon=False,
         label_top=True,
         fontproperties={"size": NOTE},

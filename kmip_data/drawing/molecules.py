@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
-from kmip_data.drawing.style import CPK, element_colors, look
+from kmip_data.drawing.style import CPK, current_style, element_colors
 from kmip_data.graphs.molecule_features import ATOM_FIELDS
 
 ZINC_ATOM = "atom type"  #: the only field of the atoms of ZINC
@@ -125,9 +125,9 @@ def draw_molecule(
     options.minFontSize = LETTERS
     options.bondLineWidth = 3
     options.flagCloseContactsDist = -1  # red marks where atoms of a large molecule overlap
-    if look().ink > look().ground:
+    if current_style().ink > current_style().ground:
         rdMolDraw2D.SetDarkMode(options)
-    options.setBackgroundColour(to_rgb(look().ground))
+    options.setBackgroundColour(to_rgb(current_style().ground))
     colors = map(to_rgb, element_colors([*CPK]))
     options.updateAtomPalette(dict(zip(CPK, colors, strict=True)))
 

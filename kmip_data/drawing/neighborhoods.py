@@ -22,12 +22,12 @@ FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
 
 def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
     """Return the dataset, or the :class:`Surroundings` of a single large graph without positions."""
-    if not is_large(dataset):
+    if not is_drawn_by_neighborhoods(dataset):
         return dataset
     return cast("ShardedDataset", Surroundings(dataset, part))
 
 
-def is_large(dataset: ShardedDataset | Records) -> bool:
+def is_drawn_by_neighborhoods(dataset: ShardedDataset | Records) -> bool:
     """True for a single large graph without positions."""
     schema = dataset.schema
     attributes = {column.attribute for column in schema.columns}

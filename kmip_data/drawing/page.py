@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Graph, Json, Packer
-from kmip_data.drawing.run_predictions import short_names
+from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.page_templates import asset, template
@@ -166,7 +166,7 @@ def _answered(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
     """Return the predictions of one or two runs, and the keys that the first with k-MIP layers chose."""
     suffixes = [""]
     if len(answers) > 1:
-        _, second = short_names(answers[0].run, answers[1].run)
+        _, second = distinguishing_names(answers[0].run, answers[1].run)
         suffixes.append(f" ({second})")
     runs = []
     for answer, suffix in zip(answers, suffixes, strict=True):

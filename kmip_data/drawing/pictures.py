@@ -22,7 +22,7 @@ from kmip_data.drawing.layers import (
 )
 from kmip_data.drawing.maps import length_text, nice_length
 from kmip_data.drawing.records import Drawing, Labels, class_name
-from kmip_data.drawing.style import NOTE, Axes, Figure, look, new_figure, save, styled
+from kmip_data.drawing.style import NOTE, Axes, Figure, current_style, new_figure, save, styled
 from kmip_data.text import counted
 
 FEW = 1_000  #: nodes below which nodes and edges share a panel
@@ -132,7 +132,7 @@ def _colors(layer: Layer | None, count: int) -> F64:
     from matplotlib.colors import to_rgba_array
 
     if layer is None:
-        return np.tile(to_rgba_array(look().palette[0]), (count, 1))
+        return np.tile(to_rgba_array(current_style().palette[0]), (count, 1))
     return node_colors(layer)
 
 
@@ -172,7 +172,7 @@ def _draw_graph(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     axes.set_title(title)
     _frame(axes, drawing.pos, sheet.up)
     width = 1.0 if len(drawing.edge_index[0]) <= 2 * FEW else 0.5
-    _add_lines(axes, drawing.pos[drawing.edge_index.T], look().quiet, width)
+    _add_lines(axes, drawing.pos[drawing.edge_index.T], current_style().quiet, width)
     if drawing.is_directed and drawing.pos.shape[1] == 2:
         _add_arrows(axes, drawing)
     _add_points(axes, drawing, _colors(layer, len(drawing.pos)), rim=0.6)
@@ -190,7 +190,7 @@ def _add_arrows(axes: Axes, drawing: Drawing) -> None:
     axes.quiver(
         *middle.T,
         *heading.T,
-        color=look().quiet,
+        color=current_style().quiet,
         alpha=0.65,
         angles="xy",
         units="inches",
@@ -223,7 +223,7 @@ def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) 
     style: dict[str, object] = {
         "s": float(np.clip(14_000 / count, 3, 90)) * _scale(axes) ** 2,
         "linewidths": rim * _scale(axes),
-        "edgecolors": look().ground,
+        "edgecolors": current_style().ground,
         "clip_on": False,
         "zorder": 3,
     }
@@ -242,7 +242,7 @@ def _hazed(axes: Axes, points: Array, colors: F64) -> F64:
     depth = np.asarray(depth)
     far = (depth - depth.min(initial=0)) / max(float(np.ptp(depth)) if len(depth) else 0.0, 1e-9)
     share = HAZE * far[:, None]
-    ground = np.array(to_rgba(look().ground))
+    ground = np.array(to_rgba(current_style().ground))
     return np.asarray(colors + share * (ground - colors), np.float64)
 
 
@@ -262,7 +262,7 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     if drawing.pos.shape[1] == 3:
         colors = _hazed(axes, segments.mean(axis=1), colors)
     _add_lines(axes, segments[~crossing], colors[~crossing], width)
-    _add_lines(axes, segments[crossing], look().ink, width)
+    _add_lines(axes, segments[crossing], current_style().ink, width)
 
     total = drawing.edge_index.shape[1]
     title = counted(total, "edge")
@@ -358,7 +358,9 @@ def _add_metres(axes: Axes, drawing: Drawing) -> None:
     length = nice_length(across)
     start = low - np.eye(3)[1] * 0.15 * across  # in front of the cloud
     end = start + np.eye(3)[0] * length
-    (bar,) = axes.plot(*np.stack([start, end]).T, color=look().ink, linewidth=2, clip_on=False)
+    (bar,) = axes.plot(
+        *np.stack([start, end]).T, color=current_style().ink, linewidth=2, clip_on=False
+    )
     text = axes.text(*start, f"{length_text(length)} ", ha="right", va="center", fontsize=NOTE)
     for mark in (bar, text):
         mark.set_in_layout(False)  # its box in space is not that on the page
@@ -385,17 +387,17 @@ def _draw_degrees(axes: Axes, drawing: Drawing, sheet: _Sheet) -> None:
 
     incoming, outgoing = drawing.degrees()
     room = 0.3 / _scale(axes)  # for the legend above the bars
-    first = look().palette[0]
+    first = current_style().palette[0]
     style = {"bins": sheet.bins, "log": sheet.log}
     if np.array_equal(incoming, outgoing):
         axes.hist(outgoing, color=first, label="in- and out-degree", **style)
     else:
         axes.hist(outgoing, color=first, label="out-degree", **style)
         if incoming.min() == incoming.max():
-            line = {"color": look().ink, "linewidth": 1.2, "ymax": 1 / (1 + room)}
+            line = {"color": current_style().ink, "linewidth": 1.2, "ymax": 1 / (1 + room)}
             axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **line)
         else:
-            outline = {"histtype": "step", "color": look().ink}
+            outline = {"histtype": "step", "color": current_style().ink}
             axes.hist(incoming, label="in-degree", **outline, **style)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
     axes.margins(y=room)
@@ -462,7 +464,7 @@ def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64
     """Draw how many graphs are of each class, or have each label; this record's are coloured."""
     value = np.asarray(drawing.label_value)
     holding = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
-    colors = np.where(holding, look().palette[0], look().faint)
+    colors = np.where(holding, current_style().palette[0], current_style().faint)
     rows = np.arange(len(names))
     bars = axes.barh(rows, counts, color=colors)
     axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
@@ -477,8 +479,8 @@ def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64
 
 def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None:
     """Draw the target of all graphs as a histogram; a line marks this record's."""
-    axes.hist(values[np.isfinite(values)], bins=30, color=look().faint)
-    axes.axvline(float(np.asarray(drawing.label_value).item()), color=look().palette[1])
+    axes.hist(values[np.isfinite(values)], bins=30, color=current_style().faint)
+    axes.axvline(float(np.asarray(drawing.label_value).item()), color=current_style().palette[1])
     text = f"{drawing.label} {unit}".strip()
     axes.set(title=f"label of this graph: {text}", xlabel=unit or "label", ylabel="graphs")
     _whole_numbers(axes.yaxis)
@@ -490,10 +492,10 @@ def _draw_targets(axes: Axes, drawing: Drawing, names: Sequence[str], values: Ar
     low, median, high = np.nanpercentile(values, MIDDLE, axis=0)
     wide = np.where(high > low, high - low, 1.0)
     rows = np.arange(len(names))
-    axes.barh(rows, np.ones(len(rows)), height=0.5, color=look().faint)
-    axes.plot((median - low) / wide, rows, "|", color=look().ink, markersize=9)
+    axes.barh(rows, np.ones(len(rows)), height=0.5, color=current_style().faint)
+    axes.plot((median - low) / wide, rows, "|", color=current_style().ink, markersize=9)
     places = ((record_label - low) / wide).clip(-0.06, 1.06)
-    axes.plot(places, rows, "o", color=look().palette[1])
+    axes.plot(places, rows, "o", color=current_style().palette[1])
     texts = [line.replace("  ", ": ") for line in drawing.label.split("\n")]
     axes.set_yticks(rows, texts)
     axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)

@@ -68,7 +68,7 @@ class Drawing:
         return self.edge_index[:, np.sort(chosen)]
 
 
-def drawing_of(dataset: ShardedDataset | Records, position: int) -> Drawing:
+def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
     """Return a record as arrays.
 
     Missing positions come from RDKit's drawing, or from springs.

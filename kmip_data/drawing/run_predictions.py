@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64, Array
 from kmip_data.drawing.layers import Layer, Scale, class_layer
-from kmip_data.drawing.style import class_colors, look
+from kmip_data.drawing.style import class_colors, current_style
 from kmip_data.text import counted
 
 OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
@@ -17,7 +17,7 @@ OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
 
 def right_wrong_colors(count: int) -> Sequence[str]:
     """Return ``count`` colours: of right and wrong nodes and, beyond two, of nodes that the run has seen."""
-    return class_colors(2) if count == 2 else look().verdicts[:count]
+    return class_colors(2) if count == 2 else current_style().verdicts[:count]
 
 
 def class_layers(truth: I64, names: tuple[str, ...], predicted: Array, run: str) -> list[Layer]:
@@ -47,11 +47,13 @@ def value_layers(truth: F32, unit: str, predicted: Array, run: str) -> list[Laye
     ]
 
 
-def short_names(first: str, second: str) -> tuple[str, str]:
+def distinguishing_names(first: str, second: str) -> tuple[str, str]:
     """Return what tells two runs apart: their models, else also their names.
 
-    >>> short_names("paris/gcn/a", "paris/gps-kmip/a"), short_names("paris/gcn/a", "paris/gcn/b")
-    (('gcn', 'gps-kmip'), ('gcn/a', 'gcn/b'))
+    >>> distinguishing_names("paris/gcn/a", "paris/gps-kmip/a")
+    ('gcn', 'gps-kmip')
+    >>> distinguishing_names("paris/gcn/a", "paris/gcn/b")
+    ('gcn/a', 'gcn/b')
     """
     models_and_names = [run.split("/")[-2:] for run in (first, second)]
     models = [name[0] for name in models_and_names]

@@ -128,7 +128,7 @@ def using_style(name: str) -> Iterator[None]:
         _CHOSEN.reset(token)
 
 
-def look() -> Style:
+def current_style() -> Style:
     """Return the current style."""
     return STYLES[_CHOSEN.get()]
 
@@ -138,7 +138,7 @@ def styled() -> Iterator[None]:
     """Draw in the caller's style, by setting matplotlib's defaults; also a decorator: ``@styled()``."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_settings(look())):
+    with mpl.rc_context(_settings(current_style())):
         yield
 
 
@@ -153,7 +153,7 @@ def new_figure(
     """Return a figure of the given inches, scaled down if the style has narrower pages."""
     from matplotlib import figure as mpl_figure
 
-    style = look()
+    style = current_style()
     scale = min(1.0, style.widest / width)
     size = (scale * width, scale * height)
     figure = mpl_figure.Figure(figsize=size, layout=layout)
@@ -306,10 +306,10 @@ OTHER_ELEMENT = "#ff1493"
 Paint = Callable[[], Sequence[str]]  #: function that returns colours for the current style
 
 
-def contrast(color: str, other: str) -> float:
+def contrast_ratio(color: str, other: str) -> float:
     """Return the contrast of two colours, 1 to 21 (WCAG 2.1, relative luminance).
 
-    >>> contrast("#ffffff", "#000000")
+    >>> contrast_ratio("#ffffff", "#000000")
     21.0
     """
     low, high = sorted((_luminance(color), _luminance(other)))
@@ -324,7 +324,7 @@ def _luminance(color: str) -> float:
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
-def mixed(color: str, other: str, share: float) -> str:
+def mixed_color(color: str, other: str, share: float) -> str:
     """Return ``color`` with a ``share`` of ``other`` in it."""
     from matplotlib.colors import to_hex, to_rgb
 
@@ -333,10 +333,12 @@ def mixed(color: str, other: str, share: float) -> str:
     return to_hex((red, green, blue))
 
 
-def readable(color: str) -> str:
+def readable_color(color: str) -> str:
     """Return ``color`` mixed with enough text colour to be visible on the background."""
-    shades = (mixed(color, look().ink, step / STEPS) for step in range(STEPS + 1))
-    return next(shade for shade in shades if contrast(shade, look().ground) >= MIN_CONTRAST)
+    shades = (mixed_color(color, current_style().ink, step / STEPS) for step in range(STEPS + 1))
+    return next(
+        shade for shade in shades if contrast_ratio(shade, current_style().ground) >= MIN_CONTRAST
+    )
 
 
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
@@ -348,10 +350,12 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     record has classes of a single group.
     """
     if 0 < count <= len(names) and set(names) <= S3DIS.keys():
-        return [readable(S3DIS[name]) for name in names]
+        return [readable_color(S3DIS[name]) for name in names]
     colors = []
     for share in SHADES:
-        colors += [mixed(color, look().ink, share) for color in look().palette]
+        colors += [
+            mixed_color(color, current_style().ink, share) for color in current_style().palette
+        ]
 
     numbers = list(range(count))
     if names and all(GROUPED.fullmatch(name) for name in names):
@@ -361,18 +365,18 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
 
 def element_colors(numbers: Sequence[int]) -> list[str]:
     """Return the hex colour of each element by atomic number."""
-    return [readable(CPK.get(number, OTHER_ELEMENT)) for number in numbers]
+    return [readable_color(CPK.get(number, OTHER_ELEMENT)) for number in numbers]
 
 
-def ramp(count: int) -> tuple[str, ...]:
+def sequential_colors(count: int) -> tuple[str, ...]:
     """Return hex colours of ordered values, evenly spaced, from low to high."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    blend = LinearSegmentedColormap.from_list("ordered", look().ramp)
+    blend = LinearSegmentedColormap.from_list("ordered", current_style().ramp)
     return tuple(to_hex(color) for color in blend(np.linspace(0, 1, count)))
 
 
-def on_grounds(paint: Paint) -> list[Sequence[str]]:
+def colors_by_background(paint: Paint) -> list[Sequence[str]]:
     """Return colours for light and dark backgrounds, or one list if they are equal."""
     with using_style("light"):
         light = paint()

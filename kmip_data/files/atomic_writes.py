@@ -64,28 +64,28 @@ def begin_folder(folder: Path, content: str) -> None:
     with writing(folder):
         refuse_taken_folder(folder, content)
         folder.mkdir(parents=True, exist_ok=True)
-        mark(folder, content)
+        write_marker(folder, content)
 
 
-def mark(folder: Path, content: str) -> None:
+def write_marker(folder: Path, content: str) -> None:
     """Write the marker of a folder, unless it is there."""
-    if content_of(folder) != content:
+    if marker_content(folder) != content:
         write_file(folder / MARKER, f"kmip-data: {content}\n".encode(), root=folder)
 
 
-def unmark(folder: Path, *, root: Path) -> None:
+def remove_marker(folder: Path, *, root: Path) -> None:
     """Remove the marker of a folder in which nothing else is."""
     if [path.name for path in folder.iterdir()] == [MARKER]:
         remove_file(folder / MARKER, root=root)
 
 
-def content_of(folder: Path) -> str | None:
+def marker_content(folder: Path) -> str | None:
     """Return what a folder is for by its marker, ``None`` where it has none."""
     lines = read_marker(folder)
     return lines[0].strip() if lines else None
 
 
-def build_content(key: str) -> str:
+def build_marker_content(key: str) -> str:
     """Return what the marker of a build says."""
     return f"build {key}"
 
@@ -99,7 +99,7 @@ def refuse_taken_folder(folder: Path, content: str, remedy: str | None = None) -
         return
     if not folder.is_dir():
         raise occupied_error(folder, "a folder", "a file")
-    known = content_of(folder)
+    known = marker_content(folder)
     if known is not None and known != content:
         raise occupied_error(folder, content, known, remedy)
     if known is None:
@@ -276,7 +276,7 @@ def make_folder(path: Path, *, root: Path) -> None:
         pass  # a folder, not a link
 
 
-def move(source: Path, target: Path) -> None:
+def rename_into_place(source: Path, target: Path) -> None:
     """Rename what this package has just made; a file at ``target`` is replaced."""
     os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which fault-injection tests replace
 
@@ -297,7 +297,7 @@ def displace_obstacles(root: Path, names: Iterable[str]) -> None:
                 while os.path.lexists(aside):
                     aside = aside.with_name(f"{aside.name}.moved")
                 say(f"renamed {path} to {aside.name}")
-                move(path, aside)
+                rename_into_place(path, aside)
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:
@@ -346,7 +346,7 @@ def remove_files(
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder if nothing but its marker is in it."""
     with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
-        unmark(folder, root=root or folder.parent)
+        remove_marker(folder, root=root or folder.parent)
         os.rmdir(folder.name, dir_fd=parent)
 
 
@@ -369,15 +369,15 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
             remove_scratch(partial)
             try:
                 partial.mkdir()
-                mark(partial, content)
+                write_marker(partial, content)
                 yield partial
-                move(partial, folder)
+                rename_into_place(partial, folder)
             finally:
                 remove_scratch(partial)
 
 
 @contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
+def scratch_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder for temporary files, which is removed afterwards."""
     folder.mkdir()
     try:
@@ -388,7 +388,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 def remove_scratch(folder: Path) -> None:
     """Remove a hidden folder of :func:`new_folder` with everything in it; another folder of that name stays."""
-    if content_of(folder) is not None:
+    if marker_content(folder) is not None:
         remove_tree(folder)
     remove_empty(folder)  # killed before it had its marker
 

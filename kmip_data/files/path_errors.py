@@ -123,7 +123,7 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
         )
 
 
-def refuse(
+def raise_damaged(
     path: Path,
     problem: str,
     found: str | Exception,
@@ -172,4 +172,4 @@ def check_version(path: Path, version: int | str | None, known: int) -> None:
             next="pip install --upgrade kmip-data",
         )
     if version != known:
-        refuse(path, "has no valid format version", repr(version)[:40])
+        raise_damaged(path, "has no valid format version", repr(version)[:40])

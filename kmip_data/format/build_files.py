@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import I64, U8
-from kmip_data.files.atomic_writes import build_content, mark, write_file
+from kmip_data.files.atomic_writes import build_marker_content, write_file, write_marker
 from kmip_data.files.folder_marker import PICTURE_NAME, unchanged_outputs
 from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
@@ -72,7 +72,7 @@ def write_split_file(
     )
 
 
-def protect(path: Path) -> None:
+def make_read_only(path: Path) -> None:
     """Make a finished shard read-only: readers map it and rely on its bytes."""
     # Some network file systems have no permissions.
     with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
@@ -81,7 +81,7 @@ def protect(path: Path) -> None:
             os.fchmod(file.fileno(), status.st_mode & ~0o222)
 
 
-def card_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
+def metadata_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
     """Return README, which begins with a ``picture``, and Croissant, then the card, by name."""
     page = render_card(card, picture=picture)
     croissant = readable_json(build_croissant(card))
@@ -95,18 +95,18 @@ def has_picture(folder: Path) -> bool:
 
 
 def write_card(folder: Path, card: Card) -> None:
-    """Write :func:`card_files`; the card, which is the last, finishes the build.
+    """Write :func:`metadata_files`; the card, which is the last, finishes the build.
 
     Existing ones are replaced.
     """
     # The card is the last of them: until then the folder is an unfinished build.
-    for name, data in card_files(card, picture=has_picture(folder)).items():
+    for name, data in metadata_files(card, picture=has_picture(folder)).items():
         write_file(folder / name, data, root=folder)
 
 
-def finish(folder: Path, card: Card) -> None:
+def finish_folder(folder: Path, card: Card) -> None:
     """Protect the shards, mark the folder as a build, and write page and card."""
     for file in card.files:
-        protect(folder / file)
-    mark(folder, build_content(card.key))
+        make_read_only(folder / file)
+    write_marker(folder, build_marker_content(card.key))
     write_card(folder, card)

@@ -144,7 +144,7 @@ COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 OF_SAMPLE = "A sample is generated: its results say nothing about the model or the dataset."
 
 
-def remark(sample: bool, complete: bool | None) -> str:
+def name_remark(sample: bool, complete: bool | None) -> str:
     """Return the remark that follows the name of a sample or of an incomplete dataset."""
     if sample:
         return " (sample: generated, not the real data)"
@@ -289,8 +289,8 @@ class Card(Strict, frozen=False):
 
     @property
     def remark(self) -> str:
-        """Remark after the name of the dataset, see :func:`remark`."""
-        return remark(self.sample, self.complete)
+        """Remark after the name of the dataset, see :func:`name_remark`."""
+        return name_remark(self.sample, self.complete)
 
     @property
     def variant(self) -> str:

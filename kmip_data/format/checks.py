@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import write_file
-from kmip_data.files.path_errors import refuse
+from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import ShardMember
 from kmip_data.runtime.progress import Progress
@@ -54,7 +54,7 @@ def check_size_and_crc(
     key = (path, member.crc32)
     if status.st_size != member.bytes:
         size = f"{status.st_size:,} bytes, not {member.bytes:,}"
-        refuse(path, "is not the file that the card names", size)
+        raise_damaged(path, "is not the file that the card names", size)
     if sound.get(key) == identity:
         return
 
@@ -71,7 +71,7 @@ def check_size_and_crc(
         digest = _crc32_of(path, file, status.st_size)
         if digest != member.crc32:
             digests = f"CRC-32 {digest}, not {member.crc32}"
-            refuse(path, "is not the file that the card names", digests)
+            raise_damaged(path, "is not the file that the card names", digests)
         if receipt is not None:
             # In a read-only home the next process checks again.
             with contextlib.suppress(OSError, KmipDataError):
@@ -91,5 +91,5 @@ def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
                 value = crc32(buffer[:count], value)
                 progress.update(count)
         except OSError as error:  # the disk failed
-            refuse(path, "cannot be read", error)
+            raise_damaged(path, "cannot be read", error)
     return f"{value:08x}"

@@ -31,7 +31,7 @@ def render_card(card: Card, *, picture: bool = False) -> str:
 
     ``picture``: begin with the picture next to it, which ``build`` and ``preview`` draw.
     """
-    filters = (_bars, _code, _number, _settings, _text, block)
+    filters = (_bars, _code, _number, _settings, _text, code_block)
     page = template("kmip_data.format", "build.md", *filters)
     return page.render(**_facts(card), picture=PICTURE_NAME if picture else None)
 
@@ -85,7 +85,7 @@ def _terms(card: Card) -> list[str]:
     terms = [named, _text(card.license.get("notice", ""))]
     citation = card.citation.strip()
     if citation:
-        terms.append(block(citation, "bibtex"))
+        terms.append(code_block(citation, "bibtex"))
     return [text for text in terms if text]
 
 
@@ -109,7 +109,7 @@ def _line(value: object) -> str:
     return " ".join(without_controls(str(value)).split())
 
 
-def block(text: str, language: str) -> str:
+def code_block(text: str, language: str) -> str:
     """Return text as a block of code in a language, with a fence that does not occur in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -20,7 +20,7 @@ from pydantic import Field, Json, NonNegativeInt
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
-from kmip_data.files.path_errors import refuse
+from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
 from kmip_data.format.schema import (
@@ -139,7 +139,7 @@ class Shard:
         try:
             self.schema, self.layout = parse_schema(attributes.layout)
         except ValueError as error:
-            refuse(self.path, "has a schema that is not valid", error)
+            raise_damaged(self.path, "has a schema that is not valid", error)
         self.graphs = attributes.counts.graphs
         self.nodes = attributes.counts.nodes
         self.edges = attributes.counts.edges
@@ -153,19 +153,19 @@ class Shard:
         # 1. Exactly the datasets of the schema, each with its dtype and shape, and contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
             difference = f"no {key}" if key in self.layout else f"{key} besides"
-            refuse(self.path, "does not follow its schema", difference)
+            raise_damaged(self.path, "does not follow its schema", difference)
         self._offsets: dict[str, int | None] = {}
         for key, entry in self.layout.items():
             dataset = stored[key]
             shape = entry.shape(self.graphs, self.nodes, self.edges)
             if dataset.dtype != entry.dtype or dataset.shape != shape:
-                refuse(
+                raise_damaged(
                     self.path,
                     "does not follow its schema",
                     f"{key} as {dataset.dtype} {dataset.shape}, not {entry.dtype} {shape}",
                 )
             if dataset.nbytes and dataset.offset is None:
-                refuse(
+                raise_damaged(
                     self.path,
                     "does not follow the format",
                     f"{key} in chunks, not contiguous",
@@ -178,7 +178,7 @@ class Shard:
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
-                refuse(
+                raise_damaged(
                     self.path,
                     "has counts that contradict its data",
                     f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)",
@@ -191,7 +191,7 @@ class Shard:
         # 3. No graph larger than its indices can number.
         largest = int(np.diff(self.node_ptr).max(initial=0))
         if largest > self.schema.max_nodes:
-            refuse(
+            raise_damaged(
                 self.path,
                 "holds a graph that is too large",
                 f"{largest:,} nodes, of at most {self.schema.max_nodes:,}",
@@ -200,7 +200,7 @@ class Shard:
     def _pointers(self, file: h5py.File, key: str, total: int) -> I64:
         pointers: I64 = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
-            refuse(
+            raise_damaged(
                 self.path,
                 f"has row pointers that are not in order ({key})",
                 f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}",
@@ -224,7 +224,7 @@ class Shard:
         try:
             return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
-            refuse(self.path, "has a key that is not text", error)
+            raise_damaged(self.path, "has a key that is not text", error)
 
     def mapped(self, key: str) -> Array | None:
         """Return a read-only view of a complete dataset in the map; ``None`` if it is not mapped.
@@ -284,7 +284,7 @@ class Shard:
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
                 # Access beyond the end of a shorter file would kill the process.
                 if sizes != (self._sizes or sizes):
-                    refuse(
+                    raise_damaged(
                         self.path,
                         "changed since it was opened",
                         f"{sum(sizes):,} bytes, not {sum(self._sizes):,}",
@@ -292,7 +292,7 @@ class Shard:
                 descriptors = [file.fileno() for file in opened]
                 buffer = map_files(descriptors, sizes, private=private)
             except OSError as error:
-                refuse(self.path, "cannot be read any more", error)
+                raise_damaged(self.path, "cannot be read any more", error)
         self._sizes = sizes
         return buffer
 
@@ -304,7 +304,7 @@ class Shard:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
             except (OSError, ValueError) as error:  # a zero byte in the path
                 problem = "cannot be read any more" if self._sizes else "cannot be opened"
-                refuse(self.path, problem, error)
+                raise_damaged(self.path, problem, error)
             if self._entry_on_card is not None:
                 members = self._entry_on_card.files.values()
                 for path, file, member in zip(self.files, opened, members, strict=True):
@@ -455,4 +455,4 @@ def _check(shard: Shard, key: str, problem: Callable[[Array, int], str]) -> None
                 block = block[len(half) :]
         graph = int(np.searchsorted(row_ptr, row, side="right")) - 1
         place = f"record {shard.keys[graph]!r}, row {row - int(row_ptr[graph]):,}"
-        refuse(shard.path, f"is damaged: {key} {problem(block, row)}", place)
+        raise_damaged(shard.path, f"is damaged: {key} {problem(block, row)}", place)

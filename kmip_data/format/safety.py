@@ -29,7 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
-from kmip_data.files.path_errors import check_version, refuse
+from kmip_data.files.path_errors import check_version, raise_damaged
 from kmip_data.files.reading import first_problem, open_regular
 
 M = TypeVar("M", bound=BaseModel)
@@ -238,15 +238,15 @@ def open_untrusted(
             inspection = _Inspection(size, filters, max_declared_bytes)
             inspection.group(h5g.open(file.id, b"/"), "", 0)
         except _Refused as refused:
-            refuse(path, *refused.args, remedy=_NEXT)
+            raise_damaged(path, *refused.args, remedy=_NEXT)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
-            refuse(path, "is damaged", error, remedy=_NEXT)
+            raise_damaged(path, "is damaged", error, remedy=_NEXT)
         try:
             yield file, inspection.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:
-            refuse(path, "is damaged", error, remedy=_NEXT)
+            raise_damaged(path, "is damaged", error, remedy=_NEXT)
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
@@ -283,15 +283,17 @@ def read_root_attributes(
         try:
             values[name] = read_scalar(file, name)
         except ValueError as error:
-            refuse(path, _NOT_VALID, f"{name}: {error}")
+            raise_damaged(path, _NOT_VALID, f"{name}: {error}")
     actual_format = values.pop("format")
     if actual_format != format_name:
-        refuse(path, f"is HDF5, but not a file of {format_name}", f"format {actual_format!r}"[:80])
+        raise_damaged(
+            path, f"is HDF5, but not a file of {format_name}", f"format {actual_format!r}"[:80]
+        )
     check_version(path, values.pop("format_version"), version)
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        refuse(path, _NOT_VALID, first_problem(error))
+        raise_damaged(path, _NOT_VALID, first_problem(error))
 
 
 def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
@@ -306,9 +308,9 @@ def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
             head = file.read(16) or b""
             size = file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
-        refuse(path, "cannot be opened", error, remedy=_NEXT)
+        raise_damaged(path, "cannot be opened", error, remedy=_NEXT)
     if not head.startswith(_MAGIC):
-        refuse(
+        raise_damaged(
             path,
             "is not an HDF5 file",
             repr(head) if head else "an empty file",

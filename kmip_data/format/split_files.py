@@ -15,7 +15,7 @@ from pydantic import Json
 
 from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput
-from kmip_data.files.path_errors import refuse
+from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
 from kmip_data.strict_model import Strict
@@ -189,10 +189,10 @@ def read_split(
     try:
         data = read_small(path, most)
     except (OSError, ValueError) as error:
-        refuse(path, "cannot be read as a split", error, remedy=remedy)
+        raise_damaged(path, "cannot be read as a split", error, remedy=remedy)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 and digest != sha256:
-        refuse(
+        raise_damaged(
             path,
             "is not the split file that the card names",
             f"SHA-256 {digest}, not {sha256}",
@@ -212,10 +212,10 @@ def read_split(
             folder, _, name = key.partition("/")
             if folder != "split" or _PART.fullmatch(name) is None:
                 problem = f"{key[:80]!r}, not a part under /split"
-                refuse(path, "does not follow the format", problem)
+                raise_damaged(path, "does not follow the format", problem)
             if dataset.dtype != dtype or len(dataset.shape) != 1:
                 problem = f"{key} as {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
-                refuse(path, "does not follow the format", problem)
+                raise_damaged(path, "does not follow the format", problem)
         code = None
         parts = None
         if set(stored) == {NODE_CODE}:
@@ -230,7 +230,7 @@ def read_split(
     expected_names = set(NODE_PARTS if parts is None else parts)
     if set(attributes.digests) != expected_names:
         problem = f"digests of {sorted(attributes.digests)}, not of its parts"
-        refuse(path, "does not follow the format", problem)
+        raise_damaged(path, "does not follow the format", problem)
     parameters = dict(attributes.parameters)
     if _STORED_RULE in parameters:
         parameters["split_rule"] = parameters.pop(_STORED_RULE)

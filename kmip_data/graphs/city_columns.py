@@ -48,10 +48,10 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     return out
 
 
-def encoding_names(bands: int = 8) -> tuple[str, ...]:
+def coordinate_encoding_names(bands: int = 8) -> tuple[str, ...]:
     """Return the names of the columns of :func:`encode_coordinates`.
 
-    >>> encoding_names(1)
+    >>> coordinate_encoding_names(1)
     ('sin 1·longitude', 'cos 1·longitude', 'sin 1·latitude', 'cos 1·latitude')
     """
     return tuple(

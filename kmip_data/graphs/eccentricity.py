@@ -11,7 +11,7 @@ from kmip_data.arrays import F32, F64, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import check_edge_bounds
 from kmip_data.runtime.progress import Progress
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 
 #: Nodes per search: 16 take 1.4 times as long, 64 0.85 times but leave the L2 cache.
 LANES = 32
@@ -115,7 +115,7 @@ def local_eccentricity(
     with Progress("eccentricity", num_nodes, unit="nodes", quiet=quiet) as progress:
         for first in range(0, groups, SLICE):
             last = min(first + SLICE, groups)
-            for_ranges(
+            run_in_ranges(
                 search, last - first, grain=MIN_GROUPS_PER_THREAD, most=GROUPS_BETWEEN_CHECKS
             )
             progress.update(int(starts[last] - starts[first]))

@@ -14,7 +14,7 @@ import numpy as np
 from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.format.schema import Column
-from kmip_data.registry import modules_in, with_added
+from kmip_data.registry import modules_in, with_plugin_entries
 
 MAX_NUMBER = 1024  #: eigenvectors or steps
 
@@ -109,7 +109,7 @@ def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
 
 def encodings() -> tuple[type[Encoding], ...]:
     """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and plugins' encodings."""
-    return tuple(with_added("encodings", _shipped()).values())
+    return tuple(with_plugin_entries("encodings", _shipped()).values())
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 
 KnnRule = Literal["exact", "torch-cluster"]
 
@@ -106,5 +106,5 @@ def _searched(points: F32, k: int) -> I32:
         lowest=np.empty(2 * leaves, np.int32),
     )
     build_tree(tree)
-    for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=MIN_LEAVES_PER_THREAD)
+    run_in_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=MIN_LEAVES_PER_THREAD)
     return table

@@ -46,7 +46,7 @@ def _notify(module: str) -> None:
         _announce(NOTICE.format(use))
 
 
-def watch() -> None:
+def watch_numba() -> None:
     """Listen to numba, which is imported: called before the first kernel is defined."""
     from numba.core import event
 

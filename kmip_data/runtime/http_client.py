@@ -96,7 +96,7 @@ def open_response(
                 timeout=(CONNECT, STALL),
             )
         except _FAILURES as error:
-            raise from_exception(error) from error
+            raise failure_of_exception(error) from error
         with response:
             yield response
 
@@ -106,7 +106,7 @@ _NETWORK = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
 _FAILURES = (*_NETWORK, ValueError)
 
 
-def body(response: requests.Response) -> Iterator[bytes]:
+def response_body(response: requests.Response) -> Iterator[bytes]:
     """Yield the bytes of the answer as they arrive; no content coding is undone.
 
     In every ``STALL`` seconds of waiting for the server ``RATE`` bytes a second must come; the time
@@ -146,7 +146,7 @@ def content_range(response: requests.Response) -> tuple[int, int, int | None] | 
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
-def from_status(response: requests.Response) -> MirrorFailed:
+def failure_of_status(response: requests.Response) -> MirrorFailed:
     """Return the failure that the status of ``response`` means."""
     code = response.status_code
     reason = f"answers {code} {response.reason[:60]}"
@@ -165,7 +165,7 @@ def retry_after(value: str | None) -> float | None:
         return None
 
 
-def from_exception(error: Exception) -> MirrorFailed:
+def failure_of_exception(error: Exception) -> MirrorFailed:
     """Return the failure that an exception of ``requests`` means.
 
     It names the root cause alone: messages of ``requests`` quote addresses.

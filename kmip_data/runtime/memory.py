@@ -29,7 +29,7 @@ from kmip_data.text import human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-MAPPED = 2**26  #: bytes from which :func:`mapped` takes a file
+MAPPED = 2**26  #: bytes from which :func:`mapped_copy` takes a file
 _WORDS = re.compile(
     r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE
 )
@@ -40,8 +40,8 @@ _alive: list[object] | None = None  # objects of the CUDA graph that is being ca
 
 
 @contextmanager
-def keeping_alive(objects: list[object]) -> Iterator[None]:
-    """Append what :func:`keep_alive` is called with to ``objects`` inside the block, in every thread.
+def keeping_alive_for_capture(objects: list[object]) -> Iterator[None]:
+    """Append what :func:`keep_alive_for_capture` is called with to ``objects`` inside the block, in every thread.
 
     A captured CUDA graph knows addresses alone: tensors of caches must live as long as it does.
     """
@@ -53,7 +53,7 @@ def keeping_alive(objects: list[object]) -> Iterator[None]:
         _alive = None
 
 
-def keep_alive(plan: T) -> T:
+def keep_alive_for_capture(plan: T) -> T:
     """Return ``plan``, which a cache may drop, and keep it alive for a CUDA graph being captured."""
     if _alive is not None:
         _alive.append(plan)
@@ -115,7 +115,7 @@ def half_of_memory() -> int:
     return int(psutil.virtual_memory().total) // 2
 
 
-def mapped(values: Array, folder: Path) -> Array:
+def mapped_copy(values: Array, folder: Path) -> Array:
     """Return a large array (n, …) mapped from a nameless file in ``folder``: the system can page it out.
 
     Raises ``OSError`` where the disk is full, before anything is mapped.
@@ -196,7 +196,7 @@ def free_buffer_bytes() -> int:
 
 
 def keep_used_memory() -> None:
-    """Keep as much free memory for reuse as is in use now, until :func:`release`.
+    """Keep as much free memory for reuse as is in use now, until :func:`release_buffers`.
 
     Called where a training step has the most, it makes later steps find all of it mapped.
     """
@@ -255,7 +255,7 @@ def mapped_memory() -> int:
     return int(getattr(psutil.Process().memory_info(), "shared", 0))
 
 
-def release() -> None:
+def release_buffers() -> None:
     """Return all free buffers to the operating system."""
     global _most
     _most = 0

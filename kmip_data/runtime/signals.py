@@ -68,7 +68,7 @@ def repeating(shown: _Hook) -> _Hook:
 
 
 @contextlib.contextmanager
-def terminable() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
 
     No signal is lost where Python would swallow it, or a library would raise an error of its own.
@@ -102,7 +102,7 @@ def terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
+def signals_deferred() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
     Clean-up and starting processes must not be torn apart by an exception from a handler. And a

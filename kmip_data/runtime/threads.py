@@ -64,14 +64,14 @@ def limit_restored() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return the threads of :func:`for_ranges`: the limit, one in a loader worker, else all cores."""
+    """Return the threads of :func:`run_in_ranges`: the limit, one in a loader worker, else all cores."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:
         return 1
     return _limit if _limit is not None else available_cores()
 
 
-def for_ranges(
+def run_in_ranges(
     function: Callable[[int, int], object],
     total: int,
     *,
@@ -220,7 +220,7 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
     return compile_it
 
 
-_watch_compilations = functools.cache(compiling.watch)
+_watch_compilations = functools.cache(compiling.watch_numba)
 
 
 @functools.cache
@@ -242,7 +242,7 @@ R = TypeVar("R")
 _NAME = "kmip-data-ahead"
 
 
-def ahead(
+def prepared_ahead(
     items: Iterable[T],
     make: Callable[[T], R],
     *,

@@ -295,7 +295,7 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     if os.path.lexists(folder):
         paths = {part: folder / f"{part}.{to}" for part in parts_of(build)}
         finished = all(path.is_file() for path in paths.values())
-        if finished and atomic_writes.content_of(folder) == content:
+        if finished and atomic_writes.marker_content(folder) == content:
             return paths
         raise UsageError(f"{folder} already exists.", next="use another --output folder")
     with atomic_writes.new_folder(folder, content, quiet=quiet) as scratch:

@@ -145,7 +145,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
-            atomic_writes.unmark(partial, root=partial)
+            atomic_writes.remove_marker(partial, root=partial)
             options = BuildOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
             card = run_build(plan, pipeline.chosen_splits(params))

@@ -20,8 +20,8 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknow
 from kmip_data.files.atomic_writes import (
     PARTIAL,
     begin_folder,
-    build_content,
     build_lock,
+    build_marker_content,
     continued_file,
     refuse_link,
     write_all,
@@ -30,7 +30,7 @@ from kmip_data.files.atomic_writes import (
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.path_errors import absolute_path, occupied_error, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
-from kmip_data.format.build_files import card_files, has_picture, protect, write_card
+from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, folder_for, read_exactly, read_share
@@ -118,7 +118,7 @@ def _pull_build(
     wanted = [name for name in added if columns is None or name in columns]
 
     # 2. Refuse a folder of something else. A copy may have other splits by now: they stay.
-    begin_folder(folder, build_content(card.key))
+    begin_folder(folder, build_marker_content(card.key))
     present = _present_card(folder, card)
     files = [entries[name] for name in card.digests]
     if present is not None:
@@ -129,7 +129,7 @@ def _pull_build(
 
     # 3. The card comes last.
     for file in card.files:
-        protect(folder / file)
+        make_read_only(folder / file)
     picture = [PICTURE_NAME] if PICTURE_NAME in entries else []
     if picture and not os.path.lexists(folder / PICTURE_NAME):
         write_output(folder / PICTURE_NAME, received.read(PICTURE_NAME))
@@ -140,7 +140,7 @@ def _pull_build(
         path=folder,
         share=received.share,
         card=card,
-        files=[*(entry.file for entry in files), *picture, *card_files(card)],
+        files=[*(entry.file for entry in files), *picture, *metadata_files(card)],
         was_complete=not received_files and not finished,
     )
 
@@ -167,7 +167,7 @@ def _present_card(folder: Path, card: Card) -> Card | None:
 
 def _write_texts(folder: Path, card: Card) -> bool:
     """Write page, Croissant and card where one is missing or has other bytes; return True if so."""
-    for name, data in card_files(card, picture=has_picture(folder)).items():
+    for name, data in metadata_files(card, picture=has_picture(folder)).items():
         refuse_link(folder / name)
         with contextlib.suppress(OSError):
             if (folder / name).read_bytes() == data:

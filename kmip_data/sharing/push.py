@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable
 from kmip_data.files.atomic_writes import build_lock, remove_partials, written_name
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
-from kmip_data.format.build_files import PAGE_NAME, card_files, has_picture
+from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_path_component
 from kmip_data.format.page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
@@ -86,7 +86,7 @@ def push_build(
         known[f"{folder}/{CARD_NAME}"] = _sha256(columns.to_json().encode())
 
     content: dict[str, Path | bytes] = {file: path / file for file in known}
-    content.update(card_files(card))
+    content.update(metadata_files(card))
     content[PAGE_NAME] = dataset_page(build)
     if has_picture(path):
         content[PICTURE_NAME] = path / PICTURE_NAME
@@ -322,7 +322,7 @@ def _described(
     return share, bytes(blocks)
 
 
-def header(fields: Mapping[str, object]) -> str:
+def yaml_header(fields: Mapping[str, object]) -> str:
     """Return a YAML block; each value is written as JSON, which is YAML."""
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["---", *lines, "---", ""])
@@ -359,4 +359,4 @@ def dataset_page(build: Build, parquet: Mapping[str, str] | None = None) -> byte
     if parquet:
         files = [{"split": part, "path": file} for part, file in parquet.items()]
         fields["configs"] = [{"config_name": "default", "data_files": files}]
-    return f"{header(fields)}\n{render_card(card, picture=has_picture(build.path))}".encode()
+    return f"{yaml_header(fields)}\n{render_card(card, picture=has_picture(build.path))}".encode()

@@ -35,7 +35,7 @@ from kmip_data.sharing.share import (
     damaged_error,
     parse_pushed,
 )
-from kmip_data.text import shown_address, without_secrets
+from kmip_data.text import address_without_secrets, without_secrets
 
 PIECE = 8 * BLOCK  #: bytes requested at a time
 #: Tries per request: a dataset takes thousands, and any may hit a temporary failure.
@@ -47,7 +47,7 @@ _of_thread = threading.local()  #: ``session`` of a thread and ``owner``, the pr
 
 def pull_command(address: str) -> str:
     """Return the command that copies everything at an address to this machine."""
-    return f"kmip-data pull {shown_address(address)}, and open the copy"
+    return f"kmip-data pull {address_without_secrets(address)}, and open the copy"
 
 
 def file_system(address: str) -> tuple[Any, str]:
@@ -62,7 +62,8 @@ def file_system(address: str) -> tuple[Any, str]:
         system, root = fsspec.core.url_to_fs(address or "nothing://")
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
+            f"{address_without_secrets(address) or 'An empty text'} is not an address that can be reached"
+            " from here.",
             expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
             found=without_secrets(str(error), address),
             next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
@@ -81,7 +82,7 @@ class Remote:
     def __init__(self, address: str, *, patient: bool = False) -> None:
         self._patient = patient
         self._target = address
-        self.address = shown_address(address).rstrip("/")
+        self.address = address_without_secrets(address).rstrip("/")
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
         self._is_hub = False
@@ -279,11 +280,11 @@ class Remote:
                 yield io.BytesIO()
                 return
             if not response.ok:
-                raise http_client.from_status(response)
+                raise http_client.failure_of_status(response)
             size = 0
             if partial:
                 size = self._partial_size(response, start, stop)
-            yield _Body(http_client.body(response), size)
+            yield _Body(http_client.response_body(response), size)
 
     def _partial_size(
         self,

@@ -19,7 +19,7 @@ from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence
 from kmip_data.drawing.records import label_text
-from kmip_data.drawing.style import CYCLE, look, new_figure, percent, save, styled
+from kmip_data.drawing.style import CYCLE, current_style, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.study import Recorder, recording
@@ -330,7 +330,7 @@ def draw_by_distance(
     for number, ((name, run), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
         across = steps + CURVE_OFFSET * (number - (len(runs) - 1) / 2)
         values = np.array(run.values)
-        color = look().palette[number % CYCLE]
+        color = current_style().palette[number % CYCLE]
         order = 3 + len(runs) - number
         style = {"color": color, "marker": marker, "markersize": 6, "zorder": order}
         axes.plot(across[many], values[many], label=name, **style)
@@ -338,7 +338,7 @@ def draw_by_distance(
             across[~many],
             values[~many],
             linestyle="none",
-            markerfacecolor=look().ground,
+            markerfacecolor=current_style().ground,
             **style,
         )
     labels = []
@@ -350,7 +350,7 @@ def draw_by_distance(
         axes.axhline(
             chance,
             linestyle=":",
-            color=look().quiet,
+            color=current_style().quiet,
             linewidth=1,
             label="a guess",
         )

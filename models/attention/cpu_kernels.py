@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.runtime.threads import for_ranges, njit_nogil, num_threads
+from kmip_data.runtime.threads import njit_nogil, num_threads, run_in_ranges
 
 PAIRS_A_RANGE = 20_000  #: fewest rows per thread
 
@@ -39,7 +39,7 @@ def forward(
     factor = values.dtype.type(scale)
 
     work = partial(_forward, values, scores, indices, keep, factor, weights, out)
-    for_ranges(work, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    run_in_ranges(work, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     return out, weights
 
 
@@ -73,7 +73,7 @@ def backward(
     )
     of_keys = partial(_backward_keys, grad, queries, *chosen, grad_scores, grad_keys, grad_values)
 
-    for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    run_in_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     if k == 1:
         # The weight of a single key is 1 whatever its score. Handled outside the kernel, where a
         # branch would reorder sums.
@@ -81,7 +81,7 @@ def backward(
     # One range a thread, as each walks all pairs of the heads whose keys it owns.
     pairs_a_key = max(1, rows * k // max(1, many))
     grain = max(-(-heads * many // num_threads()), PAIRS_A_RANGE // pairs_a_key, 1)
-    for_ranges(of_keys, heads * many, grain=grain)
+    run_in_ranges(of_keys, heads * many, grain=grain)
     return grad_queries, grad_keys, grad_values
 
 

@@ -19,7 +19,7 @@ from kmip_data.models.layers.batch import GraphBatch, Pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, search_op
-from kmip_data.runtime.memory import keep_alive
+from kmip_data.runtime.memory import keep_alive_for_capture
 
 Ptr = Tensor | Sequence[int] | None
 REFERENCE = "reference"  #: backend that computes the formula
@@ -432,7 +432,7 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 def _pad_to_longest(x: Tensor, ptr: Ptr) -> tuple[Tensor, list[int]]:
     """Append zero rows to each graph up to the longest; return rows and new pointers."""
     checked = problem.check_ptr("ptr", ptr, x.shape[0])
-    rows, starts = keep_alive(_padded_rows(checked, x.device))
+    rows, starts = keep_alive_for_capture(_padded_rows(checked, x.device))
     zeros = x.new_zeros(starts[-1], x.shape[1])
     return zeros.index_copy(0, rows, x), starts
 

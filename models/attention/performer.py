@@ -25,7 +25,7 @@ from kmip_data.models.attention.overflow import check_lengths
 from kmip_data.models.layers.batch import Pointers, pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
-from kmip_data.runtime.memory import keep_alive
+from kmip_data.runtime.memory import keep_alive_for_capture
 
 
 def orthogonal_directions(count: int, dim: int) -> Tensor:
@@ -136,7 +136,7 @@ class PerformerAttention(nn.Module):
             rows.to(dtype) for rows in (queries, keys, values, directions)
         )
         most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
-        layout = keep_alive(group_by_size(starts, most, device))
+        layout = keep_alive_for_capture(group_by_size(starts, most, device))
         sizes = torch.tensor(starts).diff()
         done = [values[:0]]
         with torch.autocast(device.type, enabled=False):

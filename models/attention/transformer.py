@@ -15,7 +15,7 @@ from kmip_data.models.layers.batch import Pointers, pointers
 from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
-from kmip_data.runtime.memory import keep_alive
+from kmip_data.runtime.memory import keep_alive_for_capture
 
 CACHED_ORDERS = 8  #: all layers of a batch share one
 #: Most attention weights per call where dropout stores them all, unless one graph has more.
@@ -121,7 +121,7 @@ class TransformerAttention(nn.Module):
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
         starts = pointers(ptr, projected.shape[0])
-        plan = keep_alive(group_by_size(starts, projected.device))
+        plan = keep_alive_for_capture(group_by_size(starts, projected.device))
         dropout = self.dropout if self.training else 0.0
         projected = projected.index_select(0, plan.order)
         dim = projected.shape[1] // 3

@@ -35,14 +35,14 @@ def distance_gate(dim: int) -> nn.Module:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply ``x`` (…, in) by the transposed ``weight`` (out, in) and add ``bias`` (out,): (…, out)."""
-    if not is_large(x, weight):
+    if not prefers_onednn(x, weight):
         return nn.functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], len(weight))
 
 
-def is_large(x: Tensor, weight: Tensor) -> bool:
+def prefers_onednn(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN should take x (N, d) by weight (v, d): enough multiplications."""
     if not suits_onednn(x, weight):  # check first: torch.compile cannot trace a comparison of sizes
         return False

@@ -29,7 +29,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from kmip_data.drawing.style import look, new_figure, save, styled
+from kmip_data.drawing.style import current_style, new_figure, save, styled
 from kmip_data.errors import KmipDataError
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method
@@ -144,7 +144,11 @@ def draw_sweep(
         for number, curve in enumerate(of_paper):
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
-                style = {"color": look().quiet, "linestyle": DASHES[number % 4], "linewidth": 1}
+                style = {
+                    "color": current_style().quiet,
+                    "linestyle": DASHES[number % 4],
+                    "linewidth": 1,
+                }
                 axes.plot(curve["n"], [value * scale for value in curve[key]], label=label, **style)
         for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
             points = []

@@ -21,9 +21,9 @@ from kmip_data.drawing.style import (
     Axes,
     Figure,
     class_colors,
-    look,
+    colors_by_background,
+    current_style,
     new_figure,
-    on_grounds,
     plain_ticks,
     styled,
     using_style,
@@ -169,7 +169,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         axes.errorbar(per_hour * row["hours"], mean, std, color=color, marker="o", **BARS)
     for model, published in paper.items():
         std = published.std or 0.0
-        style = {"marker": "D", "markerfacecolor": look().ground, "color": colors[model]}
+        style = {"marker": "D", "markerfacecolor": current_style().ground, "color": colors[model]}
         hours_of_paper = published.hours or 0.0
         axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **BARS)
     axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=title_of(metric))
@@ -259,7 +259,11 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     for name, rows in curves.items():
         _draw_over_seconds(axes, rows, metric, {"marker": "o", "color": colors[name]})
     if paper:
-        hollow = {"marker": "D", "color": look().quiet, "markerfacecolor": look().ground}
+        hollow = {
+            "marker": "D",
+            "color": current_style().quiet,
+            "markerfacecolor": current_style().ground,
+        }
         _draw_over_seconds(axes, paper, metric, hollow)
         marks[f"the paper's, {influence_of_k()['hardware']}"] = "D"
     axes.set(
@@ -345,7 +349,7 @@ def _legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str])
             Line2D(
                 [],
                 [],
-                color=look().quiet,
+                color=current_style().quiet,
                 label=name,
                 **style,
             )
@@ -379,7 +383,7 @@ def _colors_of_page() -> dict[str, str]:
     light = STYLES["light"]
     dark = STYLES["dark"]
     shades = len(light.palette) * len(SHADES)
-    pairs = dict(zip(*on_grounds(partial(class_colors, shades)), strict=True))
+    pairs = dict(zip(*colors_by_background(partial(class_colors, shades)), strict=True))
     pairs |= {light.quiet: dark.quiet, light.ground: dark.ground}
     colors = {color: f"light-dark({color}, {other})" for color, other in pairs.items()}
     return colors | {light.ink: "currentColor"}

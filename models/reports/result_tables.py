@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name
 from kmip_data.files.reading import json_digest
-from kmip_data.format.card import remark
+from kmip_data.format.card import name_remark
 from kmip_data.graphs.molecule_features import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted
 from kmip_data.models.reports.shipped_results import entry_for, row_of_result
-from kmip_data.models.sweeps.cells import digest
+from kmip_data.models.sweeps.cells import changed_keys_digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import (
@@ -36,7 +36,7 @@ from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
 from kmip_data.models.training.run.run_folder import MAX_VALUE, RESULT_NAME
 from kmip_data.pipelines.find import parameters_on_card
-from kmip_data.text import natural
+from kmip_data.text import natural_sort_key
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
@@ -236,7 +236,11 @@ def _fold(run: Run) -> int | None:
 
 def _order(run: Run) -> tuple[object, ...]:
     """Return the key that sorts runs: by dataset, model and changes, k = 3 before k = 10."""
-    return run.result.dataset, run.result.model, [natural(change) for change in run.changes]
+    return (
+        run.result.dataset,
+        run.result.model,
+        [natural_sort_key(change) for change in run.changes],
+    )
 
 
 def _data(run: Run) -> str:
@@ -266,7 +270,7 @@ def configuration_of(run: Run | OpenedRun) -> str:
     system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
     split = {key: value for key, value in config.data.split.items() if key != "fold"}
     data = config.data.model_copy(update={"dataset": run.result.dataset, "split": split})
-    return digest(config.model_copy(update={"data": data, "system": system}))
+    return changed_keys_digest(config.model_copy(update={"data": data, "system": system}))
 
 
 def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
@@ -308,7 +312,7 @@ def _row(runs: Sequence[Run]) -> Row:
     mean = statistics.fmean(tests)
     hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
     memory = [run.result.memory.device or run.result.memory.host for run in runs]
-    share = remark(first.sample, first.complete).strip(" ()")
+    share = name_remark(first.sample, first.complete).strip(" ()")
     if first.complete and not share:
         share = "all"
 

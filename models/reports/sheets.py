@@ -186,7 +186,7 @@ def _cells(row: Row) -> dict[str, str]:
     return {name: column.cell(row) for name, column in COLUMNS.items()}
 
 
-def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
+def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     """Return a table of results for people, the best row first, without empty columns.
 
     Properties shared by all rows appear once, above them.
@@ -282,13 +282,13 @@ def _take_shared(rows: list[dict[str, str]]) -> str:
     return f"All rows: {'; '.join(texts)}." if texts else ""
 
 
-def page_of(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
+def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
     """Return the page: the sheet of each table, followed by its plots."""
     # The script is embedded: the page works as a single file, offline.
     page = template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
-        sections=[(sheet_of(table), pictures_of(table)) for table in tables],
+        sections=[(results_sheet(table), pictures_of(table)) for table in tables],
         notices=notices,
         script=asset("kmip_data.drawing", "report.js"),
         **STYLES,

@@ -286,7 +286,7 @@ def _cells(
     # 2. A run's name has a digest of its keys, so the same command finds it again, and other keys
     # make another run.
     parent = home.runs / _label(config, home) / config.model.name
-    stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
+    stem = f"{plan.name}-{change.name and f'{change.name}-'}{changed_keys_digest(config)}"
     options = ["--variant", config.variant]
     if plan.epochs is not None:
         options += ["--epochs", str(plan.epochs)]
@@ -303,7 +303,7 @@ def _cells(
         )
 
 
-def digest(config: RunConfig) -> str:
+def changed_keys_digest(config: RunConfig) -> str:
     """Return the digest of the keys that are not at their defaults, seed left out.
 
     Defaults are left out so that a later version with more keys finds the runs of this one.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import LINK, NO_CLASS, NO_LINK, is_known
-from kmip_data.registry import with_added
+from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -149,7 +149,7 @@ def squared_error(logits: Tensor, target: Tensor) -> Tensor:
 
 def squared_error_for_log10(logits: Tensor, target: Tensor) -> Tensor:
     """:func:`squared_error` of (N, C), 1 without a known target: ``log10_mse``, its logarithm, is 0."""
-    return squared_error(logits, target) + (known_targets(target) == 0)
+    return squared_error(logits, target) + (count_known_targets(target) == 0)
 
 
 def log10_of(mean: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ def _mean_over_known(loss: Callable[..., Tensor], logits: Tensor, target: Tensor
     return (losses * known).sum() / known.sum().clamp_min(1)
 
 
-def known_targets(target: Tensor) -> Tensor:
+def count_known_targets(target: Tensor) -> Tensor:
     """Return the number of targets (N, …) that are not NaN, or -1 for classes: the weight of a plain mean."""
     return is_known(target).sum()
 
@@ -222,7 +222,7 @@ class Loss:
 
     compute: Callable[..., Tensor]
     target_type: TargetType
-    weight: Callable[..., Tensor] = known_targets  #: sum of the weights of targets
+    weight: Callable[..., Tensor] = count_known_targets  #: sum of the weights of targets
     by_class: bool = False  #: True if both also take the number of rows per class in the batch
     #: function applied to the mean over all rows of a batch
     of_mean: Callable[[Tensor], Tensor] | None = None
@@ -272,7 +272,7 @@ LOSSES: dict[str, Loss] = {
     "weighted_binary_cross_entropy": Loss(
         weighted_binary_cross_entropy,
         "classification",
-        weight=lambda target, _: known_targets(target),
+        weight=lambda target, _: count_known_targets(target),
         by_class=True,
     ),
     "cross_entropy": Loss(cross_entropy, "classification"),
@@ -286,4 +286,4 @@ LOSSES: dict[str, Loss] = {
 
 def all_losses() -> Mapping[str, Loss]:
     """Return the losses by name, with the losses of loaded plugins."""
-    return with_added("losses", LOSSES)
+    return with_plugin_entries("losses", LOSSES)

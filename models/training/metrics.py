@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import Task
-from kmip_data.registry import with_added
+from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -292,7 +292,7 @@ METRIC_ALIASES = {
 
 def all_metrics() -> Mapping[str, Metric]:
     """Return the metrics by name, with the metrics of loaded plugins."""
-    return with_added("metrics", METRICS)
+    return with_plugin_entries("metrics", METRICS)
 
 
 def is_percent(name: str) -> bool:

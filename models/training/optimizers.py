@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kmip_data.models.component_names import lazy
-from kmip_data.registry import with_added
+from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
 
 def all_optimizers() -> Mapping[str, OptimizerFactory]:
     """Return the optimizers by name, with the optimizers of loaded plugins."""
-    return with_added("optimizers", OPTIMIZERS)
+    return with_plugin_entries("optimizers", OPTIMIZERS)
 
 
 def build_optimizer(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:

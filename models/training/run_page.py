@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.build_files import PAGE_NAME
-from kmip_data.format.card import remark
-from kmip_data.format.page import block
+from kmip_data.format.card import name_remark
+from kmip_data.format.page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import read_weights
@@ -18,7 +18,7 @@ from kmip_data.models.training.run.result import (
     refuse_edited,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS
-from kmip_data.sharing.push import header, push
+from kmip_data.sharing.push import push, yaml_header
 from kmip_data.sharing.share import RUN_FILES, Share
 
 
@@ -39,7 +39,7 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
 
 def run_page(result: RunResult) -> str:
     """Return the model card of a run, with the header of a hub."""
-    data_remark = remark(result.sample, result.complete)
+    data_remark = name_remark(result.sample, result.complete)
     measured = result.metrics.get("test", {})
     entry = {
         "task": {"type": "graph-ml"},
@@ -65,11 +65,11 @@ def run_page(result: RunResult) -> str:
     if result.dataset in dataset_names():
         facts.append(f"the data it learned from: {load_manifest(result.dataset).license.notice}")
     parts = [
-        header(fields) + "\n# A trained model",
-        block("\n".join(facts), "text"),
-        block(metrics_table([result.metrics]), "text"),
+        yaml_header(fields) + "\n# A trained model",
+        code_block("\n".join(facts), "text"),
+        code_block(metrics_table([result.metrics]), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
-        block(
+        code_block(
             f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET", "bash"
         ),
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.registry import with_added
+from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -116,7 +116,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 def all_schedules() -> Mapping[str, Schedule]:
     """Return the schedules by name, with the schedules of loaded plugins."""
-    return with_added("schedules", SCHEDULES)
+    return with_plugin_entries("schedules", SCHEDULES)
 
 
 def build_schedule(

@@ -55,7 +55,7 @@ CHILD = ("-m", "kmip_data.models.training.self_check")
 COMPONENTS = ("search", "attention", "edges", "capture")
 
 
-def before_run(model: ModelConfig, device_name: str) -> None:
+def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
     """Check the GPU of a run, unless that is done or switched off.
 
     Replace components that fail, with a warning.

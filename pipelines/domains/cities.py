@@ -20,7 +20,11 @@ from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import ComputedRows, GraphRecord
-from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.graphs.city_columns import (
+    coordinate_encoding_names,
+    coordinate_range,
+    encode_coordinates,
+)
 from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
@@ -279,7 +283,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             feature_column("node/x", FEATURES, doc),
             Column(
                 key=COORDINATES, attribute="coordinate_encoding", stored="float32",
-                presented="float32", shape=(4 * params.bands,), fields=encoding_names(params.bands),
+                presented="float32", shape=(4 * params.bands,), fields=coordinate_encoding_names(params.bands),
                 low=-1, high=1,
                 doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
             ),

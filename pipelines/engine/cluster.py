@@ -71,7 +71,7 @@ def check_view(view: SharedView) -> str:
 _check_once = functools.lru_cache(maxsize=8)(check_view)
 
 
-def call_here(
+def call_in_worker(
     view: SharedView,
     function: Callable[..., R],
     arguments: tuple[Any, ...],
@@ -138,7 +138,7 @@ class DaskWorkers(Executor):
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker that sees what this process sees."""
-        return super().submit(call_here, self._view, function, arguments)
+        return super().submit(call_in_worker, self._view, function, arguments)
 
     def result(self, future: Future[R], name: str) -> R:
         """Return the result of a call, which Dask tries on several workers before giving up."""

@@ -27,14 +27,14 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.path_errors import writing
 from kmip_data.format import writer
-from kmip_data.format.build_files import protect
+from kmip_data.format.build_files import make_read_only
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
 from kmip_data.format.reader import Shard, check_shard_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, error_location
+from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
 from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished import UNITS, Steps, UnitResult
 from kmip_data.runtime import signals, threads
@@ -100,7 +100,7 @@ def encode_build(
     # A crash after the card was written also leaves temporary files.
     unfinished = (build.path / COLUMNS / WORK).exists()
     if recompute or unfinished or _missing(build, encodings):
-        with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
+        with signals.exit_on_signals(), build_lock(build.path, quiet=chosen.quiet):
             build.reread_card()
             _add(build, encodings if recompute else _missing(build, encodings), chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
@@ -124,7 +124,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     with writing(work):
         atomic_writes.refuse_links(build.path)
         atomic_writes.refuse_taken_folder(
-            build.path, atomic_writes.build_content(build.card.key), build.remedy
+            build.path, atomic_writes.build_marker_content(build.card.key), build.remedy
         )
         atomic_writes.make_folder(work, root=build.path)
         for folder in folders:
@@ -217,7 +217,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         note=encoding.note,
     )
     for file in card.digests:
-        protect(folder / file)
+        make_read_only(folder / file)
     atomic_writes.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
@@ -250,7 +250,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
     threads.set_num_threads(task.threads)
     with (
-        error_location(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
+        locating_errors(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
         threadpool_limits(1),
     ):
         shard = Shard(task.build / task.shard.file, entry=task.shard)

@@ -22,7 +22,7 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import json_digest
-from kmip_data.format.build_files import finish, write_split_file
+from kmip_data.format.build_files import finish_folder, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
@@ -307,7 +307,7 @@ def finish_build(
         ],
     )
     # The card comes last: a folder without one is an unfinished build.
-    finish(folder, card)
+    finish_folder(folder, card)
     return read_card(folder)
 
 

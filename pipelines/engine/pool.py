@@ -87,7 +87,7 @@ def run_pass(
     before. Errors as of :func:`build_unit`.
     """
     threads.set_num_threads(count)
-    with gc_frozen(), error_location(pipeline.manifest.name, PREPARATION, pipeline.advice()):
+    with gc_frozen(), locating_errors(pipeline.manifest.name, PREPARATION, pipeline.advice()):
         prepared: Prepared = getattr(pipeline, name)(source, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
             fsync_path(path)
@@ -113,7 +113,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
     # Records are made and checked one by one; the writer holds all records of the shard.
-    with gc_frozen(), error_location(name, where, task.pipeline.advice()):
+    with gc_frozen(), locating_errors(name, where, task.pipeline.advice()):
         facts = writer.write_shard(
             task.folder / task.file,
             _stoppable_records(task, statistics, keys, skipped),
@@ -198,7 +198,7 @@ def gc_frozen() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def error_location(
+def locating_errors(
     dataset: str,
     where: Callable[[], str] | str,
     advice: str | None = None,
@@ -274,7 +274,7 @@ class Executor(AbstractContextManager["Executor", None]):
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
-        with signals.deferred():
+        with signals.signals_deferred():
             future: Future[R] = self._executor.submit(function, *arguments)
             self.running.add(future)
             future.add_done_callback(self.running.discard)
@@ -298,7 +298,7 @@ class Executor(AbstractContextManager["Executor", None]):
             raise worker_died(PREPARATION) from error
 
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
-        with signals.deferred():
+        with signals.signals_deferred():
             if exception_type is not None:
                 # Kill the workers even without space for the file.
                 with contextlib.suppress(OSError):
@@ -363,7 +363,7 @@ class Workers(Executor):
                     "The current folder no longer exists: no worker process can be started in it.",
                     next="change to an existing folder, then run the same command again",
                 ) from error
-            with signals.deferred():
+            with signals.signals_deferred():
                 # Else loky starts it before the first worker, and that unblocks the signals that
                 # are held then.
                 resource_tracker.ensure_running()
@@ -408,7 +408,7 @@ class InProcess(Executor):
         """Do nothing."""
 
 
-def run_all(
+def run_tasks(
     executor: Executor,
     function: Callable[[T], R],
     tasks: Iterable[T],

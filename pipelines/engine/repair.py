@@ -62,12 +62,12 @@ def repair_build(
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
     if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
-        atomic_writes.refuse_taken_folder(path, atomic_writes.build_content(card.key))
+        atomic_writes.refuse_taken_folder(path, atomic_writes.build_marker_content(card.key))
     with writing(path), build_lock(path, quiet=chosen.quiet):
         # Meanwhile another build may lie here.
         Build(path, card).reread_card()
         atomic_writes.displace_obstacles(path, broken)
-        atomic_writes.mark(path, atomic_writes.build_content(card.key))
+        atomic_writes.write_marker(path, atomic_writes.build_marker_content(card.key))
         write_card(path, card)
 
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
@@ -107,7 +107,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
     require_extra(pipeline.extra, card.dataset)
-    with signals.terminable():
+    with signals.exit_on_signals():
         try:
             raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
         except SourceUnavailable as error:

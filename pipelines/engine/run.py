@@ -29,8 +29,8 @@ from kmip_data.pipelines.engine.pool import (
     build_unit,
     count_jobs,
     graphs_done,
-    run_all,
     run_pass,
+    run_tasks,
 )
 from kmip_data.pipelines.engine.unfinished import (
     UNITS,
@@ -125,7 +125,7 @@ class _Run:
         folder = plan.folder
         work = folder / WORK
         with writing(folder):
-            atomic_writes.begin_folder(folder, atomic_writes.build_content(plan.key))
+            atomic_writes.begin_folder(folder, atomic_writes.build_marker_content(plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 atomic_writes.make_folder(inside, root=folder)
             remove_half_done(folder)
@@ -290,7 +290,7 @@ def run_units(
             progress.update(finished + sum(map(graphs_done, running)) - progress.done)
 
         try:
-            run_all(
+            run_tasks(
                 executor,
                 function,
                 [task for task in tasks if task.file not in results],

@@ -106,7 +106,7 @@ def finished_card(folder: Path) -> Card | None:
         return read_card(folder)
     except DamagedInput:
         # Without a marker the file is someone else's: the folder is taken.
-        if atomic_writes.content_of(folder) is None:
+        if atomic_writes.marker_content(folder) is None:
             return None
         raise
 
@@ -118,7 +118,7 @@ def check_folder(folder: Path, key: str) -> None:
     """
     card = finished_card(folder)
     if card is None:
-        atomic_writes.refuse_taken_folder(folder, atomic_writes.build_content(key))
+        atomic_writes.refuse_taken_folder(folder, atomic_writes.build_marker_content(key))
     elif card.key != key:
         raise occupied_error(folder, f"build key {key}", f"build key {card.key}")
 
@@ -133,7 +133,7 @@ def stored_key(folder: Path) -> str | None:
 
 def remove_work(folder: Path) -> None:
     """Remove the work folder of a build with all in it."""
-    if atomic_writes.content_of(folder) is not None:
+    if atomic_writes.marker_content(folder) is not None:
         atomic_writes.remove_tree(folder / WORK, root=folder)
 
 
@@ -142,13 +142,13 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
     Returns True if there was one.
     """
-    ours = atomic_writes.content_of(folder) == atomic_writes.build_content(key)
+    ours = atomic_writes.marker_content(folder) == atomic_writes.build_marker_content(key)
     if not ours or (folder / CARD_NAME).exists():
         return False
     remove_half_done(folder)
     atomic_writes.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
     remove_work(folder)
-    atomic_writes.unmark(folder, root=folder)
+    atomic_writes.remove_marker(folder, root=folder)
     return True
 
 

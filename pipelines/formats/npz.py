@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array, DType, shape_fits, shape_text
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.raw.archives import PIECE, head_of, reading, sniff_format
+from kmip_data.pipelines.raw.archives import PIECE, archive_errors, first_bytes, sniff_format
 
 _HEADER_BYTES = 10_000  #: most bytes of an array's header: numpy's own limit
 
@@ -23,11 +23,11 @@ class NpzFile:
 
     def __init__(self, path: Path) -> None:
         self.name = f"{path.parent.name}/{path.name}"
-        if sniff_format(head_of(path)) != "zip":
+        if sniff_format(first_bytes(path)) != "zip":
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
         self._path = path
         self.read: set[str] = set()  #: names of the arrays that were opened
-        with reading(path):
+        with archive_errors(path):
             self._archive = zipfile.ZipFile(path)  # open as long as its arrays are read
         self._members: dict[str, zipfile.ZipInfo] = {}
         for member in self._archive.infolist():
@@ -67,7 +67,7 @@ class NpzFile:
         return stream
 
     def _pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
-        with reading(self._path), self._archive.open(member) as file:
+        with archive_errors(self._path), self._archive.open(member) as file:
             while piece := file.read(PIECE):
                 yield piece
 

@@ -55,7 +55,7 @@ class Entry:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
-        with reading(self.archive), self.open() as file:
+        with archive_errors(self.archive), self.open() as file:
             while piece := file.read(PIECE):
                 yield piece
 
@@ -84,8 +84,8 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
             f"{path} is neither a file nor a folder.",
             next="give --archive a zip, a tar or a folder",
         )
-    with reading(path):
-        archive_format = sniff_format(head_of(path))
+    with archive_errors(path):
+        archive_format = sniff_format(first_bytes(path))
         if bare or (archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))):
             yield Entry(path, bare or path.name, path.stat().st_size, partial(path.open, "rb"))
         elif archive_format == "zip":
@@ -95,7 +95,7 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def archive_errors(path: Path) -> Iterator[None]:
     """Raise ``DamagedInput`` for any error that a library has with an archive."""
     try:
         yield
@@ -111,16 +111,16 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def head_of(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
     """Return the first bytes of a file, for :func:`sniff_format`."""
-    with reading(path), path.open("rb") as file:
+    with archive_errors(path), path.open("rb") as file:
         return file.read(HEAD)
 
 
 def check_whole(path: Path) -> None:
     """Read an archive to its end; raise DamagedInput where a checksum differs, or the file has none."""
-    archive_format = sniff_format(head_of(path))
-    with reading(path):
+    archive_format = sniff_format(first_bytes(path))
+    with archive_errors(path):
         if archive_format == "zip":
             damaged = zipfile.ZipFile(path).testzip()
             if damaged:

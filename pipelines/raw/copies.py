@@ -38,7 +38,7 @@ def _name(members: Mapping[str, str]) -> str:
     return _PREFIX + json_digest(members)[:12]
 
 
-def problems(copy: RawFolder) -> list[str]:
+def copy_problems(copy: RawFolder) -> list[str]:
     """Read every member of a copy again and return what differs from the receipt."""
     if copy.path.name != _name(copy.members):
         return [f"{RECEIPT_NAME} does not belong to this folder"]
@@ -118,18 +118,18 @@ def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def staging(folder: Path) -> Iterator[Path]:
+def staging_folder(folder: Path) -> Iterator[Path]:
     """Give a new folder inside ``folder``, whose lock the caller holds."""
     atomic_writes.refuse_links(folder)
     atomic_writes.remove_partials(folder, root=folder)
     # Remains of a killed import: the lock proves that none is running.
     atomic_writes.remove_tree(folder / _STAGE, root=folder)
-    with writing(folder), atomic_writes.scratch(folder / _STAGE) as stage:
+    with writing(folder), atomic_writes.scratch_folder(folder / _STAGE) as stage:
         yield stage
 
 
-def store(folder: Path, staged: RawFolder) -> RawFolder:
-    """Write the receipt of ``staged``, made in a :func:`staging` folder, and rename it into place as a copy.
+def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
+    """Write the receipt of ``staged``, a :func:`staging_folder`, and rename it into place as a copy.
 
     A sound copy with the same content stays as it is and is returned; a damaged one is replaced.
     """
@@ -144,7 +144,7 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
     receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
     earlier = [known for known in list_copies(folder) if known.path == target]
     with writing(target):
-        if earlier and not problems(earlier[0]):
+        if earlier and not copy_problems(earlier[0]):
             # Same content with other sample settings, or now downloaded, or now pinned.
             better = (
                 copy.settings != earlier[0].settings
@@ -174,12 +174,12 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
                 f"{target} holds more than its members: {', '.join(others[:5])}.",
                 next=f"move what is yours out of {target}, then run the same command again",
             )
-        atomic_writes.move(staged.path, target)
+        atomic_writes.rename_into_place(staged.path, target)
         atomic_writes.fsync_path(folder)
     return copy
 
 
-def store_own(
+def store_user_files(
     folder: Path,
     make: Callable[[Path], tuple[dict[str, str], list[Receipt]]],
     *,
@@ -192,9 +192,9 @@ def store_own(
     ``make`` writes them into a new folder and returns members with digests, and receipts.
     """
     before = {copy.path for copy in list_copies(folder)}
-    with locked(folder, quiet=quiet), staging(folder) as stage:
+    with locked(folder, quiet=quiet), staging_folder(folder) as stage:
         members, receipts = make(stage / "0")
-        copy = store(folder, RawFolder(stage / "0", members, tuple(receipts)))
+        copy = store_copy(folder, RawFolder(stage / "0", members, tuple(receipts)))
     return copy, copy.path not in before
 
 

@@ -154,7 +154,7 @@ class _Download:
         if resumes:
             headers = {"Range": f"bytes={self.size}-", "If-Range": self.partial.etag}
         with http_client.open_response(mirror.url, headers) as response:
-            pieces = http_client.body(response)
+            pieces = http_client.response_body(response)
             status = response.status_code
             # Some hosts label a .gz file so, which only a digest tells from one that is packed here.
             coding = response.headers.get("Content-Encoding", "identity")
@@ -169,7 +169,7 @@ class _Download:
             if status == 200:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not resumes:
-                raise http_client.from_status(response)
+                raise http_client.failure_of_status(response)
             self._receive(mirror, pieces)
 
     def _continues(self, mirror: Mirror, response: Response) -> bool:

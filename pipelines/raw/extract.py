@@ -16,7 +16,7 @@ from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Member
-from kmip_data.pipelines.raw.archives import Entry, files_in, head_of, sniff_format
+from kmip_data.pipelines.raw.archives import Entry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
 
 _MAX_ENTRIES = 100_000  #: files of an archive, wanted or not
@@ -187,7 +187,7 @@ def _not_recognised(
     if not bare:  # else a single file, which is not opened
         step += ", or a zip or tar of it"
     if bare or tops == {archive.name}:
-        first = head_of(archive)
+        first = first_bytes(archive)
         archive_format = sniff_format(first) or "neither zip nor tar"
         shown = f"a single file, {archive_format}, which begins with {first[:24]!r}"
 

@@ -22,17 +22,17 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
 from kmip_data.pipelines.base import AnyPipeline, Params, RawFolder
 from kmip_data.pipelines.raw.copies import (
+    copy_problems,
     differing_pin,
     discard_download,
     is_complete,
     list_copies,
     locked,
     md5_of,
-    problems,
     read_receipt,
     receipt_of_members,
-    staging,
-    store,
+    staging_folder,
+    store_copy,
     verified_receipt,
 )
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
@@ -162,9 +162,9 @@ def _sample(
     }
     folder = home.raw / f"{manifest.name}-sample"
     for copy in list_copies(folder):
-        if copy.settings == settings and not problems(copy):
+        if copy.settings == settings and not copy_problems(copy):
             return copy
-    with locked(folder, quiet=quiet), staging(folder) as stage:
+    with locked(folder, quiet=quiet), staging_folder(folder) as stage:
         generated = stage / "generated"
         with writing(generated):
             generated.mkdir()
@@ -173,7 +173,7 @@ def _sample(
         members = write_members(selection, stage / "0")
         receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
         made = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
-        return store(folder, made)
+        return store_copy(folder, made)
 
 
 class _Import:
@@ -246,7 +246,7 @@ class _Import:
             )
 
         # 3. It must be sound; a damaged download is made again.
-        damage = problems(copy)
+        damage = copy_problems(copy)
         if not damage:
             self._say(f"using {copy.path} (from {copy.origin})")
             return copy
@@ -288,14 +288,14 @@ class _Import:
             # A folder is identified by the digest of its members, whatever their origin.
             known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
             # Unpack a new download again, so that the receipt names it.
-            if digests in known and downloaded <= copy.downloaded and not problems(copy):
+            if digests in known and downloaded <= copy.downloaded and not copy_problems(copy):
                 return copy
 
         # 3. A new one.
-        with staging(self.folder) as stage:
+        with staging_folder(self.folder) as stage:
             members, pinned = self._unpack(inputs, stage / "0")
             receipts = tuple(item.receipt for item in inputs)
-            copy = store(
+            copy = store_copy(
                 self.folder,
                 RawFolder(stage / "0", members, receipts, pinned=pinned, downloaded=downloaded),
             )

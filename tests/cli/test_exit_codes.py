@@ -184,11 +184,11 @@ def test_a_signal_to_the_tests_ends_them_too():
 import os, signal, time
 from support.cli import kmip
 from kmip_data.cli import main
-from kmip_data.runtime.signals import terminable
+from kmip_data.runtime.signals import exit_on_signals
 
 def run(args):
     try:
-        with terminable():
+        with exit_on_signals():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(20)
     except SystemExit as request:

@@ -15,7 +15,7 @@ from support.cli import done, kmip, refused
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import MARKER, content_of
+from kmip_data.files.atomic_writes import MARKER, marker_content
 from kmip_data.format.card import read_card
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.train import train
@@ -136,12 +136,12 @@ def test_verify_adopts_a_sound_folder_of_before(world: World, home: Path, tmp_pa
         damage(path, data, "flipped")
         refused("verify", folder if path.is_relative_to(folder) else "gcn/one", code=1)
         path.write_bytes(data)
-    assert content_of(folder) is content_of(run) is None
+    assert marker_content(folder) is marker_content(run) is None
     assert whole == (folder / "shards/00000.h5").read_bytes()
     done("verify", folder)
     assert done("verify", "gcn/one", "--json").json["ok"]
-    assert content_of(folder) == f"build {read_card(folder).key}"
-    assert content_of(run) == "run"
+    assert marker_content(folder) == f"build {read_card(folder).key}"
+    assert marker_content(run) == "run"
     done("encode", folder, "rwse3", "-q")
     done("remove", folder, "gcn/one", "--yes")
     assert not folder.exists()
@@ -369,7 +369,7 @@ def test_a_removal_that_was_stopped_resumes(
         if number % 2:
             assert outcome.code == 6
             assert "cannot be removed" in outcome.err
-        assert content_of(build) is not None
+        assert marker_content(build) is not None
         done("remove", build.name, "--yes")
         assert not build.exists()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.cli import done, refused
 
-from kmip_data.files.atomic_writes import build_lock, mark
+from kmip_data.files.atomic_writes import build_lock, write_marker
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.raw.copies import store
+from kmip_data.pipelines.raw.copies import store_copy
 
 MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"}  # of "a"
 
@@ -23,7 +23,7 @@ def raw(home: Path, tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     stage.mkdir()
     (stage / "a.txt").write_text("a")
-    store(folder, RawFolder(stage, MEMBERS, ()))
+    store_copy(folder, RawFolder(stage, MEMBERS, ()))
     (folder / "rooms.zip.partial").write_bytes(b"PK")
     (folder / "rooms.zip.partial.json").write_text('{"url": "https://host/rooms.zip"}')
     (folder / "pinned.json").write_text("{}")
@@ -87,7 +87,7 @@ def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
     folder = home / "built/s3dis-k32-0123456789ab"
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
-    mark(folder, "build 0123456789ab")
+    write_marker(folder, "build 0123456789ab")
     files = ["shards/00001.h5", "shards/00003.h5", "splits/random.h5"]
     (folder / "work/units.json").write_text(json.dumps({"files": files[:2]}))
     (folder / "work/splits.json").write_text(json.dumps({"files": files[2:]}))
@@ -107,7 +107,7 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None
     away = tmp_path / "disk/s3dis/gcn/one"
     away.mkdir(parents=True)
     (away / "result.json").write_text("{}")
-    mark(away, "run")
+    write_marker(away, "run")
     (home / "runs").mkdir(parents=True)
     (home / "runs/s3dis").symlink_to(tmp_path / "disk/s3dis")
     refused("remove", "s3dis/gcn/one", "--yes")

@@ -9,7 +9,7 @@ import numpy as np
 from kmip_data.arrays import F32, Array, Integers
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 
 _MIN_SOURCES_PER_THREAD = 64  #: fewest source nodes worth a thread
 _NODES_A_RANGE = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
@@ -59,7 +59,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
     targets = target[order]
 
     walked = np.zeros((len(order), steps), np.float32)
-    for_ranges(
+    run_in_ranges(
         lambda a, b: walk_to_targets(first, targets, walked, a, b),
         num_nodes,
         grain=_MIN_SOURCES_PER_THREAD,

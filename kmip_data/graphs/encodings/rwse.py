@@ -9,7 +9,7 @@ import numpy as np
 from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 
 _MIN_NODES_PER_THREAD = 256  #: fewest nodes worth a thread
 _NODES_A_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges
@@ -77,7 +77,7 @@ def random_walk_encoding(
     reversible[np.searchsorted(bounds, differing, side="right") - 1] = False
     reversible = np.repeat(reversible, np.diff(bounds))
     out = np.zeros((num_nodes, steps), np.float32)
-    for_ranges(
+    run_in_ranges(
         lambda a, b: return_probabilities(first, targets, reversible, out, a, b),
         num_nodes,
         grain=_MIN_NODES_PER_THREAD,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
-from kmip_data.runtime.threads import for_ranges, njit_nogil
+from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
 #: Elements that are worth handing to a thread.
 MIN_VALUES_PER_THREAD = 1 << 20
@@ -54,7 +54,7 @@ def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
     def work(start: int, stop: int) -> None:
         _drop(values[start:stop], seed, first + start, limit, scale, results[start:stop])
 
-    for_ranges(work, len(results), grain=MIN_VALUES_PER_THREAD)
+    run_in_ranges(work, len(results), grain=MIN_VALUES_PER_THREAD)
     return out
 
 

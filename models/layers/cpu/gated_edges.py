@@ -24,7 +24,7 @@ from kmip_data.models.layers.cpu.dropout import drawn_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
 from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
 from kmip_data.runtime import memory
-from kmip_data.runtime.threads import for_ranges, num_threads
+from kmip_data.runtime.threads import num_threads, run_in_ranges
 
 #: Nodes that are worth handing to a thread.
 MIN_NODES_PER_THREAD = 64
@@ -128,7 +128,7 @@ class _GatedEdges(torch.autograd.Function):
             by_batch,
             _flat(quotients, divisors, sums, squares),
         )
-        for_ranges(gate, nodes, grain=MIN_NODES_PER_THREAD)
+        run_in_ranges(gate, nodes, grain=MIN_NODES_PER_THREAD)
         ctx.options = options
         ctx.by_batch = by_batch
         saved = [message, old, weight, pre, quotients, divisors]
@@ -149,7 +149,7 @@ class _GatedEdges(torch.autograd.Function):
             flat(old),
             flat(new),
         )
-        for_ranges(update, count, grain=MIN_EDGES_PER_THREAD)
+        run_in_ranges(update, count, grain=MIN_EDGES_PER_THREAD)
         if options.differentiable:
             ctx.save_for_backward(*saved, constants, deviation)
         return quotients, new
@@ -224,7 +224,7 @@ class _GatedEdges(torch.autograd.Function):
             group = ranges[first : first + step]
             sums = [torch.zeros(2, piece.high - piece.low, width) for piece in group]
             jobs = list(zip(group, grad_pre, sums, strict=False))
-            for_ranges(lambda a, b, jobs=jobs: differentiate(jobs[a:b]), len(jobs))  # type: ignore[misc]
+            run_in_ranges(lambda a, b, jobs=jobs: differentiate(jobs[a:b]), len(jobs))  # type: ignore[misc]
             # In the order of the ranges, so that sums do not depend on the number of threads.
             for piece, rows, piece_sums in jobs:
                 at_sources[:, piece.low : piece.high] += piece_sums[..., :d]
@@ -254,7 +254,7 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     sums = torch.empty(2, nodes, d)
     operands = (flat(pre), flat(grad), flat(norm))
     work = partial(gate_kernels.sum_gradients, d, k, *operands, options.dropout, _flat(*sums))
-    for_ranges(work, nodes, grain=MIN_NODES_PER_THREAD)
+    run_in_ranges(work, nodes, grain=MIN_NODES_PER_THREAD)
     return sums.sum(1, dtype=torch.float64)
 
 

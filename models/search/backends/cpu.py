@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.problem import SearchProblem, rows_of
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 
 NAME = "cpu"
 AUTO = "chosen by auto on the CPU"
@@ -196,7 +196,7 @@ def _search_exactly(graphs: _Operands) -> None:
     before = np.concatenate([[0], np.cumsum(rows)])
     most = max(1, int(sizes.max()))
     at_once = 4 * _MAX_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE
-    for_ranges(
+    run_in_ranges(
         partial(search_rows, *graphs, before),
         len(queries) * int(before[-1]),
         grain=max(1, _PAIRS_A_RANGE // most),
@@ -216,7 +216,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     #    zero vectors, or that have too many equal keys.
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MAX_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
-    for_ranges(
+    run_in_ranges(
         partial(search, queries, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),

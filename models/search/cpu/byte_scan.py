@@ -31,7 +31,7 @@ from kmip_data.models.search.cpu.lanes import (
     store,
 )
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
-from kmip_data.runtime.threads import for_ranges, njit_nogil
+from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
 MAX_DIM = 512  #: largest dimension with sums of products exact in float32
 BLOCK = 64  # queries per block, which share the cache
@@ -105,7 +105,7 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
     number[:count] = sorted_keys.order
     steps = np.empty(bands)
     errors = np.empty(bands)
-    for_ranges(
+    run_in_ranges(
         partial(_encode, keys, sorted_keys, shift, codes, steps, errors),
         bands,
         grain=max(1, 200_000 // (dim * LEAF << shift)),

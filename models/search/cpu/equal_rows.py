@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I32, I64
-from kmip_data.runtime.threads import for_ranges, njit_nogil
+from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
 PROBES = 32  #: most probes in the hash table; then a row forms its own group
 
@@ -53,7 +53,7 @@ def group_rows(rows: F32, pieces: I64) -> Groups:
     groups = Groups(pieces, before, counts, members, starts)
     bits = rows.view(np.int32)
     factors = _factors(rows.shape[2])
-    for_ranges(functools.partial(_group, bits, factors, groups), len(pieces))
+    run_in_ranges(functools.partial(_group, bits, factors, groups), len(pieces))
     return groups
 
 
@@ -61,7 +61,7 @@ def first_rows(rows: F32, groups: Groups) -> F32:
     """Return the first row of each group, (1, U, d), piece after piece."""
     ptr = groups.ptr
     distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
-    for_ranges(functools.partial(_gather, rows, groups, ptr, distinct), len(groups.pieces))
+    run_in_ranges(functools.partial(_gather, rows, groups, ptr, distinct), len(groups.pieces))
     return distinct
 
 
@@ -89,7 +89,7 @@ def expand(
         scores,
         indices,
     )
-    for_ranges(work, len(query_groups.pieces))
+    run_in_ranges(work, len(query_groups.pieces))
 
 
 @njit_nogil(error_model="numpy")

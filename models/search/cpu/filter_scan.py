@@ -16,7 +16,7 @@ from kmip_data.models.search.cpu import candidates, lanes
 from kmip_data.models.search.cpu.candidates import OUT, Block, offer
 from kmip_data.models.search.cpu.lanes import Pointer, load, multiply_add, pointer, splat
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
-from kmip_data.runtime.threads import for_ranges, njit_nogil
+from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
 BLOCK = 64  # queries per block, which share the cache
 _NEAR = 8192  # float32 numbers of keys that fit in the L1 cache
@@ -34,7 +34,7 @@ def pack(keys: F32, sorted_keys: ByLength) -> Points:
     """Shift and scale (M, d) keys."""
     count, dim = keys.shape
     points = np.full(-(-count // LEAF) * dim * LEAF, np.nan, np.float32)
-    for_ranges(partial(_pack, keys, sorted_keys, points), count, grain=10_000)
+    run_in_ranges(partial(_pack, keys, sorted_keys, points), count, grain=10_000)
     return Points(points, sorted_keys.order.astype(np.int32), sorted_keys)
 
 

@@ -24,7 +24,7 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, plan_of
 from kmip_data.models.search.problem import NotFinite, SearchProblem
-from kmip_data.runtime.memory import keep_alive
+from kmip_data.runtime.memory import keep_alive_for_capture
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def run(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Ten
     rows = [
         each.clone() if each.data_ptr() % 8 else each for each in (problem.queries, problem.keys)
     ]
-    plan = keep_alive(plan_of(problem, device.processors))
+    plan = keep_alive_for_capture(plan_of(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     tensors = (*rows, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from kmip_data.runtime.memory import keeping_alive
+from kmip_data.runtime.memory import keeping_alive_for_capture
 
 
 class Learned(NamedTuple):
@@ -78,7 +78,7 @@ class CudaGraphs:
         # Loader threads may allocate meanwhile, so do not capture all threads.
         capturing = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
-            with torch.cuda.stream(self._stream), capturing, keeping_alive(objects):
+            with torch.cuda.stream(self._stream), capturing, keeping_alive_for_capture(objects):
                 try:
                     results = work(True)
                 except BaseException as error:

@@ -26,7 +26,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find import parameter_names
 from kmip_data.registry import ADDED
-from kmip_data.text import is_slip, nearest
+from kmip_data.text import is_likely_typo, nearest
 
 HELP = "kmip-data info s3dis --model gps-kmip"  #: lists every key
 #: Names of other programs -> last part of our key.
@@ -250,7 +250,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         error = _refused(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
         same = {_SAME.get(last, last), _OF_OPTIONS.get(last)}
-        if close and (is_slip(path, close) or {close, close.rpartition(".")[2]} & same):
+        if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
             error.meant = (path, close)
         raise error
 

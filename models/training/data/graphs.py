@@ -30,7 +30,7 @@ from kmip_data.models.training.data.run_data import (
     ALL,
     Pass,
     RunData,
-    check_columns,
+    checked_target_column,
     page_locked,
 )
 from kmip_data.models.training.tasks import Task
@@ -363,7 +363,7 @@ def open_data(
     """
     opened, name = open_split(config, home=home, build=build, split_name=split, **build_options)
     card = opened.card
-    check_columns(opened, config, task)
+    checked_target_column(opened, config, task)
     # Data to predict may have no split.
     of_nodes = task is not None and task.level == "node" and card.counts["graphs"] == 1
     if name:

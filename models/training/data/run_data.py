@@ -90,7 +90,7 @@ def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType
     )
 
 
-def with_task(config: RunConfig, task: Task) -> RunConfig:
+def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head filled in by the task."""
     loss = USUAL_LOSSES[task.target_type]
     metric = task.metric or USUAL_METRICS[task.target_type]
@@ -137,7 +137,7 @@ class RunData(ABC):
         self.split_name = split_name
         #: Source of the node features.
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
-        column = check_columns(build, config, task)
+        column = checked_target_column(build, config, task)
         self._open(config)
         #: Part -> number of its graphs (or nodes), for parts that have any, in order.
         self.sizes: dict[str, int] = {}
@@ -149,7 +149,7 @@ class RunData(ABC):
             self.check_part(part, fill_step(build.card, split_name))
         self.task = self._task(column, config) if column is not None else cast(Task, task)
         #: Configuration with loss, metric and head filled in.
-        self.config = with_task(config, self.task)
+        self.config = with_task_defaults(config, self.task)
 
     def _task(self, column: Column, config: RunConfig) -> Task:
         task = task_of(column, config, self._kinds(column, config))
@@ -302,11 +302,13 @@ class RunData(ABC):
             split=without_none(self.split.parameters),
             sample=card.sample,
         )
-        config = with_task(config, self.task)
+        config = with_task_defaults(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 
 
-def check_columns(build: Build, config: RunConfig, task: Task | None = None) -> Column | None:
+def checked_target_column(
+    build: Build, config: RunConfig, task: Task | None = None
+) -> Column | None:
     """Return the target column; raise ``UsageError`` if features or targets are missing.
 
     With the ``task`` of a run targets may be missing.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.atomic_writes import move, write_file
+from kmip_data.files.atomic_writes import rename_into_place, write_file
 from kmip_data.files.reading import first_problem, open_regular, read_small, sha256_file
 from kmip_data.models.training.run.run_folder import DIGESTS, INITIAL, LAST, PREVIOUS, WEIGHTS
 
@@ -77,7 +77,7 @@ def write_checkpoint(run: Path, state: Mapping[str, object]) -> None:
     digests = [hashlib.sha256(data).hexdigest(), *_digests(run)]
     write_file(run / DIGESTS, "\n".join(digests[:_LISTED]).encode())
     if last.is_file():
-        move(last, run / PREVIOUS)
+        rename_into_place(last, run / PREVIOUS)
     write_file(last, data)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.columns.description import from_card
-from kmip_data.datasets.inputs import check_vocabulary
+from kmip_data.datasets.inputs import check_same_categories
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
@@ -35,8 +35,8 @@ from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
     RunResult,
     SplitUsed,
-    headline,
     is_edited,
+    metric_text_by_part,
     metrics_table,
     read_result,
 )
@@ -66,7 +66,9 @@ class Evaluation:
     edited: bool
 
     def __repr__(self) -> str:
-        return f"Evaluation({self.run.name}, {headline(self.result.metric, self.metrics)})"
+        return (
+            f"Evaluation({self.run.name}, {metric_text_by_part(self.result.metric, self.metrics)})"
+        )
 
     @property
     def same(self) -> bool | None:
@@ -230,7 +232,7 @@ def open_run(
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.updated("model", attention=attention)
     if chosen.type == "cuda":
-        self_check.before_run(config.model, chosen.name)
+        self_check.check_gpu_before_run(config.model, chosen.name)
     if target is None:
         config = run_folder.config_without_foreign_system(config, folder, home)
     else:
@@ -324,7 +326,7 @@ def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool)
             f"The weights do not fit {card.dataset}: it has {difference}.",
             next=_command_of_fitting_data(card, result, home),
         )
-    check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
+    check_same_categories(card, data.inputs, result.vocabulary, result.dataset)
     if same_data and card.key != result.build_key:
         raise UsageError(
             f"The build of {card.dataset} is {card.key}, and the run was trained on {result.build_key}.",

@@ -20,7 +20,12 @@ from kmip_data.models.precision import autocast
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import ROWS, RunData, prefetched_to_device, with_task
+from kmip_data.models.training.data.run_data import (
+    ROWS,
+    RunData,
+    prefetched_to_device,
+    with_task_defaults,
+)
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import peak_host_memory, return_freed_memory
@@ -42,7 +47,7 @@ class TrainingModule(nn.Module):
         super().__init__()
         if recompute:
             return_freed_memory()
-        self.config = with_task(config, data.task)
+        self.config = with_task_defaults(config, data.task)
         self.task = data.task
         self.build = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})

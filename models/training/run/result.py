@@ -20,7 +20,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
-from kmip_data.format.card import OF_SAMPLE, remark
+from kmip_data.format.card import OF_SAMPLE, name_remark
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.config.overrides import read_config
@@ -298,7 +298,7 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
     return "\n".join([*lines, *dict.fromkeys(notes)])
 
 
-def headline(name: str, metrics: Metrics) -> str:
+def metric_text_by_part(name: str, metrics: Metrics) -> str:
     """Return one metric of each part, such as ``train accuracy 71.00 %, val accuracy 70.00 %``."""
     return ", ".join(
         f"{part} {name} {with_unit(name, values[name])}" for part, values in metrics.items()
@@ -316,7 +316,7 @@ class Summary:
         first = self.results[0]
         mean, _ = mean_std([result.metrics for result in self.results])
         count = counted(len(self.runs), "run")
-        return f"Summary({first.dataset}/{first.model}, {count}, {headline(first.metric, mean)})"
+        return f"Summary({first.dataset}/{first.model}, {count}, {metric_text_by_part(first.metric, mean)})"
 
     @property
     def folds(self) -> list[int]:
@@ -347,7 +347,7 @@ class Summary:
         first = self.results[0]
         seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
-        dataset = f"{first.dataset}{remark(first.sample, first.complete)}"
+        dataset = f"{first.dataset}{name_remark(first.sample, first.complete)}"
         table = metrics_table([result.metrics for result in self.results])
         folds = ""
         if self.folds:

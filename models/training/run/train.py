@@ -29,7 +29,7 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.atomic_writes import build_lock, content_of, refuse_links, write_file
+from kmip_data.files.atomic_writes import build_lock, marker_content, refuse_links, write_file
 from kmip_data.files.folder_marker import OUTPUTS
 from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
@@ -207,7 +207,7 @@ def _train_one(
     config = plan_evaluation(data.pinned(config), data, device, log)
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
-    if content_of(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
+    if marker_content(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
         if _build_key(existing) == data.build.card.key:
             # One build may be named in several ways.
             stored = read_config(existing / CONFIG_NAME).data
@@ -502,7 +502,7 @@ def _fit(run: PreparedRun) -> RunResult:
                 raise
             raise explained from error
         finally:
-            memory.release()
+            memory.release_buffers()
 
 
 def _finish(run: PreparedRun, loop: Loop) -> RunResult:
@@ -594,5 +594,5 @@ def _check_machine(config: RunConfig) -> Device:
     config.model.attention.check_device(device.type)
     check_logger(config.system.logger)
     if device.type == "cuda":
-        self_check.before_run(config.model, device.name)
+        self_check.check_gpu_before_run(config.model, device.name)
     return device

@@ -59,7 +59,7 @@ from kmip_data.pipelines.domains.molecules import molecule_columns
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
 from kmip_data.pipelines.formats.foreign import refuse_foreign
 from kmip_data.pipelines.raw import archives
-from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own, unpack
+from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.user_files import (
     KEY_LENGTH,
@@ -71,7 +71,7 @@ from kmip_data.pipelines.user_files import (
 )
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
-from kmip_data.text import is_slip, nearest
+from kmip_data.text import is_likely_typo, nearest
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edge_tables)
@@ -147,7 +147,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             refuse_foreign(source.path)
         path = source.path.expanduser().absolute()
         # Files of tensors and arrays are zips themselves.
-        first = first_member(archives.head_of(path)) if path.is_file() else b""
+        first = first_member(archives.first_bytes(path)) if path.is_file() else b""
         bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
         described = description_like(source.like, home) if source.like else None
 
@@ -161,7 +161,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 members[description.NAME], _ = sha256_file(target / description.NAME)
             return dict(sorted(members.items())), receipts
 
-        return store_own(home.raw / self.manifest.name, make, quiet=quiet)
+        return store_user_files(home.raw / self.manifest.name, make, quiet=quiet)
 
     def read(
         self, folder: Path, members: Sequence[str], params: GraphParams, first: int = 0
@@ -384,7 +384,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             close = nearest(rule, rules)
             step = "one of these rules, or the parts in a column split of the files"
             # Another rule is another experiment: it is advised for a slip of the finger alone.
-            if close and is_slip(rule, close):
+            if close and is_likely_typo(rule, close):
                 step = f"--split-rule {shlex.quote(close)}"
             raise UsageError(
                 f"There is no rule or column of parts {rule!r}.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from kmip_data.arrays import U8, Array
 from kmip_data.columns.description import DescribedColumn, Description, Level
-from kmip_data.columns.levels import form_of
+from kmip_data.columns.levels import row_form_and_shape
 from kmip_data.columns.parts import MASKS, codes_of_parts, masks_by_part
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import ItemForm
@@ -150,7 +150,7 @@ def keyed_by_level(
             continue
         rows = array
         if level == "graph" and key not in findings.forms:
-            findings.forms[key], _ = form_of(level, array.shape)
+            findings.forms[key], _ = row_form_and_shape(level, array.shape)
         if level == "graph" and findings.forms[key] != "axis":
             rows = array[None]
         columns[key] = rows

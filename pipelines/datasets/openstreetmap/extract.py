@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import require_room
 from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
-from kmip_data.runtime.memory import mapped
+from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.threads import num_threads
 
 if TYPE_CHECKING:
@@ -316,9 +316,9 @@ class _Map:
         used[node[node >= 0]] = True
         renumbered = np.cumsum(used, dtype=np.int32)[node] - 1
         node = np.where(node < 0, -1, renumbered).astype(np.int32, copy=False)
-        node_id = mapped(self.node_id[used], self.folder)
-        x = mapped(self.x[used], self.folder)
-        y = mapped(self.y[used], self.folder)
+        node_id = mapped_copy(self.node_id[used], self.folder)
+        x = mapped_copy(self.x[used], self.folder)
+        y = mapped_copy(self.y[used], self.folder)
         self._check_places(node_id, x, y)
 
         # 3. Encode the tags, examining each distinct combination once.
@@ -334,7 +334,7 @@ class _Map:
             values[key] = [(text,) for text in texts]
         return Ways(
             start=start,
-            node=mapped(node, self.folder),
+            node=mapped_copy(node, self.folder),
             node_id=node_id,
             x=x,
             y=y,

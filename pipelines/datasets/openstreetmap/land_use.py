@@ -13,7 +13,7 @@ import numpy as np
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import run_in_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -97,7 +97,7 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
         np.minimum.at(nearest, start + point, area)
 
     search(0, 1)  # builds the tree, which threads must not
-    for_ranges(search, len(lon), grain=_POINTS // 16, most=_POINTS)
+    run_in_ranges(search, len(lon), grain=_POINTS // 16, most=_POINTS)
     return nearest
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from kmip_data.arrays import F64, I8, I32, I64, U8, Array, Bools
 from kmip_data.graphs.elementary import arcsine, sine_cosine
 from kmip_data.pipelines.datasets.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
-from kmip_data.runtime.memory import mapped
-from kmip_data.runtime.threads import for_ranges, njit_nogil
+from kmip_data.runtime.memory import mapped_copy
+from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -204,8 +204,8 @@ def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     large: dict[str, Any] = {}
     for name, values in vars(graph).items():
         if isinstance(values, np.ndarray):
-            large[name] = mapped(values, folder)
-    tags = {key: mapped(codes, folder) for key, codes in graph.tags.items()}
+            large[name] = mapped_copy(values, folder)
+    tags = {key: mapped_copy(codes, folder) for key, codes in graph.tags.items()}
     return replace(graph, tags=tags, **large)
 
 
@@ -381,7 +381,7 @@ def _columns(
             graph.x[head] / UNITS_A_DEGREE,
         )
 
-    for_ranges(measure, len(source), grain=_MEASURED, most=_MEASURED)
+    run_in_ranges(measure, len(source), grain=_MEASURED, most=_MEASURED)
     return {
         "source": source,
         "target": target,

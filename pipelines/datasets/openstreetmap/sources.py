@@ -26,7 +26,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY,
     CitySource,
 )
-from kmip_data.pipelines.raw.copies import list_copies, problems, store_own, unpack
+from kmip_data.pipelines.raw.copies import copy_problems, list_copies, store_user_files, unpack
 from kmip_data.pipelines.user_files import existing_file
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def obtain_city(
     if source.place is not None and source.polygon is None and vocabulary is None:
         for copy in list_copies(folder):
             origins = {receipt.origin for receipt in copy.receipts}
-            if origins == {origin} and not problems(copy):
+            if origins == {origin} and not copy_problems(copy):
                 return copy, False
 
     def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
@@ -89,7 +89,7 @@ def obtain_city(
         members = {receipt.name: receipt.sha256 for receipt in by_name}
         return members, receipts
 
-    return store_own(folder, make, quiet=quiet)
+    return store_user_files(folder, make, quiet=quiet)
 
 
 def _copy(path: Path, target: Path) -> Receipt:
@@ -198,7 +198,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     import osmnx
     from requests.exceptions import RequestException
 
-    from kmip_data.runtime.http_client import from_exception
+    from kmip_data.runtime.http_client import failure_of_exception
 
     def look(response: Response, **_: object) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
@@ -214,7 +214,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     try:
         yield
     except RequestException as error:
-        raise _unavailable(place, dataset, f"it {from_exception(error).reason}") from error
+        raise _unavailable(place, dataset, f"it {failure_of_exception(error).reason}") from error
     except OSError as error:
         raise _unavailable(place, dataset, f"{type(error).__name__}: {error}") from error
     finally:

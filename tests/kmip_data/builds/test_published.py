@@ -7,7 +7,7 @@ from support import other_cpu
 from support.cli import kmip, python
 
 from kmip_data.builds.home import Home
-from kmip_data.builds.verify import published_builds, unlike_published
+from kmip_data.builds.verify import files_unlike_published, published_builds
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -53,7 +53,7 @@ def test_builds_have_the_published_digests(name, tmp_path) -> None:
         "The bytes of this sample are not the published ones. Where that is meant, raise `version` of "
         "the pipeline; then `python tools/published.py digests HOME` of a home with the build."
     )
-    assert unlike_published(card) == []
+    assert files_unlike_published(card) == []
 
 
 def test_another_build_is_told(tmp_path) -> None:
@@ -64,13 +64,13 @@ def test_another_build_is_told(tmp_path) -> None:
     card = build_dataset("paris", home=Home(tmp_path), sample=True, jobs=1).card
     [shard] = card.shards
     other = card.model_copy(update={"shards": [shard.model_copy(update={"sha256": "0" * 64})]})
-    assert unlike_published(other) == [shard.file]
-    assert unlike_published(card.model_copy(update={"shards": []})) == [shard.file]
+    assert files_unlike_published(other) == [shard.file]
+    assert files_unlike_published(card.model_copy(update={"shards": []})) == [shard.file]
     # A split with another seed is not published; the build is.
     assert kmip("build", "paris", "--sample", "--split-seed", "5", "-q", *home).code == 0
     assert kmip("verify", "paris", "--sample", "--published", *home).code == 0
     with pytest.raises(UsageError, match="paris-sample"):
-        unlike_published(card.model_copy(update={"key": "another"}))
+        files_unlike_published(card.model_copy(update={"key": "another"}))
 
 
 def test_digests_are_of_the_versions_of_today() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.builds.records import column_of
 from support.builds.written import write_build
 
-from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
+from kmip_data.datasets.inputs import DEGREE_PROFILE, check_same_categories, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import COORDINATES, Schema
 from kmip_data.format.writer import GraphRecord
@@ -49,6 +49,6 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     assert inputs.names == ("s0", "s1", "lanes")
     assert len(inputs.vocabulary) == 12
     assert [family("town", card), *map(family, ("london", "s3dis"))] == ["city", "city", "s3dis"]
-    check_vocabulary(card, inputs, inputs.vocabulary, "town")
+    check_same_categories(card, inputs, inputs.vocabulary, "town")
     with pytest.raises(UsageError, match=r"town(?s:.*)vocabulary=elsewhere"):
-        check_vocabulary(card, inputs, "another", "elsewhere")
+        check_same_categories(card, inputs, "another", "elsewhere")

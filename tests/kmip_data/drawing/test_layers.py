@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex, to_rgba
 
 from kmip_data.drawing.graphs import Packer
 from kmip_data.drawing.layers import Scale, class_layer, limits_of, node_colors
-from kmip_data.drawing.style import class_colors, look, ramp, using_style
+from kmip_data.drawing.style import class_colors, current_style, sequential_colors, using_style
 
 
 def test_one_per_cent_at_either_end_has_the_colour_of_the_end():
@@ -28,14 +28,14 @@ def test_one_per_cent_at_either_end_has_the_colour_of_the_end():
 def test_colours_rise_along_the_ramp_and_missing_values_are_grey(style):
     with using_style(style):
         colors = node_colors(Scale("a", np.array([0.0, np.nan, 1.0, 0.5]), ""))
-        shades = ramp(256)
+        shades = sequential_colors(256)
         assert [to_hex(color) for color in colors[[0, 2]]] == [shades[0], shades[-1]]
-        assert tuple(colors[1]) == to_rgba(look().missing)
+        assert tuple(colors[1]) == to_rgba(current_style().missing)
 
 
 def test_limits_are_those_of_other_values_where_rows_share_them():
     alone = node_colors(Scale("a", np.array([1.0]), "", within=np.array([0.0, 1.0])))
-    assert to_hex(alone[0]) == ramp(256)[-1]
+    assert to_hex(alone[0]) == sequential_colors(256)[-1]
 
 
 def test_a_page_has_the_limits_of_pictures():
@@ -51,5 +51,5 @@ def test_negative_classes_are_called_so():
     layer = class_layer("class", np.array([1, -1, 0, -5]), ["a", "b"])
     assert layer.labels == ("a", "b", "no class")
     assert layer.counts == [1, 1, 2]
-    assert layer.colors == (*class_colors(2, ["a", "b"]), look().missing)
+    assert layer.colors == (*class_colors(2, ["a", "b"]), current_style().missing)
     assert class_layer("class", np.array([1, 0]), ["a", "b"]).labels == ("a", "b")

@@ -20,8 +20,8 @@ from kmip_data.drawing.arrays import Records
 from kmip_data.drawing.layouts import layout
 from kmip_data.drawing.molecules import atoms_of, bonds_of, draw_molecule
 from kmip_data.drawing.pictures import draw_png
-from kmip_data.drawing.records import Drawing, Labels, drawing_of
-from kmip_data.drawing.style import look, using_style
+from kmip_data.drawing.records import Drawing, Labels, read_drawing
+from kmip_data.drawing.style import current_style, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
@@ -44,7 +44,7 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
     records = s3dis_records(9)
     dataset = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
     for position in (0, 3, 4, 8):
-        picture, record = drawing_of(dataset, position), records[position]
+        picture, record = read_drawing(dataset, position), records[position]
         assert picture.key == record.key
         np.testing.assert_array_equal(picture.pos, record.columns["node/x"][:, :3])
         np.testing.assert_array_equal(picture.y, record.columns["node/y"])
@@ -85,7 +85,7 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
     edges = np.array([[0, 1], [1, 0]], np.uint16)
     record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
-    picture = drawing_of(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
+    picture = read_drawing(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
     np.testing.assert_array_equal(picture.pos, [[1, -10], [2, -20]])
     assert picture.position_source == ""
 
@@ -94,11 +94,11 @@ def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_pat
     schema = Schema(columns=(), edges="none", max_nodes=100_000)
     records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
-    picture = drawing_of(dataset, 0)
+    picture = read_drawing(dataset, 0)
     assert len(np.unique(picture.pos, axis=0)) == 3
     assert "not of the data" in picture.position_source
     with pytest.raises(UsageError, match="30,000"):
-        drawing_of(dataset, 1)
+        read_drawing(dataset, 1)
 
 
 def test_many_edges_are_drawn_as_a_fixed_subset():
@@ -212,7 +212,7 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     )
     points, _, targets, *_ = figure.axes
     (dots,) = (each for each in points.collections if isinstance(each, PathCollection))
-    grey = to_rgba(look().missing)
+    grey = to_rgba(current_style().missing)
     assert [tuple(color) == grey for color in dots.get_facecolors()] == [False, True, False, True]
     assert "2 nodes without a target" in targets.get_title()
     bar = next(axes for axes in figure.axes if axes.get_label() == "<colorbar>")
@@ -226,7 +226,7 @@ def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
     names = [tick.get_text() for tick in classes.get_yticklabels()]
     assert names == ["a", "b", "no class"]
     assert [bar.get_width() for bar in classes.patches] == [1, 1, 2]
-    assert classes.patches[2].get_facecolor() == to_rgba(look().missing)
+    assert classes.patches[2].get_facecolor() == to_rgba(current_style().missing)
 
 
 def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_path):
@@ -248,11 +248,14 @@ def test_a_label_is_marked_among_those_of_all_graphs(monkeypatch, tmp_path):
     panel = figure_of(monkeypatch, tmp_path, [one], labels=two).axes[2]
     assert [bar.get_width() for bar in panel.patches] == [5, 0, 2]
     colors = [bar.get_facecolor() for bar in panel.patches]
-    assert (colors[0], colors[2]) == (to_rgba(look().faint), to_rgba(look().palette[0]))
+    assert (colors[0], colors[2]) == (
+        to_rgba(current_style().faint),
+        to_rgba(current_style().palette[0]),
+    )
 
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
     panel = figure_of(monkeypatch, tmp_path, [some], labels=two).axes[2]
-    assert panel.patches[0].get_facecolor() == to_rgba(look().palette[0])
+    assert panel.patches[0].get_facecolor() == to_rgba(current_style().palette[0])
 
     targets = Labels((), "eV", values=np.float32([[1], [2], [4]]))
     value = replace(one, label="2", label_value=np.array(2.0))
@@ -282,7 +285,7 @@ def test_rows_share_axes_and_a_logarithmic_axis_has_no_nought(monkeypatch, tmp_p
 def test_points_farther_away_are_paler(monkeypatch, tmp_path):
     cloud = drawing(1_200, 3, classes=0)
     axes = figure_of(monkeypatch, tmp_path, [cloud]).axes[0]
-    blue = np.tile(to_rgba(look().palette[0]), (len(cloud.pos), 1))
+    blue = np.tile(to_rgba(current_style().palette[0]), (len(cloud.pos), 1))
     pale = pictures._hazed(axes, cloud.pos, blue)[:, :3].sum(axis=1)
     eye = np.array([np.sin(np.radians(32)), -np.cos(np.radians(32)), 0.4])  # from the front, above
     assert np.corrcoef(pale, cloud.pos @ eye)[0, 1] < -0.9

@@ -18,12 +18,12 @@ from kmip_data.drawing.style import (
     S3DIS,
     STYLES,
     class_colors,
-    contrast,
+    contrast_ratio,
+    current_style,
     element_colors,
-    look,
     new_figure,
-    ramp,
     save,
+    sequential_colors,
     styled,
     using_style,
 )
@@ -56,13 +56,13 @@ def test_equal_pictures_are_equal_bytes(tmp_path, ending):
 def test_ground_and_width_are_those_of_the_style(tmp_path, name):
     before = dict(mpl.rcParams)
     with using_style(name):
-        wanted = look()
+        wanted = current_style()
         draw(tmp_path / "p.png")
     assert dict(mpl.rcParams) == before
     pixels = image.imread(tmp_path / "p.png")
     assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.ground), atol=0.01)
     assert pixels.shape[1] == int(min(8, wanted.widest) * wanted.dots)
-    assert look() == STYLES["light"], "the caller's style ends with its block"
+    assert current_style() == STYLES["light"], "the caller's style ends with its block"
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
@@ -73,14 +73,14 @@ def test_colours_are_seen_on_their_ground(name):
             "rooms": class_colors(13, [*S3DIS]),
             "elements": element_colors([*CPK, 99]),
             "right and wrong": right_wrong_colors(5),
-            "letters": (look().ink, look().quiet),
+            "letters": (current_style().ink, current_style().quiet),
         }
         for what, colors in schemes.items():
             for color in colors:
-                assert contrast(color, look().ground) >= 2.99, (what, color)
+                assert contrast_ratio(color, current_style().ground) >= 2.99, (what, color)
             assert len(set(colors)) == len(colors), what
-        for color in ramp(32):
-            assert contrast(color, look().ground) > 1.95, "lighter, for more steps"
+        for color in sequential_colors(32):
+            assert contrast_ratio(color, current_style().ground) > 1.95, "lighter, for more steps"
 
 
 #: Machado, Oliveira and Fernandes (2009), severity 1, of linear RGB.
@@ -128,7 +128,7 @@ def test_distances_are_those_that_are_published():
 def test_hues_differ_whatever_somebody_sees(name, sight):
     with using_style(name):
         hues = class_colors(24)
-        ordered = ramp(10)
+        ordered = sequential_colors(10)
     assert least_distance(hues[:CYCLE], sight) > max(14.5, least_distance(OKABE_ITO, sight) - 8)
     assert least_distance(hues, sight) > (15 if sight == "normal" else 5)
     assert least_distance(ordered, sight, step=1) > 4, "neighbours of ten ordered classes"
@@ -137,7 +137,7 @@ def test_hues_differ_whatever_somebody_sees(name, sight):
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_the_ramp_spans_sixty_steps_of_lightness(name):
     with using_style(name):
-        lightness = lab_of(ramp(10), "normal")[:, 0]
+        lightness = lab_of(sequential_colors(10), "normal")[:, 0]
     assert np.ptp(lightness) > 59
     assert np.diff(lightness).min() > 4
 
@@ -150,15 +150,15 @@ def test_twelve_classes_have_one_blue(name):
 
 
 def test_contrast_is_that_of_wcag():
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
-    assert contrast("#ffffff", "#0000ff") == pytest.approx(8.592, abs=1e-3)
+    assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
+    assert contrast_ratio("#ffffff", "#0000ff") == pytest.approx(8.592, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_ten_ordered_classes_have_more_hues_than_one_and_rise_in_lightness(name):
     with using_style(name):
-        colors = [to_rgb(color) for color in ramp(10)]
-        lightness = [contrast(color, "#000000") for color in ramp(10)]
+        colors = [to_rgb(color) for color in sequential_colors(10)]
+        lightness = [contrast_ratio(color, "#000000") for color in sequential_colors(10)]
     assert lightness == sorted(lightness)
     hues = np.array([rgb_to_hsv(color)[0] for color in colors])
     purple = (hues > 0.7) & (hues < 0.95)

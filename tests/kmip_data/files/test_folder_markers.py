@@ -11,7 +11,7 @@ from support.cases import contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import MARKER, begin_folder, content_of, refuse_taken_folder
+from kmip_data.files.atomic_writes import MARKER, begin_folder, marker_content, refuse_taken_folder
 
 MINE = "years of work"
 
@@ -22,7 +22,7 @@ def test_a_missing_or_empty_folder_becomes_ours(tmp_path: Path) -> None:
         folder = tmp_path / name
         for _ in range(2):  # again: the same content
             begin_folder(folder, "build 0123456789ab")
-        assert content_of(folder) == "build 0123456789ab"
+        assert marker_content(folder) == "build 0123456789ab"
         assert contents(folder) == {MARKER: b"kmip-data: build 0123456789ab\n"}
 
 
@@ -51,7 +51,7 @@ def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, conte
 @pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])
 def test_a_file_of_the_name_of_a_marker_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / MARKER).write_text(text)
-    assert content_of(tmp_path) is None
+    assert marker_content(tmp_path) is None
     with pytest.raises(UsageError):
         refuse_taken_folder(tmp_path, "run")
 
@@ -76,7 +76,7 @@ def test_killed_before_the_marker_is_there_it_begins_again(
     (folder / ".lock").touch()
     assert len(contents(folder)) == 2
     begin_folder(folder, "run")
-    assert content_of(folder) == "run"
+    assert marker_content(folder) == "run"
 
 
 def _killed(*_: object, **__: object) -> None:
@@ -84,7 +84,10 @@ def _killed(*_: object, **__: object) -> None:
 
 
 def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None:
-    for begin in (atomic_writes.scratch, lambda path: atomic_writes.new_folder(path, "export")):
+    for begin in (
+        atomic_writes.scratch_folder,
+        lambda path: atomic_writes.new_folder(path, "export"),
+    ):
         with contextlib.suppress(KeyboardInterrupt), begin(tmp_path / "s") as folder:
             (folder / "sub").mkdir()
             (folder / "sub/half").touch()
@@ -106,7 +109,7 @@ def test_a_folder_goes_with_its_marker_alone(tmp_path: Path) -> None:
     begin_folder(tmp_path / "D", "run")
     (tmp_path / "D/notes.txt").write_text(MINE)
     atomic_writes.remove_empty(tmp_path / "D")
-    assert content_of(tmp_path / "D") == "run"
+    assert marker_content(tmp_path / "D") == "run"
     (tmp_path / "D/notes.txt").unlink()
     atomic_writes.remove_empty(tmp_path / "D")
     assert not (tmp_path / "D").exists()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kmip_data.runtime import http_client
-from kmip_data.runtime.http_client import MirrorFailed, body, open_response
+from kmip_data.runtime.http_client import MirrorFailed, open_response, response_body
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -58,7 +58,7 @@ def endless(first: bytes, again: bytes, every: float) -> Iterator[str]:
 
 def request(url: str) -> None:
     with open_response(url, {}) as response:
-        for _ in body(response):
+        for _ in response_body(response):
             pass
 
 
@@ -88,7 +88,7 @@ def test_a_slow_reader_is_not_a_slow_server(monkeypatch):
         endless(whole, b"", 1) as host,
         open_response(f"http://{host}/a", {}) as response,
     ):
-        pieces = body(response)
+        pieces = response_body(response)
         received = len(next(pieces))
         time.sleep(3)
         assert received + sum(map(len, pieces)) == size
@@ -101,4 +101,4 @@ def test_a_server_just_above_the_rate_is_read_to_the_end(monkeypatch):
         endless(head, b"x" * 10, 0.05) as host,
         open_response(f"http://{host}/a", {}) as response,
     ):
-        assert sum(map(len, body(response))) == 300
+        assert sum(map(len, response_body(response))) == 300

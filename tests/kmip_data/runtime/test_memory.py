@@ -25,9 +25,9 @@ def imported_modules_are_not_searched():
 @pytest.fixture(autouse=True)
 def nothing_kept():
     gc.collect()
-    memory.release()
+    memory.release_buffers()
     yield
-    memory.release()
+    memory.release_buffers()
 
 
 def address(array):
@@ -95,7 +95,7 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
     assert memory.free_buffer_bytes() == size
     del other
     assert memory.free_buffer_bytes() == 3 * size
-    memory.release()
+    memory.release_buffers()
     del held
     assert memory.free_buffer_bytes() == 0
     again = memory.reused_array((size,), np.dtype(np.uint8))

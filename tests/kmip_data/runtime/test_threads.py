@@ -12,7 +12,7 @@ from support.cli import python
 
 from kmip_data.errors import UsageError
 from kmip_data.runtime import threads
-from kmip_data.runtime.threads import ahead
+from kmip_data.runtime.threads import prepared_ahead
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_every_row_once():
         assert stop - start <= 100
         seen[start:stop] += 1
 
-    threads.for_ranges(work, 1000, most=100)
+    threads.run_in_ranges(work, 1000, most=100)
     assert (seen == 1).all()
 
 
@@ -49,9 +49,9 @@ def test_a_call_from_inside_runs_where_it_is():
             def inner(a, b, row=row):
                 seen[row, a:b] += 1
 
-            threads.for_ranges(inner, 64)
+            threads.run_in_ranges(inner, 64)
 
-    runner = threading.Thread(target=threads.for_ranges, args=(outer, 64), daemon=True)
+    runner = threading.Thread(target=threads.run_in_ranges, args=(outer, 64), daemon=True)
     runner.start()
     runner.join(600)
     assert not runner.is_alive()
@@ -66,7 +66,7 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
         "if pid == 0:\n"
         "    names = set()\n"
         "    import threading\n"
-        "    threads.for_ranges(lambda a, b: names.add(threading.current_thread().name), 8)\n"
+        "    threads.run_in_ranges(lambda a, b: names.add(threading.current_thread().name), 8)\n"
         "    os._exit(0 if names <= {'kmip-data_0', 'kmip-data_1'} else 3)\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
@@ -91,7 +91,7 @@ def runners_of_ranges():
         runners.add(threading.get_ident())
         meeting.wait()
 
-    threads.for_ranges(work, 8)
+    threads.run_in_ranges(work, 8)
     return runners
 
 
@@ -112,7 +112,7 @@ def test_threads_of_torch_and_the_main_one_run_ranges(torchs_threads):
 
 def test_errors_and_interrupts_end_a_region_of_torchs_threads(torchs_threads):
     with pytest.raises(ZeroDivisionError):
-        threads.for_ranges(lambda a, b: 1 // a, 1000)
+        threads.run_in_ranges(lambda a, b: 1 // a, 1000)
 
     def interrupt(start, stop):
         if threading.get_ident() == threading.main_thread().ident:
@@ -120,7 +120,7 @@ def test_errors_and_interrupts_end_a_region_of_torchs_threads(torchs_threads):
         time.sleep(0.01)
 
     with pytest.raises(KeyboardInterrupt):
-        threads.for_ranges(interrupt, 1000)
+        threads.run_in_ranges(interrupt, 1000)
     assert len(runners_of_ranges()) == 2
 
 
@@ -140,13 +140,13 @@ def test_in_order_whatever_takes_long():
         time.sleep(0.02 if number % 3 == 0 else 0)
         return number * number
 
-    assert list(ahead(range(20), make, threads=4, depth=6)) == [n * n for n in range(20)]
-    assert list(ahead([], make, threads=2, depth=2)) == []
+    assert list(prepared_ahead(range(20), make, threads=4, depth=6)) == [n * n for n in range(20)]
+    assert list(prepared_ahead([], make, threads=2, depth=2)) == []
 
 
 def test_no_more_is_made_than_asked_for():
     made = []
-    results = ahead(range(100), made.append, threads=2, depth=3)
+    results = prepared_ahead(range(100), made.append, threads=2, depth=3)
     for number in range(5):
         next(results)
         time.sleep(0.02)
@@ -160,7 +160,7 @@ def test_errors_come_in_their_place():
     def make(number):
         return 1 // (number - 4)
 
-    results = ahead(range(9), make, threads=3, depth=8)
+    results = prepared_ahead(range(9), make, threads=3, depth=8)
     for _ in range(4):
         next(results)
     with pytest.raises(ZeroDivisionError):
@@ -169,7 +169,7 @@ def test_errors_come_in_their_place():
 
 
 def test_a_fork_does_not_wait_for_the_threads_of_its_parent():
-    results = ahead(range(9), str, threads=1, depth=2)
+    results = prepared_ahead(range(9), str, threads=1, depth=2)
     next(results)
     owner = os.getpid()
     child = os.fork()
@@ -196,7 +196,7 @@ def test_collected_in_one_of_its_own_threads():
             closed_by.append(threading.current_thread())
         return number
 
-    results["it"] = ahead(range(50), make, threads=1, depth=2)
+    results["it"] = prepared_ahead(range(50), make, threads=1, depth=2)
     assert next(results["it"]) == 0
     only_one_left.set()
     until(lambda: not running("ahead"))

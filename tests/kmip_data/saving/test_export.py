@@ -16,7 +16,7 @@ import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.atomic_writes import mark
+from kmip_data.files.atomic_writes import write_marker
 from kmip_data.saving import export as exporting
 from kmip_data.saving.export import export, parquet_view, parts_of
 from kmip_data.sharing.pull import pull
@@ -233,7 +233,7 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
     with pytest.raises(KmipDataError):
         export(graphs, "pt", out, quiet=True)
     assert list(tmp_path.rglob("*")) == [hidden, hidden / "train"]
-    mark(hidden, "export")  # of an export that was killed
+    write_marker(hidden, "export")  # of an export that was killed
     assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
     assert list(tmp_path.iterdir()) == [out]
 

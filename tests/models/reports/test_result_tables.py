@@ -20,7 +20,7 @@ from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
-from kmip_data.models.reports.sheets import sheet_of
+from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.reports.shipped_results import leaderboards
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
@@ -93,7 +93,7 @@ def test_the_best_is_marked_where_it_is_more_than_a_standard_error_ahead(tmp_pat
             for seed, value in enumerate(values):
                 write_run(home, value, seed=seed, model=model)
         [table] = report(home)[0]
-        sheet = sheet_of(table)
+        sheet = results_sheet(table)
         assert len(set(sheet.colors)) == 2
         return sheet.ranks
 
@@ -419,7 +419,7 @@ def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
         )
         assert (row["paper"], row["ours"]) == (None, None)
     [table], _ = report(tmp_path)
-    sheet = sheet_of(table)
+    sheet = results_sheet(table)
     assert "0.4720 ± 0.0500 GPS" in sheet.written("markdown")
     assert "complete published data; these rows do not" in sheet.notes
     write_run(tmp_path, 0.9)

@@ -118,22 +118,22 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     assert sizes_of(model) == {"heads": 4, "k": 10, "key_dim": 5, "value_dim": 14, "hidden_dim": 56}
     assert sizes_of(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
     for _ in range(2):
-        self_check.before_run(model, "a GPU")
+        self_check.check_gpu_before_run(model, "a GPU")
     assert (checked.times, DISABLED) == (1, {})
-    self_check.before_run(ModelConfig(hidden_dim=60), "a GPU")
+    self_check.check_gpu_before_run(ModelConfig(hidden_dim=60), "a GPU")
     assert checked.times == 2
     checked.name = "another GPU"
     monkeypatch.setenv("KMIP_DATA_SELF_CHECK", "off")
-    self_check.before_run(model, "a GPU")
+    self_check.check_gpu_before_run(model, "a GPU")
     assert checked.times == 2
     monkeypatch.delenv("KMIP_DATA_SELF_CHECK")
     checked.found["edges"] = "no result within 60 s"  # a busy machine: tried again
     for _ in range(2):
-        self_check.before_run(model, "a GPU")
+        self_check.check_gpu_before_run(model, "a GPU")
     assert checked.times == 4
     checked.found["edges"] = "CUDA out of memory. Tried to allocate 2.00 GiB."  # of another process
     DISABLED.clear()
-    self_check.before_run(model, "a GPU")
+    self_check.check_gpu_before_run(model, "a GPU")
     assert (checked.times, DISABLED) == (5, {})
 
 
@@ -141,7 +141,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     checked.found = {part: f"{part} is broken" for part in self_check.COMPONENTS}
     with caplog.at_level(logging.WARNING, self_check.__name__):
         for _ in range(2):
-            self_check.before_run(ModelConfig(), "a GPU")
+            self_check.check_gpu_before_run(ModelConfig(), "a GPU")
     (line,) = [
         record.getMessage() for record in caplog.records if "disables" in record.getMessage()
     ]

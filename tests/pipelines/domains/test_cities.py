@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.graphs.city_columns import (
+    coordinate_encoding_names,
+    coordinate_range,
+    encode_coordinates,
+)
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Records, Unit, load_pipeline
 from kmip_data.pipelines.domains.cities import (
@@ -81,7 +85,7 @@ def test_sinusoids() -> None:
     bounds = coordinate_range(places[:15])
     sinusoids = encode_coordinates(places, bounds, 3)
     assert sinusoids.dtype == np.float32
-    names = encoding_names(3)
+    names = coordinate_encoding_names(3)
     for column, name in enumerate(names):
         wave, rest = name.split(" ")
         factor, axis = rest.split("·")

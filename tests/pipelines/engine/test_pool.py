@@ -110,9 +110,9 @@ def test_an_interrupt_that_a_library_makes_an_error_of_ends_the_build() -> None:
         except SystemExit as error:
             raise ValueError("no such model") from error
 
-    with pytest.raises(SystemExit), signals.terminable():
+    with pytest.raises(SystemExit), signals.exit_on_signals():
         prepare()
-    with pytest.raises(ValueError, match="no such"), signals.terminable():
+    with pytest.raises(ValueError, match="no such"), signals.exit_on_signals():
         raise ValueError("no such model")
 
 
@@ -131,7 +131,7 @@ def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixt
         _Callback()
         time.sleep(20)
 
-    with pytest.raises(KeyboardInterrupt), signals.terminable():
+    with pytest.raises(KeyboardInterrupt), signals.exit_on_signals():
         swallow()
     assert "ignored" not in capfd.readouterr().err
     assert sys.unraisablehook is shown

@@ -34,7 +34,7 @@ from kmip_data.manifest import (
 )
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
 from kmip_data.pipelines.raw import find_or_download as obtain_module
-from kmip_data.pipelines.raw.copies import list_copies, problems
+from kmip_data.pipelines.raw.copies import copy_problems, list_copies
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw
 
 
@@ -604,7 +604,9 @@ def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     command = [sys.executable, "-c", CHILD, home.root, archive, call, str(moment)]
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode in {-signal.SIGKILL, *([0] if moment > 1 else [])}, done.stderr
-    assert all(problems(copy) == [] for copy in list_copies(folder))  # what is visible is whole
+    assert all(
+        copy_problems(copy) == [] for copy in list_copies(folder)
+    )  # what is visible is whole
     options = {"archives": [archive], "unpinned": True, "quiet": True}
     fetch_dataset(load_manifest("s3dis"), home, **options)
     (copy,) = list_copies(folder)

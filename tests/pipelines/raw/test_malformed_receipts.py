@@ -16,7 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.reading import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
-from kmip_data.pipelines.raw.copies import files_of_raw, list_copies, problems
+from kmip_data.pipelines.raw.copies import copy_problems, files_of_raw, list_copies
 from kmip_data.pipelines.raw.find_or_download import accepted_licenses, fetch_dataset
 from kmip_data.pipelines.user_files import escaped_key, existing_file, files_below
 
@@ -124,7 +124,7 @@ def test_odd_journals_end_in_the_usual_errors(tmp_path):
                         toy(url), home, quiet=True, archives=[tmp_path / "toy.zip"]
                     ),
                     "copies": lambda folder=folder: [
-                        problems(copy) for copy in list_copies(folder)
+                        copy_problems(copy) for copy in list_copies(folder)
                     ],
                     "files": lambda folder=folder: files_of_raw(folder),
                     "licenses": lambda home=home: accepted_licenses(home),

@@ -12,7 +12,7 @@ import numpy as np
 from support.builds.records import column_of, encode_shard
 
 from kmip_data.builds.home import Build
-from kmip_data.files.atomic_writes import build_content, mark, write_file
+from kmip_data.files.atomic_writes import build_marker_content, write_file, write_marker
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
 from kmip_data.format.schema import Schema, View
@@ -91,7 +91,7 @@ def put_build(
     fields["default_split"] = next(iter(card.get("splits", {})), "")
     described = Card(**{**empty, **plain, **fields, **card})
     write_file(folder / CARD_NAME, described.to_json().encode())
-    mark(folder, build_content(key))
+    write_marker(folder, build_marker_content(key))
     return Build(folder, described)
 
 

@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded, without_last_empty
-from kmip_data.text import counted, is_slip, nearest
+from kmip_data.text import counted, is_likely_typo, nearest
 
 UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
 MAX_COLUMNS = 65_536
@@ -194,7 +194,7 @@ def unknown_column(
     if len(several) > 1 and all(each in {*likely} for each in several):
         options = [f"--set {key}={shlex.quote(each)}" for each in several]
         error.lines["next"] = f"name each column by an option of its own: {' '.join(options)}"
-    elif close and is_slip(name, close):
+    elif close and is_likely_typo(name, close):
         error.meant = (name, close)
     return error
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, Learned
-from kmip_data.runtime.memory import keep_alive
+from kmip_data.runtime.memory import keep_alive_for_capture
 
 
 class _Stream:
@@ -81,7 +81,7 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
             log.append("plan dropped")
 
     def work(_):
-        keep_alive(Plan())
+        keep_alive_for_capture(Plan())
         return _work()
 
     graphs = CudaGraphs(torch.device("cuda"))

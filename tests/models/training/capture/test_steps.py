@@ -29,7 +29,7 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
-from kmip_data.runtime.memory import keeping_alive
+from kmip_data.runtime.memory import keeping_alive_for_capture
 
 GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(ragged=False, unit="graphs")
 
@@ -102,7 +102,7 @@ def test_a_captured_step_keeps_what_its_graph_reads(clouds, tmp_path):
     class Keeping(EmulatedGraphs):
         def capture(self, work):
             self.objects = []
-            with keeping_alive(self.objects):
+            with keeping_alive_for_capture(self.objects):
                 return super().capture(work)
 
     model = {**dict.fromkeys(("heads", "k", "key_dim")), "attention": {"kind": "performer"}}
