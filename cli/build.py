@@ -123,7 +123,8 @@ def command(
 
     NAME is a published dataset (kmip-data list --all). For your own files it is graphs, points,
     superpixels, city or pyg, and --name names the result. Missing raw files are fetched first. A
-    build that was stopped is resumed. `kmip-data info s3dis` lists the parameters of a dataset.
+    build that was stopped is resumed. `kmip-data info NAME` lists the parameters of a dataset,
+    `kmip-data info graphs` the keys for your own graphs.
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.added_splits import ensure_split
@@ -355,7 +356,8 @@ def _build_class(
 
     if others := on_line() - _OF_PYG:
         raise UsageError(
-            f"build {PYG} does not take {min(others)}.", next="--set KEY=VALUE, for the class"
+            f"build {PYG} does not take {min(others)}.",
+            next="give each argument of the class by --set KEY=VALUE",
         )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)

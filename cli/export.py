@@ -12,6 +12,7 @@ from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.files.path_errors import absolute_path
+from kmip_data.runtime.progress import say
 from kmip_data.saving import ExportFormat
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def command(
 
     build = resolve(target, home, sample=sample)
     folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
+    exists = folder.is_dir()
     parts = export(build, to, folder, quiet=quiet)
+    if exists:  # else it was refused
+        say("Exported before, and unchanged:", quiet=quiet)
     result = {"path": folder, "format": to, "parts": parts}
     show(result, *map(str, parts.values()))

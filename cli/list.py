@@ -22,6 +22,27 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
+#: Pipeline -> title of its datasets, where it is not the name alone.
+_FAMILIES = {
+    "benchmark_gnns": "Benchmarking GNNs",
+    "city_networks": "City-Networks",
+    "echo": "ECHO",
+    "geom_gcn": "Geom-GCN",
+    "graphland": "GraphLand",
+    "heterophilous": "Heterophilous graphs",
+    "long_range": "Long-range",
+    "lrim": "LRIM",
+    "lrim_generated": "LRIM, generated",
+    "malnet_tiny": "MalNet-Tiny",
+    "ogb": "Open Graph Benchmark",
+    "openstreetmap": "OpenStreetMap",
+    "pcqm_contact": "PCQM-Contact",
+    "s3dis": "S3DIS",
+    "shapenet_part": "ShapeNet-Part",
+    "superpixel_graphs": "PascalVOC-SP and COCO-SP",
+    "zinc": "ZINC",
+}
+_OWN = "Your own files"
 MAX_RUNS = 10  #: that are shown, the newest
 
 
@@ -130,21 +151,23 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
         entry["graphs"] = manifest.expected.graphs
         entry["license"] = manifest.license.name
         entries.append(entry)
-        family = "your own files" if manifest.recipe else manifest.pipeline.replace("_", " ")
+        pipeline = manifest.pipeline
+        family = _OWN if manifest.recipe else _FAMILIES.get(pipeline, pipeline.capitalize())
         row: list[str | int | None] = [name, manifest.title, manifest.expected.graphs]
         families.setdefault(family, []).append(row)
+    families[_OWN].append(["pyg", "Datasets of PyTorch Geometric, or your own", None])
     for name, plugin in offered("datasets").items():
         if name not in dataset_names():
             title = f"of the plugin {plugin}"
             entries.append({"name": name, "title": title})
-            families.setdefault("plugins", []).append([name, title, None])
+            families.setdefault("Plugins", []).append([name, title, None])
 
     # One table, so that all columns are aligned, with a line before each family.
     rows = list(itertools.chain(*families.values()))
     header, *lines = table(["dataset", "what", "graphs"], rows).splitlines()
     text = [header]
     for family, members in families.items():
-        text += [f"\n{family.capitalize()}", *lines[: len(members)]]
+        text += [f"\n{family}", *lines[: len(members)]]
         lines = lines[len(members) :]
     return entries, "\n".join(text)
 

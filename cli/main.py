@@ -251,7 +251,7 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
         return errors.OutOfResources(
             "Out of memory.",
             found=str(error).partition("\n")[0] or None,
-            next="--jobs 1, or smaller batches",
+            next="use one worker (--jobs 1) or smaller batches",
         )
     if isinstance(error, OSError) and error.errno in FULL:
         path = Path(error.filename or ".")
@@ -314,6 +314,15 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
     value = typed[1] if typed else "VALUE"
     names = {param.name for param in context.command.params}
 
+    # The singular of an option that takes a list.
+    texts = [text for param in context.command.params for text in param.opts]
+    if f"{option}s" in texts:
+        error = errors.UsageError(
+            f"{context.command_path} has no option {option}. Did you mean {option}s?", next=step
+        )
+        error.meant = (option, f"{option}s")
+        return error
+
     # 1. Many options of other programs are keys here, such as --lr; --label is one of a build.
     key = ""
     if "overrides" in names:
@@ -337,7 +346,6 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
         )
 
     # 2. A slip of the finger.
-    texts = [text for param in context.command.params for text in param.opts]
     close = nearest_names(option[2:], [text[2:] for text in texts if text[:2] == "--"])
     hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
     error = errors.UsageError(f"{context.command_path} has no option {option}.{hint}", next=step)

@@ -138,8 +138,8 @@ def command(
     """Train a model, building what is missing first.
 
     TARGET is a dataset name or a build folder. The run folder has configuration, metrics,
-    checkpoints, weights and result. Parameters of the dataset and the split are the same as
-    for `kmip-data build`.
+    checkpoints, weights and result. Options such as --k and --split-rule select a build and a
+    split; --set takes configuration keys, such as data.split.val_fraction=0.2.
     """
     if target is not None and dataset is not None:
         raise UsageError(

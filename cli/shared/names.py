@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from kmip_data.errors import MAX_SHOWN, UsageError
-from kmip_data.text import possible_name
+from kmip_data.text import nearest_names, possible_name
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -133,6 +133,11 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
+        if text == "pyg" and {"dataset", "build"} & {*self.kinds}:
+            raise UsageError(
+                "pyg is no dataset: kmip-data build pyg makes one from a dataset class.",
+                next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
+            )
         if self.kinds == ("sweep",) and text in shipped_names("models"):
             raise UsageError(
                 f"{text!r} is a model, not a sweep.",
@@ -173,6 +178,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if os.sep in text:  # a path, or the name of a run
             known = [name for name in known if os.sep in name and text[0] not in "/.~"]
+        own = known
+        if self.kinds == ("run",):  # most runs are of other data
+            own = nearest_names(text, known)
         kind = "run" if "run" in self.kinds else self.kinds[-1]
         shipped = {*dataset_names()}
         if kind == "run" and "sweep" not in self.kinds:
@@ -182,7 +190,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             text,
             known,
             command=f"kmip-data {_LISTS[kind]}",
-            own=[name for name in known if name not in shipped],
+            own=[name for name in own if name not in shipped],
         )
 
 

@@ -33,7 +33,8 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home
     home = Home.locate(value)
     if home.root.exists() and not home.root.is_dir():
         raise UsageError(
-            f"The home {home.root} is not a folder.", next="--home DIR, or KMIP_DATA_HOME"
+            f"The home {home.root} is not a folder.",
+            next="name a folder by --home DIR or KMIP_DATA_HOME",
         )
     return home
 
@@ -253,7 +254,7 @@ def number_list(option: str, text: str) -> list[int]:
         if not 0 < len(new) <= MAX_NUMBERS - len(numbers):
             error = UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                next=f"numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
+                next=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
             )
             # A descending range, or another separator between its ends.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
@@ -271,6 +272,6 @@ def distinct_numbers(option: str, text: str) -> list[int]:
         if count > 1:
             raise UsageError(
                 f"{option} names {number} {count} times: {text:.80}",
-                next=f"{option} with each number once",
+                next=f"give {option} each number once",
             )
     return numbers

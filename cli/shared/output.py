@@ -239,10 +239,13 @@ def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
     if not path.name or not folder.is_dir() or not os.access(folder, os.W_OK):
         problem = "is not writable" if folder.is_dir() else "does not exist"
         raise UsageError(
-            f"{path} cannot be written: the folder {folder} {problem}.", next=f"another {option}"
+            f"{path} cannot be written: the folder {folder} {problem}.",
+            next=f"use another {option}",
         )
     if os.path.lexists(path) and not force:
-        raise UsageError(f"{path} exists already.", next=f"another {option}, or --force")
+        raise UsageError(
+            f"{path} exists already.", next=f"use another {option}, or add --force to replace it"
+        )
 
 
 def default_output(path: Path, *, force: bool) -> Path:

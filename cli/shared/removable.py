@@ -92,6 +92,7 @@ def find_removable(target: str, home: Home) -> Removable:
     known_names = [
         item.name for item in known if item.kind != "raw files" or target.startswith("raw")
     ]
+    known_names += sorted({build.card.dataset for build in list_builds(home)})
     raise unknown_name(
         "build, run or raw/NAME", target, known_names, command="kmip-data list", where="in the home"
     )

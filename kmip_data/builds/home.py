@@ -361,17 +361,14 @@ def _built_at(build: Build) -> float:
 def differences(builds: Sequence[Build]) -> list[str]:
     """Return the counts and parameters of each build in which builds of one name differ.
 
-    They are empty for a single build.
+    Parameters that are unset are left out. The texts are empty for a single build.
     """
     names = dict.fromkeys(name for build in builds for name in build.card.parameters)
     rows = []
     for build in builds:
         card = build.card
         counts = [counted(card.counts[unit], unit.removesuffix("s")) for unit in UNITS]
-        values = [
-            format_parameters({name: card.parameters.get(name)}) or f"{name}=unset"
-            for name in names
-        ]
+        values = [format_parameters({name: card.parameters.get(name)}) for name in names]
         rows.append([*counts, *values])
     differing = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
-    return [", ".join(itertools.compress(row, differing)) for row in rows]
+    return [", ".join(filter(None, itertools.compress(row, differing))) for row in rows]

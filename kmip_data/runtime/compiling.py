@@ -59,8 +59,8 @@ def watch_numba() -> None:
         def on_start(self, event: Any) -> None:
             if self.depth == 0:
                 self.begun = time.perf_counter()
+                _notify(event.data["dispatcher"].py_func.__module__)
             self.depth += 1
-            _notify(event.data["dispatcher"].py_func.__module__)
 
         def on_end(self, event: Any) -> None:
             global _seconds

@@ -65,3 +65,9 @@ def test_unfinished_builds_say_how_far_they_are(home):
     assert done("list", "--json").json["unfinished"] == [
         {"path": str(folder), "finished": 1, "shards": 7}
     ]
+
+
+def test_all_has_the_names_of_the_families_and_pyg(home):
+    text = done("list", "--all").out
+    for line in ("\nGeom-GCN\n", "\nLRIM\n", "\nOpen Graph Benchmark\n", "\npyg "):
+        assert line in text

@@ -76,6 +76,8 @@ CASES = {
     "build graphs --name a --archive a.csv --label y": "--archive a.csv --set label=y\n",
     "build graphs --name a --set picture=perhaps": "expected: true or false\n",
     "train s3dis --set training.metric=AUROC": "next: kmip-data train s3dis --set training.metric=roc_auc\n",
+    "train s3dis --seed 3": "Did you mean --seeds?\n  next: kmip-data train s3dis --seeds 3\n",
+    "info pyg": "next: kmip-data build pyg --set class=MODULE:CLASS --name NAME\n",
     "sweep --dataset heslinki": "'helsinki'?\n  next: kmip-data sweep --dataset helsinki\n",
     "remove heslinki": "next: kmip-data list\n",
     "train s3dis gcn": "next: kmip-data train s3dis --model gcn\n",
