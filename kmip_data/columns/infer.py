@@ -24,7 +24,6 @@ class Inference:
     wider. Columns of graphs have one row.
     """
 
-    forms: Mapping[str, ItemForm]  #: column of graphs -> its form, where it is not ``axis``
     graphs: int = 0
     most_nodes: int = 0
     longest_key: int = 0
@@ -33,14 +32,19 @@ class Inference:
     bytes: int = 0  #: of all values as they were given
     targets: list[Array] = field(default_factory=list)
     target: str = ""  #: key of the targets
+    #: Key of a column of graphs -> its form, where it is not ``axis``.
+    forms: dict[str, ItemForm] = field(default_factory=dict)
     _columns: dict[str, ColumnValues] = field(default_factory=dict)
     _degrees: set[int | None] = field(default_factory=set)  #: in-degree of all nodes of a graph
 
-    def add(self, graph: GraphRecord, target: str) -> None:
+    def add(self, graph: GraphRecord, target: str, forms: Mapping[str, ItemForm]) -> None:
         """Look at one graph, whose targets are in the column ``target``, if it has that one.
+
+        ``forms`` has the forms of the columns of graphs known so far.
 
         Raises ``DamagedInput`` if its columns differ from those of the graphs before it.
         """
+        self.forms |= forms
         self.graphs += 1
         self.nodes += graph.num_nodes
         self.edges += graph.num_edges

@@ -200,7 +200,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         size_of_files = self.size_of(raw)
         links = Links(params)
         findings, graphs = self.read(raw.path, list(raw.members), params)
-        inference = Inference(findings.forms)
+        inference = Inference()
         is_molecule = False
         for graph in graphs:
             _claim(graph, inference, findings, size_of_files)
@@ -212,7 +212,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             columns = dict(graph.columns)
             is_molecule = columns.pop(smiles.SMILES, None) is not None
             key = escaped_key(graph.key, KEY_LENGTH)
-            inference.add(replace(graph, key=key, columns=columns), findings.target)
+            record = replace(graph, key=key, columns=columns)
+            inference.add(record, findings.target, findings.forms)
         if not inference.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
         if inference.graphs == 1 and findings.values > 1:
