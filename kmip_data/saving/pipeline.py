@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -27,8 +27,15 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split
 from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
-from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
+from kmip_data.pipelines.datasets.graphs.findings import (
+    Attributes,
+    Findings,
+    MaskUse,
+    Notices,
+    keyed_by_level,
+)
 from kmip_data.pipelines.datasets.graphs.networks import add_graph, tables_of
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
@@ -128,10 +135,10 @@ class GivenTables:
             )
         return cls(given)
 
-    def tables(self, findings: Findings) -> dict[Level, Table]:
+    def tables(self, notices: Notices) -> dict[Level, Table]:
         """Return the tables in the form that readers of files return."""
         if not self._frames:
-            return tables_of(self._rows, "networkx", findings)
+            return tables_of(self._rows, "networkx", notices)
         return {level: Table(f"{level}s", frame, 0, "row") for level, frame in self._frames.items()}
 
     @property
@@ -192,28 +199,27 @@ class InMemoryPipeline(OwnGraphsPipeline):
         self._split = split
 
     def read(
-        self, folder: Path, members: Iterable[str], params: GraphParams, first: int = 0
+        self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
     ) -> tuple[Findings, Iterator[GraphRecord]]:
-        """Return the findings and the graphs from position ``first``."""
+        """Return the findings, complete after the last graph, and the graphs from ``first``."""
         graphs = self._graphs
         if isinstance(graphs, GivenTables):
-            findings = Findings(params)
-            tables = graphs.tables(findings)
-            return findings, islice(assemble(tables, findings), first, None)
-        findings = Findings(
-            params,
-            forms=dict(graphs.forms),
-            several=graphs.levels.graphs > 1,
-            masks_divide=self._split is None and graphs.levels.graphs == 1,
-            exact=True,
-        )
+            findings = Findings()
+            tables = graphs.tables(findings.notices)
+            return findings, islice(assemble(tables, options, findings), first, None)
+        findings = Findings(Attributes(forms=dict(graphs.forms)))
         levels = graphs.levels.of_attributes()
+        is_split_by_masks = self._split is None and graphs.levels.graphs == 1
+        mask_use: MaskUse = "split" if is_split_by_masks else "attributes"
 
-        def each() -> Iterator[GraphRecord]:
+        def keyed_graphs() -> Iterator[GraphRecord]:
             for graph in graphs.begin(first):
-                yield keyed_by_level(graph, levels, f"Graph {graph.key}", findings)
+                where = f"Graph {graph.key}"
+                yield keyed_by_level(
+                    graph, levels, where, options, findings, mask_use=mask_use, exact=True
+                )
 
-        return findings, each()
+        return findings, keyed_graphs()
 
     def size_of(self, raw: RawFolder) -> int:
         """Return 0: there are no files."""
@@ -223,17 +229,19 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return the parts that masks give: there are no files to describe."""
         return replace(super().about(prepared, params), statistics={}, notes=())
 
-    def target(self, inference: Inference, findings: Findings) -> Target:
+    def target(self, inference: Inference, options: ReadOptions, findings: Findings) -> Target:
         """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""
-        target = super().target(inference, findings)
+        target = super().target(inference, options, findings)
         if isinstance(self._graphs, GivenTables):
             return target
-        column = replace(target.column, form=findings.forms.get(inference.target, "axis"))
+        column = replace(
+            target.column, form=findings.attributes.forms.get(inference.target, "axis")
+        )
         given = np.result_type(*{y.dtype for y in inference.targets})
         of_floats = given.kind == "f"
         if column.num_classes is None and of_floats:
             column = replace(column, stored=given.name, presented=given.name)
-        elif column.num_classes is None and findings.params.task is None:
+        elif column.num_classes is None and options.params.task is None:
             raise DamagedInput(
                 f"y has integers in rows of {max(column.shape, default=1)}: classes, or numbers.",
                 next="--set task=regression where they are numbers; data.y = data.y.squeeze(1) where a row"

@@ -26,7 +26,7 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import NAME_WORDS, is_path_component
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawFolder, check_params
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
@@ -185,7 +185,7 @@ def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGrap
     # The caller has the tensors of a list, and arrays are views of them; a generator cannot be read
     # twice, so its graphs wait on disk.
     graphs = SpooledGraphs(None if isinstance(dataset, list | tuple) else spool)
-    findings = Findings(params)
+    options = ReadOptions(params)
     unknown = set(params.ignore)
     for number, data in enumerate(dataset):
         name = f"{number:08d}" if names is None else names[number]
@@ -195,7 +195,7 @@ def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGrap
         for attribute in params.ignore:
             columns.pop(attribute, None)
             forms.pop(f"graph/{attribute}", None)
-        target = findings.label_of(columns, ("y",), f"Graph {name}")
+        target = options.label_of(columns, ("y",), f"Graph {name}")
         if target not in {"", "y"}:
             columns["y"] = columns.pop(target)
             if form := forms.pop(f"graph/{target}", None):

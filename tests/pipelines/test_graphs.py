@@ -26,7 +26,7 @@ from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
 from kmip_data.pipelines.datasets.graphs import links, tensors
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import text_tables
 from kmip_data.runtime.memory import peak_host_memory
 
@@ -136,13 +136,13 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
 
 def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     """Numbers that are cut at the end of a block are no others; a zero behind it is seen."""
-    findings = Findings(PIPELINE.Params())
+    options = ReadOptions(PIPELINE.Params())
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
-        assert not text_tables.survey(path, findings)
+        assert not text_tables.survey(path, options)
         path.write_bytes(text.replace(b",1000", b",0100"))
-        assert text_tables.survey(path, findings)
+        assert text_tables.survey(path, options)
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):

@@ -45,8 +45,9 @@ from kmip_data.pipelines.datasets.graphs.descriptions import (
     description_of,
     is_given_as_arrays,
 )
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
 from kmip_data.pipelines.datasets.graphs.links import Links, both_ways
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
     NODE_ID_DOC,
     OTHER_FORMATS,
@@ -164,10 +165,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         return store_user_files(home.raw / self.manifest.name, make, quiet=quiet)
 
     def read(
-        self, folder: Path, members: Sequence[str], params: GraphParams, first: int = 0
+        self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
     ) -> tuple[Findings, Iterator[GraphRecord]]:
-        """Return the findings of a reader and its graphs from position ``first``."""
-        findings, graphs = read_graphs(folder, members, params, self.memory)
+        """Return the findings of a reader, complete after the last graph, and the graphs from ``first``."""
+        findings, graphs = read_graphs(folder, members, options)
         return findings, islice(graphs, first, None)
 
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
@@ -178,7 +179,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 chosen = described.parameters()
                 edits = {key: chosen[key] for key in chosen.keys() - params.model_fields_set}
                 params = params.model_copy(update=edits)
-            return self._inferred(params, raw)
+            return self._inferred(ReadOptions(params, described, self.memory), raw)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or "repair or replace the file"
             raise
@@ -195,15 +196,16 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 found=f"{type(error).__name__}: {error}",
             ) from error
 
-    def _inferred(self, params: GraphParams, raw: RawFolder) -> GraphParams:
+    def _inferred(self, options: ReadOptions, raw: RawFolder) -> GraphParams:
         # 1. All graphs, one by one.
+        params = options.params
         size_of_files = self.size_of(raw)
         links = Links(params)
-        findings, graphs = self.read(raw.path, list(raw.members), params)
+        findings, graphs = self.read(raw.path, list(raw.members), options)
         inference = Inference()
         is_molecule = False
         for graph in graphs:
-            _claim(graph, inference, findings, size_of_files)
+            _claim(graph, inference, options, size_of_files)
             if graph.edge_index is not None:
                 links.add(graph.edge_index, graph.num_nodes)
             if params.undirected:
@@ -213,30 +215,32 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             is_molecule = columns.pop(smiles.SMILES, None) is not None
             key = escaped_key(graph.key, KEY_LENGTH)
             record = replace(graph, key=key, columns=columns)
-            inference.add(record, findings.target, findings.forms)
+            inference.add(record, findings.attributes.target_key, findings.attributes.forms)
         if not inference.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
-        if inference.graphs == 1 and findings.values > 1:
+        values = findings.attributes.target_values
+        if inference.graphs == 1 and values > 1:
             raise DamagedInput(
-                f"There are {findings.values:,} labels for a graph of {inference.most_nodes:,} nodes.",
+                f"There are {values:,} labels for a graph of {inference.most_nodes:,} nodes.",
                 expected="a label for each node, or one for the graph",
                 next="check the files; nodes without edges or features count by num_nodes of a Data",
             )
 
         # 2. Columns and targets of all.
-        all_columns = _columns(inference, findings)
+        all_columns = _columns(inference, options, findings)
         of_files = tuple(all_columns)
         if is_molecule:
             require_extra("chem", self.manifest.name)
             all_columns = [*molecule_columns(), *all_columns]
         target = None
         if inference.targets:
-            target = self.target(inference, findings)
+            target = self.target(inference, options, findings)
             all_columns.append(target.column)
-            names = findings.names["y"]
+            names = findings.attributes.component_names["y"]
+            missing = findings.notices.missing
             # Each column of a table is counted already.
-            if target.missing and (len(names) == 1 or findings.missing.keys().isdisjoint(names)):
-                findings.missing[", ".join(names)] = target.missing
+            if target.missing and (len(names) == 1 or missing.keys().isdisjoint(names)):
+                missing[", ".join(names)] = target.missing
         schema = inference.schema(all_columns, directed=not (params.undirected or is_molecule))
         if is_molecule:
             schema = replace(schema, edges="index")
@@ -251,9 +255,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             target=target,
             graphs=inference.graphs,
             graphs_per_shard=per_shard,
-            description=description_of(findings, of_files, target, params),
+            description=description_of(findings, of_files, target, options),
             summary=_summary(links, findings, all_columns, is_molecule=is_molecule),
-            masks=findings.masks,
+            masks=findings.attributes.masks,
         )
         return params.with_findings(inferred)
 
@@ -261,14 +265,15 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Return the bytes of the files."""
         return sum((raw.path / name).stat().st_size for name in raw.members)
 
-    def target(self, inference: Inference, findings: Findings) -> Target:
+    def target(self, inference: Inference, options: ReadOptions, findings: Findings) -> Target:
         """Return the column of the targets."""
-        names = findings.names["y"]
-        classes = findings.described.classes if findings.described else ()
-        task = findings.params.task
-        is_table = bool(findings.files)
         return infer_target(
-            inference.target, names, inference.targets, task, classes, named=is_table
+            inference.target,
+            findings.attributes.component_names["y"],
+            inference.targets,
+            options.params.task,
+            options.described.classes if options.described else (),
+            named=bool(findings.tables.levels),
         )
 
     def about(self, prepared: Prepared, params: GraphParams) -> About:
@@ -297,7 +302,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         rows = set(unit.items["rows"])
         unusable: list[DamagedInput] = []
         first = min(rows)
-        _, graphs = self.read(prepared.path, prepared.plan["members"], params, first)
+        members = prepared.plan["members"]
+        described = description_beside(prepared.path, members)
+        options = ReadOptions(params, described, self.memory)
+        _, graphs = self.read(prepared.path, members, options, first)
         for row, graph in enumerate(islice(graphs, max(rows) + 1 - first), first):
             if row not in rows:
                 continue
@@ -412,36 +420,36 @@ PIPELINE = OwnGraphsPipeline
 
 
 def _claim(
-    graph: GraphRecord, inference: Inference, findings: Findings, size_of_files: int
+    graph: GraphRecord, inference: Inference, options: ReadOptions, size_of_files: int
 ) -> None:
     """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
     values = sum(array.nbytes for array in graph.columns.values())
     labels = sum(array.nbytes for array in inference.targets[-1:]) * inference.graphs
     # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
     repeated = inference.bytes - _MAX_EXPANDED * size_of_files
-    findings.claim(repeated, "A copy of the values that the files repeat")
-    per_edge = _BYTES_OF_EDGE * (1 + findings.params.undirected)
+    options.claim(repeated, "A copy of the values that the files repeat")
+    per_edge = _BYTES_OF_EDGE * (1 + options.params.undirected)
     sizes = _BYTES_OF_NODE * graph.num_nodes + per_edge * graph.num_edges
-    findings.claim(
+    options.claim(
         3 * labels + 2 * values + sizes,
         f"The graph {escaped_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
     )
 
 
-def _columns(inference: Inference, findings: Findings) -> list[Column]:
+def _columns(inference: Inference, options: ReadOptions, findings: Findings) -> list[Column]:
     """Return all columns but the target, with the names of their components, or their meaning.
 
     Raises ``DamagedInput`` for an array that the description has and the files lack.
     """
     columns = []
-    given = findings.described or Description()
+    given = options.described or Description()
     arrays_left = {array.name: array for array in given.columns if array.use == "array"}
     for column in inference.columns():
         if column.key == NODE_ID:
             columns.append(replace(column, doc=NODE_ID_DOC))
             continue
-        is_part = column.key in findings.parts
-        fields = fields_of(column.attribute, findings)
+        is_part = column.key in findings.attributes.part_keys
+        fields = fields_of(column.attribute, findings.attributes)
         described = replace(column, doc=PART_DOC if is_part else "", fields=fields)
         array = arrays_left.pop(column.attribute, None)
         if array is not None:
@@ -455,7 +463,7 @@ def _columns(inference: Inference, findings: Findings) -> list[Column]:
                 )
             described = replace(described, presented=array.dtype)
         elif is_given_as_arrays(given, column) and not is_part:
-            findings.ignored[column.attribute] = "not in the description"
+            findings.notices.ignored[column.attribute] = "not in the description"
             continue
         columns.append(described)
     if arrays_left:
@@ -471,7 +479,7 @@ def _summary(
 ) -> dict[str, Any]:
     """Return what the card says of the files."""
     given_splits = [column.attribute for column in columns if column.doc == PART_DOC]
-    masks = findings.masks
+    masks = findings.attributes.masks
     if masks is not None:
         folds = f", folds 0 to {masks.shape[1] - 1}" if masks.ndim > 1 else ""
         given_splits.insert(0, f"{_MASKS}{folds}")
@@ -483,7 +491,9 @@ def _summary(
     if unfinished := [name for name in unfinished if name != "y"]:
         names = ", ".join(unfinished)
         warnings.append(f"not finite everywhere: {names}; training refuses such features")
-    summary: dict[str, Any] = {} if not findings.key else {"key": findings.key}
+    summary: dict[str, Any] = {}
+    if findings.tables.key_column:
+        summary["key"] = findings.tables.key_column
     summary["directed"] = directed
     if not is_molecule:  # their bonds are not known yet
         summary |= {
@@ -493,45 +503,45 @@ def _summary(
         }
     summary |= {
         "given_splits": given_splits,
-        "ignored": [f"{name}: {reason}" for name, reason in findings.ignored.items()],
+        "ignored": [f"{name}: {reason}" for name, reason in findings.notices.ignored.items()],
         "missing": [],
         "warnings": warnings,
     }
-    targets = findings.names.get("y", ())
-    for name, count in findings.missing.items():
+    targets = findings.attributes.component_names.get("y", ())
+    for name, count in findings.notices.missing.items():
         kind = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
         summary.setdefault(kind, []).append(f"{name}: {count:,}")
     long_names = {}
-    for attribute, names_of_one in findings.names.items():
-        if names_of_one and not fields_of(attribute, findings):
+    for attribute, names_of_one in findings.attributes.component_names.items():
+        if names_of_one and not fields_of(attribute, findings.attributes):
             long_names[attribute] = list(names_of_one)
     if long_names:
         summary["features"] = long_names
     return summary
 
 
-def fields_of(attribute: str, findings: Findings) -> tuple[str, ...]:
+def fields_of(attribute: str, attributes: Attributes) -> tuple[str, ...]:
     """Return the names of an attribute's components; none if a shard has no room for them."""
-    names = findings.names.get(attribute, ())
+    names = attributes.component_names.get(attribute, ())
     return names if sum(map(len, names)) < _MAX_NAMES else ()
 
 
 def read_graphs(
-    folder: Path, members: Sequence[str], params: GraphParams, memory: int | None = None
+    folder: Path, members: Sequence[str], options: ReadOptions
 ) -> tuple[Findings, Iterator[GraphRecord]]:
-    """Return the columns found in raw files, and their graphs.
+    """Return the findings in raw files, complete after the last graph, and their graphs.
 
     Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
-    ``memory`` bytes.
+    the memory limit.
     """
-    described = description_beside(folder, members)
     members = [name for name in members if name != description.NAME]
     heads = {name: decompressed_head(folder / name) for name in members}
-    findings = Findings(params, memory=memory, described=described)
+    findings = Findings()
+    described = options.described
     has_smiles = described is not None and any(use.use == "smiles" for use in described.columns)
     for form in (smiles,) if has_smiles else FORMATS:
-        if has_smiles or form.recognises(heads, params):
-            return findings, form.read(folder, members, findings)
+        if has_smiles or form.recognises(heads, options.params):
+            return findings, form.read(folder, members, options, findings)
     if len(heads) > 1 and all(map(edge_tables.is_text, heads.values())):
         raise DamagedInput(
             "No table has edges in its name.",

@@ -17,7 +17,8 @@ from kmip_data.columns.parts import MASKS
 from kmip_data.columns.target_inference import changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
 from kmip_data.pipelines.formats.npz import NpzFile
@@ -58,9 +59,11 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
-    findings.several = len(files) > 1
+    several = len(files) > 1
     for file in files:
         path = folder / file
         try:
@@ -68,9 +71,9 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
             if head.startswith((_NPY, _MATLAB)):
                 raise _other(path, head)
             if head.startswith(_MATRIX_MARKET):
-                yield _market_graph(path, file, findings)
+                yield _market_graph(path, file, options)
             else:
-                yield _graph(NpzFile(path), file, findings, alone=len(files) == 1)
+                yield _graph(NpzFile(path), file, options, findings, several=several)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or _NEXT.format(file=path.name)
             raise
@@ -133,14 +136,14 @@ def _other(path: Path, head: bytes) -> DamagedInput:
     )
 
 
-def _market_graph(path: Path, name: str, findings: Findings) -> GraphRecord:
+def _market_graph(path: Path, name: str, options: ReadOptions) -> GraphRecord:
     """Return the graph of a matrix; a symmetric one has each edge in both directions."""
     from scipy import io, sparse
 
     rows, columns, entries, _, values, _ = io.mminfo(path)
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
-    findings.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
+    options.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
     edges, weights = edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
@@ -148,8 +151,10 @@ def _market_graph(path: Path, name: str, findings: Findings) -> GraphRecord:
 
 
 @np.errstate(over="raise")
-def _graph(file: NpzFile, name: str, findings: Findings, *, alone: bool) -> GraphRecord:
-    findings.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
+def _graph(
+    file: NpzFile, name: str, options: ReadOptions, findings: Findings, *, several: bool
+) -> GraphRecord:
+    options.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
     columns: dict[str, Array] = {}
     nodes = 0
     listed = [key for key in _EDGES if key in file.names]
@@ -178,16 +183,16 @@ def _graph(file: NpzFile, name: str, findings: Findings, *, alone: bool) -> Grap
         nodes = nodes or rows
         if rows != nodes:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
-    label = findings.label_of(file.names, _LABELS, name)
+    label = options.label_of(file.names, _LABELS, name)
     y = np.atleast_1d(file.load(label, "biufSU")) if label else np.empty(0)
     if y.dtype.kind in "SU":
         y = y.astype(str).astype(object)
     # Labels of a single graph also count nodes that no edge has.
     # Those of one graph of many may be targets of the whole graph.
-    nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
+    nodes = nodes or max(nodes_of(edges), 0 if several else len(y))
     check_raw_edges(edges, nodes, name)
     if features is not None:
-        findings.claim(12 * math.prod(features.shape), name)
+        options.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = _narrow(features.toarray()).reshape(nodes, -1)
     weights = next((key for key in _OF_EDGES if key in file.names), None)
     if weights and listed:
@@ -198,11 +203,12 @@ def _graph(file: NpzFile, name: str, findings: Findings, *, alone: bool) -> Grap
 
     if label:
         level = "node" if len(y) == nodes else "graph"
-        columns |= findings.labels(label, y if level == "node" else y.reshape(1, -1), level)
+        rows = y if level == "node" else y.reshape(1, -1)
+        columns |= findings.attributes.add_targets(label, rows, level, options.params.task)
     masks = {key: file.load(key) for key in MASKS if key in file.names}
-    columns |= findings.divide(masks, nodes, name)
+    columns |= divide_by_masks(masks, nodes, name, options, findings, several=several)
     unread = (key for key in file.names if key not in file.read)
-    findings.ignored |= dict.fromkeys(unread, "no array of this format")
+    findings.notices.ignored |= dict.fromkeys(unread, "no array of this format")
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 

@@ -10,7 +10,8 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
@@ -33,7 +34,9 @@ def _dataset(file: str) -> str:
     return name if first == "ind" and end in _ENDS else ""
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
     names = sorted({name for name in map(_dataset, files) if name})
     if len(names) > 1:
@@ -43,7 +46,7 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
         )
     name = names[0]
     dataset_files = {file for file in files if _dataset(file)}
-    findings.ignored |= dict.fromkeys(
+    findings.notices.ignored |= dict.fromkeys(
         (file for file in files if file not in dataset_files), "no file of this format"
     )
     ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in dataset_files}
@@ -60,11 +63,12 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
         arrays = planetoid.read(raw)
         masks = planetoid.masks(raw, 0)
     split = dict(zip((f"{part}_mask" for part in _PARTS), masks, strict=True))
-    label = findings.label_of(["y"], ("y",), name)
-    columns = {"node/x": arrays["x"], **findings.labels(label, arrays["y"], "node")}
+    label = options.label_of(["y"], ("y",), name)
+    targets = findings.attributes.add_targets(label, arrays["y"], "node", options.params.task)
+    columns = {"node/x": arrays["x"], **targets}
     nodes = len(arrays["x"])
     check_raw_edges(arrays["edge_index"], nodes, name)
-    columns |= findings.divide(split, nodes, name)
+    columns |= divide_by_masks(split, nodes, name, options, findings, several=False)
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
     )

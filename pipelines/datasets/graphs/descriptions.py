@@ -18,7 +18,8 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.format.targets import target_type_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, PART_DOC, GraphParams
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, PART_DOC
 from kmip_data.pipelines.find import find
 
 
@@ -45,10 +46,11 @@ def description_like(like: str, home: Home) -> Description:
 
 
 def description_of(
-    findings: Findings, columns: Sequence[Column], target: Target | None, params: GraphParams
+    findings: Findings, columns: Sequence[Column], target: Target | None, options: ReadOptions
 ) -> Description:
     """Return the uses of the columns of tables, and of arrays where there is no table."""
-    found = list(findings.columns)
+    params = options.params
+    found = list(findings.tables.columns)
     features = {"node/x", "edge/edge_attr"}
     of_tables = {column.rows for column in found}
     for column in columns:
@@ -74,12 +76,12 @@ def description_of(
         task = target_type_of(target.column)
         if task == "classification":
             classes = target.class_names or tuple(map(str, range(target.column.num_classes or 0)))
-    elif findings.described is not None:
-        task = findings.described.task
-        classes = findings.described.classes
+    elif options.described is not None:
+        task = options.described.task
+        classes = options.described.classes
         # What a model learned of the earlier build keeps its name.
         absent = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
-        labels = [column for column in findings.described.columns if column.use == "label"]
+        labels = [column for column in options.described.columns if column.use == "label"]
         names = {column.name for column in labels}
         found = [column for column in found if column.name not in names]
         found += [column.model_copy(update=absent) for column in labels]
@@ -90,7 +92,7 @@ def description_of(
         decimal=params.decimal,
         rounded=params.rounded,
         undirected=params.undirected,
-        files=findings.files,
+        files=findings.tables.levels,
         columns=tuple(found),
     )
 

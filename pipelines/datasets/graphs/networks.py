@@ -20,7 +20,8 @@ import pandas as pd
 from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
@@ -69,19 +70,21 @@ def _format_of(head: bytes) -> str:
     return "GML" if _GML.match(text) else ""
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
     import networkx as nx
 
     size = sum((folder / file).stat().st_size for file in files)
     shown = ", ".join(files)[:200]
-    findings.claim(_BYTES_PER_FILE_BYTE * size, shown)
+    options.claim(_BYTES_PER_FILE_BYTE * size, shown)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
         form = _format_of(decompressed_head(path, _HEAD))
         if not form:
-            findings.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
+            findings.notices.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
         if is_gzip(path):
             raise DamagedInput(f"{file} is {form}, gzipped.", next=f"gunzip {shlex.quote(file)}")
@@ -92,7 +95,7 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
                 next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {new!r})",
             )
         try:
-            graphs = _graphs(path, form, findings.params.encoding)
+            graphs = _graphs(path, form, options.params.encoding)
         except (
             ParseError,
             nx.NetworkXError,
@@ -109,18 +112,18 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
             if number:
                 name += f"/{number}"
             add_graph(graph, name, rows)
-    yield from assemble(tables_of(rows, shown, findings), findings)
+    yield from assemble(tables_of(rows, shown, findings.notices), options, findings)
 
 
 def tables_of(
-    rows: Mapping[Level, list[dict[str, object]]], shown: str, findings: Findings
+    rows: Mapping[Level, list[dict[str, object]]], shown: str, notices: Notices
 ) -> dict[Level, Table]:
     """Return tables of the attributes of graphs, which :func:`add_graph` has added to the rows."""
     tables: dict[Level, Table] = {}
     for level, items in rows.items():
         columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
         frame = pd.DataFrame(items, columns=columns)
-        tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, findings), 0, "number")
+        tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, notices), 0, "number")
     return tables
 
 
@@ -265,7 +268,7 @@ def _json(path: Path) -> list[Any]:
     return graphs
 
 
-def _of_scalars(frame: pd.DataFrame, findings: Findings) -> pd.DataFrame:
+def _of_scalars(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]
@@ -281,5 +284,5 @@ def _of_scalars(frame: pd.DataFrame, findings: Findings) -> pd.DataFrame:
             if all(columns[column].dtype.kind in "biuf" for column in columns):
                 frame = frame.join(columns.add_prefix(f"{name}_"))
                 continue
-        findings.ignored[str(name)] = "lists or objects"
+        notices.ignored[str(name)] = "lists or objects"
     return frame

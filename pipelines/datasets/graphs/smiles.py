@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from kmip_data.columns.description import Use
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
@@ -47,34 +49,38 @@ def _is_smi(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(".smi")
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
     name = files[0]
-    findings.alone = True
-    # A .smi has a SMILES and the name of its molecule a line.
-    if _is_smi(name) and findings.params.header is None:
-        findings.params = findings.params.model_copy(update={"header": "no"})
-    table = read_table(folder / name, findings, "graph")
+    # A line of a .smi has a SMILES and the name of its molecule.
+    if _is_smi(name) and options.params.header is None:
+        options = options.with_params(header="no")
+    params = options.params
+    table = read_table(folder / name, "graph", options, findings.notices, alone=True)
     if table.frame.empty:
         raise DamagedInput(
             f"{name} has no row.", found=table.shown, next="write molecules below its first line"
         )
-    column = _smiles_column(table, findings.params)
-    check_columns([table], findings, {column})
+    column = _smiles_column(table, params)
+    check_columns([table], options, {column})
     texts = [str(text).strip() for text in table.frame[column].fillna("")]
-    findings.key = _key_column(table, {column, *findings.params.label}, findings.params.node)
+    key_column = _key_column(table, {column, *params.label}, params.node)
+    findings.tables.key_column = key_column
     keys = [f"{row:06d}" for row in range(len(texts))]
-    if findings.key:
-        keys = [str(key) for key in table.ids(findings.key)]
-    columns = columns_of(table, "graph", {column: "smiles", findings.key: "id"}, findings)
-    findings.ask()
+    if key_column:
+        keys = [str(key) for key in table.ids(key_column)]
+    used: dict[str, Use] = {column: "smiles", key_column: "id"}
+    columns = columns_of(table, "graph", used, options, findings)
+    findings.notices.ask()
     for row, text in enumerate(texts):
         where = table.place(row)
         usable = text
         try:
             _check(table, row, column, text)
         except DamagedInput as error:
-            if findings.params.on_error == "stop":
+            if params.on_error == "stop":
                 raise
             usable = ""
             where = error.what

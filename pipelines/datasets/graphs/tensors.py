@@ -13,7 +13,13 @@ from kmip_data.columns.levels import Levels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
+from kmip_data.pipelines.datasets.graphs.findings import (
+    Findings,
+    MaskUse,
+    Notices,
+    keyed_by_level,
+)
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
@@ -85,24 +91,26 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the graphs of all files; arrays are views of a file until the next graph is requested.
 
     Files called train, val and test are parts.
     """
     # Levels of attributes are known once all graphs have been seen.
-    schema = findings.params.inferred.schema
+    schema = options.params.inferred.schema
     levels = {column.attribute: column.level for column in schema.columns}
-    graphs = findings.params.inferred.graphs
+    graphs = options.params.inferred.graphs
     if not graphs:
-        levels, graphs = _levels_of(folder, files, findings)
-    findings.several = graphs > 1
+        levels, graphs = _levels_of(folder, files, options, findings)
+    mask_use: MaskUse = "flags" if graphs > 1 else "split"
 
     parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
-        findings.parts.append("graph/file")
-    for file, where, graph in _graphs(folder, files, findings):
-        record = keyed_by_level(graph, levels, where, findings)
+        findings.attributes.part_keys.append("graph/file")
+    for file, where, graph in _graphs(folder, files, options, findings):
+        record = keyed_by_level(graph, levels, where, options, findings, mask_use=mask_use)
         if None not in parts:
             code = np.array([parts[files.index(file)]], np.uint8)
             record = replace(record, columns={**record.columns, "graph/file": code})
@@ -110,14 +118,16 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
 
 
 def _levels_of(
-    folder: Path, files: Sequence[str], findings: Findings
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> tuple[dict[str, str], int]:
     """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
     levels = Levels()
-    for _, where, graph in _graphs(folder, files, findings):
-        levels.add(graph.columns, graph.num_nodes, graph.num_edges, where, findings.forms)
-    for name in findings.params.ignore:
-        if name not in findings.ignored:
+    for _, where, graph in _graphs(folder, files, options, findings):
+        levels.add(
+            graph.columns, graph.num_nodes, graph.num_edges, where, findings.attributes.forms
+        )
+    for name in options.params.ignore:
+        if name not in findings.notices.ignored:
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
                 found=", ".join(levels.shapes)[:500],
@@ -127,7 +137,7 @@ def _levels_of(
 
 
 def _graphs(
-    folder: Path, files: Sequence[str], findings: Findings
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[tuple[str, str, GraphRecord]]:
     """Yield file, place and arrays by attribute of each graph."""
     for file in files:
@@ -135,9 +145,9 @@ def _graphs(
         number = 0
         try:
             for value in stream_items(folder / file, _ALLOWED, libraries=_LIBRARIES):
-                for item in _items(value, file, findings):
+                for item in _items(value, file, findings.notices):
                     where = f"{file}, graph {number} (from 0)"
-                    yield file, where, _graph(item, f"{stem}{number:08d}", where, findings)
+                    yield file, where, _graph(item, f"{stem}{number:08d}", where, options, findings)
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.lines["found"] or ""):
@@ -148,14 +158,14 @@ def _graphs(
             raise
 
 
-def _items(value: Value, file: str, findings: Findings) -> Iterator[dict[str, object]]:
+def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
     slices = None  # also the slices of a pair with a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
     elif isinstance(value, tuple | list):  # such as the three of RandomLinkSplit
         for item in value:
-            yield from _items(item, file, findings)
+            yield from _items(item, file, notices)
         return
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
@@ -180,7 +190,7 @@ def _items(value: Value, file: str, findings: Findings) -> Iterator[dict[str, ob
     shared = [name for name in item if name not in slices and not name.startswith("_")]
     for name in shared:
         if item[name] is not None and name != "num_nodes":
-            findings.ignored[name] = "of all graphs together"
+            notices.ignored[name] = "of all graphs together"
     yield from separated(item, slices, file)
 
 
@@ -194,16 +204,18 @@ def _name(value: Value) -> str:
     return name
 
 
-def _graph(item: dict[str, object], name: str, where: str, findings: Findings) -> GraphRecord:
+def _graph(
+    item: dict[str, object], name: str, where: str, options: ReadOptions, findings: Findings
+) -> GraphRecord:
     """Return the arrays of an item."""
     item = dict(item)
     # Until version 2, PyTorch Geometric wrote so.
     nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
     item = {attribute: value for attribute, value in item.items() if value is not None}
-    for attribute in item.keys() & set(findings.params.ignore):
-        findings.ignored[attribute] = "by --set ignore="
+    for attribute in item.keys() & set(options.params.ignore):
+        findings.notices.ignored[attribute] = "by --set ignore="
         del item[attribute]
-    label = findings.label_of(item, ("y",), where)
+    label = options.label_of(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
     edges = _array("edge_index", item.pop("edge_index", None), where, findings, item)
@@ -266,19 +278,19 @@ def _array(
     if name == "y" and (isinstance(value, str) or _are_texts(value)):
         return np.array([value] if isinstance(value, str) else value, object)
     if isinstance(value, str) and not value.endswith("\0"):  # shorter texts are padded with zeros
-        findings.forms[f"graph/{name}"] = "text"
+        findings.attributes.forms[f"graph/{name}"] = "text"
         return np.frombuffer(value.encode(), np.uint8)
     if isinstance(value, str) or _are_texts(value):
-        findings.ignored[name] = "text"
+        findings.notices.ignored[name] = "text"
         return None
     if isinstance(value, dict):
-        findings.ignored[name] = "a dict"
+        findings.notices.ignored[name] = "a dict"
         return None
     array = value
     if isinstance(value, bool | int | float | np.generic):
         array = np.asarray(value)
         if not isinstance(value, np.generic):
-            findings.forms[f"graph/{name}"] = "number"
+            findings.attributes.forms[f"graph/{name}"] = "number"
     elif isinstance(value, list | tuple) and _are_numbers(value):
         array = np.array(value)
     if isinstance(array, np.ndarray) and array.dtype == "V2":

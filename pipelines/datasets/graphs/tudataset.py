@@ -15,7 +15,8 @@ from kmip_data.arrays import Array
 from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
@@ -31,7 +32,9 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     return all(any(name.endswith(end) for name in heads) for end in _ENDS)
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the graphs in order; all files are in memory."""
     prefix = next(name for name in files if name.endswith(_ENDS[0])).removesuffix(_ENDS[0])
 
@@ -42,7 +45,7 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
         if name not in files:
             return Table(name, pd.DataFrame(index=range(rows or 0)))
         used.add(name)
-        table = read_table(folder / name, findings, "")
+        table = read_table(folder / name, "", options, findings.notices)
         if rows not in {None, len(table.frame)}:
             raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
         table.check_numbers()
@@ -57,7 +60,7 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
             kinds -= kinds.min()
             if kinds.max() >= _MAX_LABELS:
                 raise labels.error_at(kinds.argmax(), f"more than {_MAX_LABELS:,} labels")
-            findings.claim(8 * rows * (int(kinds.max()) + 1), f"{prefix}_{level}_labels.txt")
+            options.claim(8 * rows * (int(kinds.max()) + 1), f"{prefix}_{level}_labels.txt")
             for kind in range(int(kinds.max()) + 1):
                 columns[f"label {name} is {kind}"] = (kinds == kind).astype(float)
         return attributes.join(pd.DataFrame(columns, index=attributes.index))
@@ -81,7 +84,7 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
     nodes[roles.NODE] = graph.index + 1
     edges = features("edge", len(listed.frame))
     edges[[roles.SOURCE, roles.TARGET]] = listed.frame[["0", "1"]]
-    edges = _joined(edges, findings)
+    edges = _joined(edges, findings.notices)
     edges[roles.GRAPH] = graph.to_numpy()[edges[roles.SOURCE] - 1]
     graphs = pd.DataFrame({roles.GRAPH: range(1, last + 1)})
     if targets.names:
@@ -91,24 +94,24 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
             values = values.rank(method="dense").astype(int) - 1
         names = [f"label {name}" for name in values]
         graphs[names] = values
-        findings.params = findings.params.model_copy(update={"label": tuple(names)})
-    findings.ignored |= dict.fromkeys(
+        options = options.with_params(label=tuple(names))
+    findings.notices.ignored |= dict.fromkeys(
         (name for name in files if name not in used), "no file of this format"
     )
     tables: dict[Level, Table] = {}
     frames: dict[Level, pd.DataFrame] = {"graph": graphs, "node": nodes, "edge": edges}
     for level, frame in frames.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
-    yield from assemble(tables, findings)
+    yield from assemble(tables, options, findings)
 
 
-def _joined(edges: pd.DataFrame, findings: Findings) -> pd.DataFrame:
+def _joined(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     """Return the sorted edges without self-loops and duplicates."""
     ends = [roles.SOURCE, roles.TARGET]
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
     dropped = len(edges) - len(joined)
     if dropped:
-        findings.ignored[f"{dropped:,} self-loops and repeated edges"] = (
+        notices.ignored[f"{dropped:,} self-loops and repeated edges"] = (
             "as PyTorch Geometric's TUDataset"
         )
     return joined

@@ -14,7 +14,9 @@ from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.description import DescribedColumn, Level, Use
 from kmip_data.columns.parts import MASKS, is_positions
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import UNNAMED, Table, counts_from_zero
 
@@ -62,41 +64,53 @@ class Values(NamedTuple):
 
 
 def columns_of(
-    table: Table, level: Level, used: Mapping[str, Use], findings: Findings
+    table: Table,
+    level: Level,
+    used: Mapping[str, Use],
+    options: ReadOptions,
+    findings: Findings,
+    *,
+    several: bool = False,
+    edges_have_targets: bool = False,
 ) -> dict[str, Array]:
     """Return targets, parts and features by key, (R, …) each; remaining columns are features.
 
     Columns in ``used`` are ids. What a column leaves open becomes a question of ``findings``, which
-    keep the use of each column.
+    keep the use of each column. Masks divide the nodes unless there are ``several`` graphs;
+    ``edges_have_targets`` is True if rows of edges have the target of their graph.
     """
-    params = findings.params
+    params = options.params
+    attributes = findings.attributes
+    notices = findings.notices
     free = dict.fromkeys(name for name in table.names if name not in used)
-    described = {} if findings.described is None else findings.described.of(level)
+    described = {} if options.described is None else options.described.of(level)
     # Features are in the order of the description.
     names = list(dict.fromkeys([*(name for name in described if name in free), *free]))
     uses: dict[str, dict[str, object]] = {name: {"use": use} for name, use in used.items()}
     for name in [name for name in names if name in params.ignore]:
-        findings.ignored[name] = "by --set ignore="
+        notices.ignored[name] = "by --set ignore="
         names.remove(name)
     for name, column in described.items():
         if column.use == "ignored" and name in names:
-            findings.ignored[name] = column.why or "by the description"
+            notices.ignored[name] = column.why or "by the description"
             names.remove(name)
 
     values: dict[str, Array] = {}
-    labels = _labels_of(table, names, level, findings)
+    labels: list[str] = []
+    may_have_labels = level != "edge" or edges_have_targets or bool(params.label)
+    if may_have_labels and "y" not in attributes.component_names:
+        labels = _labels_of(table, names, level, options, notices)
     if labels:
-        findings.names["y"] = tuple(labels)
-        findings.level = "node" if level == "node" else "graph"
-        targets = [target_of(table, name, findings) for name in labels]
+        attributes.component_names["y"] = tuple(labels)
+        attributes.target_level = "node" if level == "node" else "graph"
+        targets = [target_of(table, name, options, notices) for name in labels]
         flat = len(labels) == 1 and params.task != "multilabel"
-        values[f"{findings.level}/y"] = targets[0] if flat else np.stack(targets, axis=1)
+        values[attributes.target_key] = targets[0] if flat else np.stack(targets, axis=1)
 
-    masks = {}
-    if level == "node":
-        flags = [name for name in names if name in MASKS and not is_positions(name)]
-        masks = {name: table.frame[name].to_numpy() for name in flags}
-        values |= findings.divide(masks, len(table.frame), table.name)
+    masks = _masks_of(table, names) if level == "node" else {}
+    values |= divide_by_masks(
+        masks, len(table.frame), table.name, options, findings, several=several
+    )
 
     features: list[tuple[str, F32]] = []
     for name in names:
@@ -107,19 +121,19 @@ def columns_of(
         if parts is not None:
             key = f"{'node' if level == 'node' else 'graph'}/{name}"
             values[key] = parts
-            findings.parts.append(key)
+            attributes.part_keys.append(key)
             uses[name] = {"use": "part"}
-        elif findings.described is not None and given is None:
-            findings.ignored[name] = "not in the description"
+        elif options.described is not None and given is None:
+            notices.ignored[name] = "not in the description"
         elif params.feature and name not in params.feature:
-            findings.ignored[name] = "not among --set feature="
+            notices.ignored[name] = "not among --set feature="
         elif level == "graph":
-            findings.ignored[name] = (
+            notices.ignored[name] = (
                 "a column of graphs is no feature of their nodes; "
                 f"--set label={shlex.quote(name)} would make it the target"
             )
         else:
-            made = features_of(table, name, findings, given)
+            made = features_of(table, name, params, notices, given)
             features += made
             if made:
                 categories = [text.removeprefix(f"{name}=") for text, _ in made]
@@ -127,20 +141,26 @@ def columns_of(
                 uses[name] = {
                     "use": "number" if of_numbers else "category",
                     "categories": () if of_numbers else tuple(categories),
-                    "nullable": name in findings.missing or bool(given and given.nullable),
+                    "nullable": name in notices.missing or bool(given and given.nullable),
                 }
     if features:
         attribute = "x" if level == "node" else "edge_attr"
         values[f"{level}/{attribute}"] = np.stack([array for _, array in features], axis=1)
-        findings.names[attribute] = tuple(name for name, _ in features)
+        attributes.component_names[attribute] = tuple(name for name, _ in features)
 
     uses |= {name: {"use": "label"} for name in labels}
     uses |= {name: {"use": "part"} for name in masks}
-    findings.files[table.name] = level
-    findings.columns += _described(
-        table, level, dict.fromkeys([*names, *table.names]), uses, findings
+    findings.tables.levels[table.name] = level
+    findings.tables.columns += _described(
+        table, level, dict.fromkeys([*names, *table.names]), uses, notices
     )
     return values
+
+
+def _masks_of(table: Table, names: Iterable[str]) -> dict[str, Array]:
+    """Return the flags of a part, (N,) each, among the columns of a table of nodes."""
+    masks = [name for name in names if name in MASKS and not is_positions(name)]
+    return {name: table.frame[name].to_numpy() for name in masks}
 
 
 def _described(
@@ -148,18 +168,18 @@ def _described(
     level: Level,
     names: Iterable[str],
     uses: Mapping[str, Mapping[str, object]],
-    findings: Findings,
+    notices: Notices,
 ) -> Iterator[DescribedColumn]:
     """Yield the columns of a table that a file has, with their uses and the values seen; others are ignored."""
     for name in names:
         if name.startswith("\0"):
             continue
-        why = findings.ignored.get(name, "")
+        why = notices.ignored.get(name, "")
         column = DescribedColumn(name=name, rows=level, use="ignored", why=why)
-        yield column.model_copy(update={**uses.get(name, {}), **_seen(table, name, findings)})
+        yield column.model_copy(update={**uses.get(name, {}), **_seen(table, name, notices)})
 
 
-def _seen(table: Table, name: str, findings: Findings) -> dict[str, object]:
+def _seen(table: Table, name: str, notices: Notices) -> dict[str, object]:
     """Return three values of a column, and the numbers of distinct and missing ones."""
     values = table.frame[name]
     distinct = values.dropna()
@@ -169,33 +189,31 @@ def _seen(table: Table, name: str, findings: Findings) -> dict[str, object]:
     return {
         "values": tuple(str(value)[:40] for value in distinct[:3]),
         "distinct": len(distinct),
-        "missing": findings.missing.get(name, int(values.isna().sum())),
+        "missing": notices.missing.get(name, int(values.isna().sum())),
     }
 
 
-def _labels_of(table: Table, names: list[str], level: Level, findings: Findings) -> list[str]:
+def _labels_of(
+    table: Table, names: list[str], level: Level, options: ReadOptions, notices: Notices
+) -> list[str]:
     """Return the target columns of a table; texts that differ in nearly every row are names."""
-    params = findings.params
-    if "y" in findings.names:
-        return []
+    params = options.params
     if params.label:
         labels = [name for name in params.label if name in names]
-        if findings.described is not None and table.frame[labels].isna().all(axis=None):
-            findings.ignored |= dict.fromkeys(labels, "empty")
+        if options.described is not None and table.frame[labels].isna().all(axis=None):
+            notices.ignored |= dict.fromkeys(labels, "empty")
             names[:] = [name for name in names if name not in labels]
             return []
         return labels
-    if level == "edge" and not findings.edges_have_targets:
-        return []
     usual = roles.named(names, roles.LABELS)
     has_label = "label" in map(roles.normal, usual)
     for name in list(usual):
         if table.frame[name].isna().all():
-            findings.ignored[name] = "empty"
+            notices.ignored[name] = "empty"
             names.remove(name)
             usual.remove(name)
         elif level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
-            findings.ignored[name] = (
+            notices.ignored[name] = (
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
             names.remove(name)
@@ -208,13 +226,13 @@ def _labels_of(table: Table, names: list[str], level: Level, findings: Findings)
         usual.remove(y)
     elif y and x and table.frame[y].dtype.kind == "f" and table.frame[x].dtype.kind == "f":
         question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
-        findings.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
+        notices.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
             "--set label=none"
         )
         return []
     if len(usual) > 1:
         question = f"{table.name}: the target may be one of {', '.join(usual)}"
-        findings.questions[question] = f"--set label={shlex.quote(usual[0])}"
+        notices.questions[question] = f"--set label={shlex.quote(usual[0])}"
         return []
     return usual
 
@@ -233,7 +251,9 @@ def _are_names(values: pd.Series, of_integers: bool = False) -> bool:
     return len(values) > 1 and filled.nunique() > _NAMES * len(filled)
 
 
-def values_of(table: Table, name: str, findings: Findings, *, missing: bool) -> Values:
+def values_of(
+    table: Table, name: str, params: GraphParams, notices: Notices, *, missing: bool
+) -> Values:
     """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
     column = table.frame[name]
     nothing = np.empty(0, object)
@@ -247,7 +267,7 @@ def values_of(table: Table, name: str, findings: Findings, *, missing: bool) -> 
     texts = column.map(str).str.strip().to_numpy(object)
     texts[is_empty] = ""
     words = set(pd.unique(texts)) - {""}
-    chosen = set(findings.params.missing)
+    chosen = set(params.missing)
     # Among numbers such a word is never a value; among texts a user may say which are.
     of_numbers = MISSING | chosen
     of_texts = chosen or MISSING
@@ -262,7 +282,7 @@ def values_of(table: Table, name: str, findings: Findings, *, missing: bool) -> 
         numbers = np.array([_TRUTH.get(text.lower(), np.nan) for text in without])
     else:
         grouped = np.array([bool(_GROUPED.fullmatch(text)) for text in without])
-        sign = findings.params.decimal or _decimal_sign(rest)
+        sign = params.decimal or _decimal_sign(rest)
         if sign:
             without[grouped] = [_plain_number(text, sign) for text in without[grouped]]
         commas = all(map(_DECIMAL_COMMA.fullmatch, rest)) and table.options.get("sep") != ","
@@ -275,14 +295,14 @@ def values_of(table: Table, name: str, findings: Findings, *, missing: bool) -> 
         elif (is_text & grouped).any() and grouped.sum() > (without != "").sum() / 2:
             row = int((is_text & grouped).argmax())
             word = without[row]
-            findings.questions[
+            notices.questions[
                 f"{table.place(row)}: {name!r} is {word!r}, a number that may be read in two ways: "
                 "--set decimal=. for a decimal point, --set decimal=',' for a decimal comma"
             ] = "--set decimal=" + ("." if _plain_number(word, ".") != word else "','")
         elif is_text.sum() < (without != "").sum() / 2 and "none" not in chosen:
             row = int(is_text.argmax())
             word = shlex.quote(without[row])
-            findings.questions[
+            notices.questions[
                 f"{table.place(row)}: {name!r} is {without[row]!r} among numbers: --set missing={word} for a "
                 "missing value, --set missing=none for texts"
             ] = f"--set missing={word}"
@@ -315,15 +335,15 @@ def _plain_number(text: str, decimal: str) -> str:
     return f"{digits}.{fraction}" if fraction else digits
 
 
-def target_of(table: Table, name: str, findings: Findings) -> Array:
+def target_of(table: Table, name: str, options: ReadOptions, notices: Notices) -> Array:
     """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
-    numbers, texts = values_of(table, name, findings, missing=True)
+    numbers, texts = values_of(table, name, options.params, notices, missing=True)
     values: Array = texts if numbers is None else numbers
     is_missing = texts == "" if numbers is None else np.isnan(numbers)
     count = int(is_missing.sum())
     if count:
-        findings.missing[name] = count
-    described = findings.described
+        notices.missing[name] = count
+    described = options.described
     if described is not None and described.classes:
         given = _texts(values, is_missing)
         classes = [*described.classes, ""]
@@ -359,14 +379,18 @@ def _refuse(table: Table, name: str, is_wrong: Bools, values: Array, expected: s
 
 
 def features_of(
-    table: Table, name: str, findings: Findings, given: DescribedColumn | None = None
+    table: Table,
+    name: str,
+    params: GraphParams,
+    notices: Notices,
+    given: DescribedColumn | None = None,
 ) -> list[tuple[str, F32]]:
     """Return the features that a column becomes, with their names, as ``given`` if it is.
 
     Numbers are one feature, and with missing ones, which become 0, a second one that marks them.
     Texts are one feature for each. Names, dates and the numbers of rows are ignored.
     """
-    numbers, texts = values_of(table, name, findings, missing=False)
+    numbers, texts = values_of(table, name, params, notices, missing=False)
     if given is not None and given.use in {"number", "category"}:
         values = texts if numbers is None else numbers
         is_missing = texts == "" if numbers is None else np.isnan(numbers)
@@ -382,35 +406,37 @@ def features_of(
             numbers = pd.to_numeric(pd.Series(as_texts), errors="coerce").to_numpy(np.float64)
             _refuse(table, name, np.isnan(numbers) & ~is_missing, as_texts, "a number")
     if numbers is not None:
-        return _of_numbers(table, name, numbers, findings, nullable=bool(given and given.nullable))
+        return _of_numbers(
+            table, name, numbers, params, notices, nullable=bool(given and given.nullable)
+        )
     words, counts = np.unique(texts[texts != ""].astype(str), return_counts=True)
-    asked = name in findings.params.feature
+    asked = name in params.feature
     where = f"{table.name}: {name!r}"
     if not len(words):
-        findings.ignored[name] = "empty"
+        notices.ignored[name] = "empty"
         return []
     if not asked and all(map(_DATE.fullmatch, words)):
-        findings.ignored[name] = f"dates, such as {words[0]}"
+        notices.ignored[name] = f"dates, such as {words[0]}"
         return []
     if not asked and (_are_names(table.frame[name]) or _is_prose(words)):
-        findings.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
+        notices.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
         return []
     doubtful = [str(word) for word in words if word in MISSING]
-    if doubtful and not findings.params.missing:
+    if doubtful and not params.missing:
         count = int(counts[np.isin(words, doubtful)].sum())
-        findings.questions[
+        notices.questions[
             f"{where} has {doubtful[0]!r} in {count:,} rows, a text or a missing value: "
             f"--set missing=none or --set missing={doubtful[0]}"
         ] = "--set missing=none"
         return []
-    if len(words) > findings.params.categories:
-        findings.questions[
+    if len(words) > params.categories:
+        notices.questions[
             f"{where} has {len(words):,} texts ({', '.join(words[:3])}, …): leave it out, or "
             f"--set categories={len(words)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
     if (texts == "").any():
-        findings.missing[name] = int((texts == "").sum())
+        notices.missing[name] = int((texts == "").sum())
     return [(f"{name}={word}", (texts == word).astype(np.float32)) for word in words]
 
 
@@ -422,35 +448,41 @@ def _is_prose(words: Array) -> bool:
 
 
 def _of_numbers(
-    table: Table, name: str, numbers: F64, findings: Findings, *, nullable: bool
+    table: Table,
+    name: str,
+    numbers: F64,
+    params: GraphParams,
+    notices: Notices,
+    *,
+    nullable: bool,
 ) -> list[tuple[str, F32]]:
     """Return a column of numbers as a feature, and a second one if some are or may be missing."""
     is_missing = np.isnan(numbers)
-    named = name in findings.params.feature
+    named = name in params.feature
     if is_missing.all() and not nullable:
-        findings.ignored[name] = "empty"
+        notices.ignored[name] = "empty"
         return []
     if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
-        findings.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
+        notices.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
         return []
     is_id = roles.normal(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
     with np.errstate(over="ignore", invalid="ignore"):
         values = numbers.astype(np.float32)
         has_fractions = bool(np.nan_to_num(numbers % 1).any())
     if not named and is_id and not has_fractions:
-        findings.ignored[name] = "ids or names of the rows"
+        notices.ignored[name] = "ids or names of the rows"
         return []
     infinite = ~np.isfinite(values) & ~is_missing
     if infinite.any():
         row = int(infinite.argmax())
         question = f"{table.place(row)}: {name!r} is {numbers[row]:g}, not a finite float32"
-        findings.questions[question] = f"--set ignore={shlex.quote(name)}"
+        notices.questions[question] = f"--set ignore={shlex.quote(name)}"
         return []
     changed = _changed_integers(table.frame[name].to_numpy(), numbers, values)
     changed |= _merged(numbers, values)
-    if changed.any() and name not in findings.params.rounded:
+    if changed.any() and name not in params.rounded:
         row = int(changed.argmax())
-        findings.questions[
+        notices.questions[
             f"{table.place(row)}: {name!r} is {numbers[row]:.15g}, and {values[row]:.15g} as float32: leave it "
             f"out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
@@ -458,7 +490,7 @@ def _of_numbers(
     if not is_missing.any() and not nullable:
         return [(name, values)]
     if is_missing.any():
-        findings.missing[name] = int(is_missing.sum())
+        notices.missing[name] = int(is_missing.sum())
     return [
         (name, np.where(is_missing, np.float32(0), values)),
         (f"{name} missing", is_missing.astype(np.float32)),

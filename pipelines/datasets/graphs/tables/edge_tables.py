@@ -17,7 +17,8 @@ from kmip_data.columns.description import Level, Use
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
@@ -76,21 +77,25 @@ def _level_of(name: str) -> Level | None:
     return None
 
 
-def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[GraphRecord]:
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory."""
     by_level: dict[Level, list[str]] = {level: [] for level in WORDS}
     lists: list[IndexLists] = []
     for name in files:
         level = _level_of(name) if len(files) > 1 else "edge"
-        if findings.described is not None and len(files) > 1:
-            level = findings.described.files.get(name, level)
+        if options.described is not None and len(files) > 1:
+            level = options.described.files.get(name, level)
         if name.lower().endswith(".json"):
-            lists.append(read_index_lists(folder / name, findings))
+            lists.append(read_index_lists(folder / name, options))
         elif level:
             by_level[level].append(name)
         else:
-            findings.ignored[name] = "its name has none of the words nodes, edges and graphs"
-    findings.alone = sum(map(len, by_level.values())) == 1
+            findings.notices.ignored[name] = (
+                "its name has none of the words nodes, edges and graphs"
+            )
+    alone = sum(map(len, by_level.values())) == 1
     tables = {}
     for level, names in by_level.items():
         if len(names) > 1:
@@ -100,30 +105,40 @@ def read(folder: Path, files: Sequence[str], findings: Findings) -> Iterator[Gra
                 f"types of {level}s are one table, with the type in a column and before each id: user:0",
             )
         if names:
-            tables[level] = read_table(folder / names[0], findings, level)
-    if findings.alone and is_matrix(tables["edge"]):
+            tables[level] = read_table(
+                folder / names[0], level, options, findings.notices, alone=alone
+            )
+    if alone and is_matrix(tables["edge"]):
         tables = tables_of_matrix(tables["edge"])
-    yield from assemble(tables, findings, lists)
+    yield from assemble(tables, options, findings, lists, alone=alone)
 
 
 def assemble(
-    tables: Mapping[Level, Table], findings: Findings, lists: Sequence[IndexLists] = ()
+    tables: Mapping[Level, Table],
+    options: ReadOptions,
+    findings: Findings,
+    lists: Sequence[IndexLists] = (),
+    *,
+    alone: bool = False,
 ) -> Iterator[GraphRecord]:
-    """Yield the graphs of tables by level; rows of a graph may be in any order."""
+    """Yield the graphs of tables by level; rows of a graph may be in any order.
+
+    ``alone`` is True if the files are one table.
+    """
     # 1. Columns of ids.
-    params = findings.params
+    params = options.params
     edges = tables["edge"]
-    check_columns([*tables.values()], findings)
-    ends_names, ends = _read_ends(edges, findings)
+    check_columns([*tables.values()], options)
+    ends_names, ends = _read_ends(edges, params, alone=alone)
     graph_names = {level: _graph_column(table, level, params) for level, table in tables.items()}
     several = "graph" in tables or any(graph_names.values())
     # One graph has masks, also where a column names it.
     first = next(iter(tables))
     named = graph_names[first]
-    findings.several = several and (not named or len(tables[first].frame[named].unique()) > 1)
+    masks_are_flags = several and (not named or len(tables[first].frame[named].unique()) > 1)
     node_name = ""
     if "node" in tables:
-        node_name = _node_column(tables["node"], ends, findings, several=several)
+        node_name = _node_column(tables["node"], ends, params, findings.notices, several=several)
 
     # 2. Kinds of the other columns; what they leave open is asked at once.
     used: dict[Level, dict[str, Use]] = {level: {graph_names[level]: "graph"} for level in tables}
@@ -137,11 +152,19 @@ def assemble(
         )
     undirected = _undirected_rows(edges, used["edge"])
     # Without a table of graphs, edges tell the targets of several graphs.
-    findings.edges_have_targets = several and "graph" not in tables
+    edges_have_targets = several and "graph" not in tables
     columns = {}
     for level, table in tables.items():
-        columns[level] = columns_of(table, level, used[level], findings)
-    findings.ask()
+        columns[level] = columns_of(
+            table,
+            level,
+            used[level],
+            options,
+            findings,
+            several=masks_are_flags,
+            edges_have_targets=edges_have_targets,
+        )
+    findings.notices.ask()
     groups = _by_graph(tables, graph_names, several=several)
     nodes = None
     if "node" in tables:
@@ -149,6 +172,7 @@ def assemble(
 
     # 3. Graph by graph.
     names = groups[first]
+    targets = findings.attributes.component_names.get("y", ())
     for name in names:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
         if nodes is None:
@@ -156,15 +180,15 @@ def assemble(
         else:
             index = nodes.of_ends(rows_of["node"], rows_of["edge"])
             ids = nodes.ids[rows_of["node"]]
-        values = _values_of_graph(name, rows_of, columns, edges, findings)
+        values = _values_of_graph(name, rows_of, columns, edges, targets)
         for each in lists:
-            values = each.join(values, ids, findings)
+            values = each.join(values, ids, options, findings)
         if not count_rows(ids):
             if len(names) == 1:
-                values[NODE_ID] = stored_ids(ids, findings)
+                values[NODE_ID] = stored_ids(ids, options)
             else:
                 reason = "kept of a single graph alone; a second column of nodes.csv is a feature"
-                findings.ignored["ids of nodes"] = reason
+                findings.notices.ignored["ids of nodes"] = reason
         if undirected is not None:
             index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
@@ -175,7 +199,7 @@ def _values_of_graph(
     rows_of: Mapping[Level, I64],
     columns: Mapping[Level, Mapping[str, Array]],
     edges: Table,
-    findings: Findings,
+    targets: Sequence[str],
 ) -> dict[str, Array]:
     """Return the values of one graph by key, (rows, …) each."""
     values = {}
@@ -184,21 +208,21 @@ def _values_of_graph(
         for key, array in by_key.items():
             values[key] = array[rows]
             if key.startswith("graph/") and level != "graph":
-                column = ", ".join(findings.names["y"]) if key == "graph/y" else key[6:]
+                column = ", ".join(targets) if key == "graph/y" else key[6:]
                 values[key] = _of_one_graph(edges, rows, array, name, column)
     return values
 
 
-def _read_ends(edges: Table, findings: Findings) -> tuple[tuple[str, str], Array]:
+def _read_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple[tuple[str, str], Array]:
     """Return the names of the columns of sources and targets, and their ids, (2, E)."""
-    ends_names = _ends_of(edges, findings)
-    if findings.alone:
+    ends_names = _ends_of(edges, params, alone=alone)
+    if alone:
         _check_ends_filled(edges, ends_names)
     columns_of_ends = [edges.ids(name) for name in ends_names]
     if any(column.dtype == object for column in columns_of_ends):
         columns_of_ends = [texts_of(column) for column in columns_of_ends]
     ends = np.stack(columns_of_ends)
-    if not edges.has_names and findings.params.header is None:
+    if not edges.has_names and params.header is None:
         _check_first_line(edges, ends)
     return ends_names, ends
 
@@ -215,9 +239,8 @@ def _check_ends_filled(edges: Table, ends: tuple[str, str]) -> None:
         )
 
 
-def _ends_of(edges: Table, findings: Findings) -> tuple[str, str]:
+def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, str]:
     """Return the columns of the two ends of an edge; ask if none or several pairs have usual names."""
-    params = findings.params
     given = (params.source, params.target)
     names = edges.names
     for key, name in zip(("source", "target"), given, strict=True):
@@ -234,7 +257,7 @@ def _ends_of(edges: Table, findings: Findings) -> tuple[str, str]:
     pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
-    if findings.alone and edges.has_names and not pairs and not any(given):
+    if alone and edges.has_names and not pairs and not any(given):
         _check_no_molecules(edges)
     left = [name for name in names if name not in params.label]
     if not pairs and not any(given) and len(left) == 1 and len(names) == 2:
@@ -247,7 +270,7 @@ def _ends_of(edges: Table, findings: Findings) -> tuple[str, str]:
         return names[0], names[1]
 
     ids = roles.named(names, roles.NODE_IDS)
-    if findings.alone and not pairs and not any(given) and ids:
+    if alone and not pairs and not any(given) and ids:
         raise DamagedInput(
             f"{edges.name} has ids in {ids[0]!r} and no ends of edges: it may be a table of nodes, and its "
             "table of edges is missing.",
@@ -391,13 +414,14 @@ def _graph_column(table: Table, level: Level, params: GraphParams) -> str:
     return usual[0] if usual else ""
 
 
-def _node_column(nodes: Table, ends: Array, findings: Findings, *, several: bool) -> str:
+def _node_column(
+    nodes: Table, ends: Array, params: GraphParams, notices: Notices, *, several: bool
+) -> str:
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
     It is the one that is called id, node or name, or whose values are not 0 … n − 1, and that has
     the ids of all edges.
     """
-    params = findings.params
     if params.node == "none":
         return ""
     if params.node or roles.NODE in nodes.names:
@@ -410,7 +434,7 @@ def _node_column(nodes: Table, ends: Array, findings: Findings, *, several: bool
     usual = roles.named(free, roles.NODE_IDS)
     if several:
         if len(usual) > 1:
-            _ask_for_ids(nodes, usual, findings)
+            _ask_for_ids(nodes, usual, notices)
         return usual[0] if usual else ""
 
     # The ids of the edges decide in a single graph.
@@ -421,7 +445,7 @@ def _node_column(nodes: Table, ends: Array, findings: Findings, *, several: bool
         count = len(nodes.frame)
         sure = [name for name in holding if not _is_permutation(nodes.frame[name], count)]
     if len(sure) > 1:
-        _ask_for_ids(nodes, sure, findings)
+        _ask_for_ids(nodes, sure, notices)
     if sure:
         return sure[0]
     in_order = nodes.frame.index
@@ -432,7 +456,7 @@ def _node_column(nodes: Table, ends: Array, findings: Findings, *, several: bool
     if is_numbered and not doubtful and not usual:
         return ""
     if doubtful:
-        _ask_for_ids(nodes, doubtful, findings)
+        _ask_for_ids(nodes, doubtful, notices)
         return doubtful[0]
     if usual and not is_numbered:
         return usual[0]  # an end that is not in it is named with its line
@@ -472,10 +496,10 @@ def _shown(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _ask_for_ids(nodes: Table, names: Sequence[str], findings: Findings) -> None:
+def _ask_for_ids(nodes: Table, names: Sequence[str], notices: Notices) -> None:
     """Ask which column has the ids of the nodes."""
     option = f"--set node={shlex.quote(names[0])}"
-    findings.questions[
+    notices.questions[
         f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}, or the numbers of the rows "
         f"from 0: {option} or --set node=none"
     ] = option

@@ -13,6 +13,7 @@ import pandas as pd
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import texts_of
 
 
@@ -23,7 +24,9 @@ class IndexLists:
     name: str
     lists: Mapping[str, list[int]]
 
-    def join(self, values: dict[str, Array], ids: Array, findings: Findings) -> dict[str, Array]:
+    def join(
+        self, values: dict[str, Array], ids: Array, options: ReadOptions, findings: Findings
+    ) -> dict[str, Array]:
         """Return the columns (N, …) of a graph, and these features behind the columns in ``values``.
 
         Raises ``DamagedInput`` if nodes and lists are not of the same ids.
@@ -37,24 +40,25 @@ class IndexLists:
                 next="--set node= and the column of the ids; or leave the file out of the folder",
             )
         width = 1 + max((max(indices) for indices in self.lists.values() if indices), default=-1)
-        findings.claim(8 * len(ids) * width, self.name)
+        options.claim(8 * len(ids) * width, self.name)
         features = np.zeros((len(ids), width), np.float32)
         for position, indices in zip(positions, self.lists.values(), strict=True):
             features[position, indices] = 1
         without = len(ids) - len(self.lists)
         if without:
-            findings.missing[f"list of {self.name}"] = without
+            findings.notices.missing[f"list of {self.name}"] = without
 
-        names = findings.names.get("x", ())
+        component_names = findings.attributes.component_names
+        names = component_names.get("x", ())
         if "node/x" in values:
             features = np.concatenate([values["node/x"], features], axis=1)
-        findings.names["x"] = (*names, *(f"index {number}" for number in range(width)))
+        component_names["x"] = (*names, *(f"index {number}" for number in range(width)))
         return {**values, "node/x": features}
 
 
-def read_index_lists(path: Path, findings: Findings) -> IndexLists:
+def read_index_lists(path: Path, options: ReadOptions) -> IndexLists:
     """Return the lists of a file: ``{"node": [index, …], …}``."""
-    findings.claim(20 * path.stat().st_size, path.name)
+    options.claim(20 * path.stat().st_size, path.name)
     try:
         lists = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, texts_of
 from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
 from kmip_data.text import counted
@@ -89,7 +89,7 @@ def count_rows(ids: Array) -> bool:
     return all(str(node) == str(row) for row, node in enumerate(ids))  # up to the first other id
 
 
-def stored_ids(ids: Array, findings: Findings) -> Array:
+def stored_ids(ids: Array, options: ReadOptions) -> Array:
     """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
     if ids.dtype.kind in "iu":
         return ids.astype(np.int64)
@@ -99,5 +99,5 @@ def stored_ids(ids: Array, findings: Findings) -> Array:
         if len(encoded[row]) > KEY_LENGTH:
             encoded[row] = escaped_key(text, KEY_LENGTH).encode()
     width = max(map(len, encoded))
-    findings.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
+    options.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
     return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)

@@ -23,8 +23,9 @@ import pandas as pd
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS, GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded, without_last_empty
@@ -141,13 +142,13 @@ def texts_of(ids: Array) -> Array:
 
 
 def check_columns(
-    tables: Sequence[Table], findings: Findings, inputs: Collection[str] = ()
+    tables: Sequence[Table], options: ReadOptions, inputs: Collection[str] = ()
 ) -> None:
     """Refuse column names in parameters that no table has, or that are ``inputs`` themselves.
 
     Labels of a description may be absent.
     """
-    params = findings.params
+    params = options.params
     names = [column for table in tables for column in table.names if column not in inputs]
     for key in ("label", "feature", "ignore", "rounded"):
         for name in getattr(params, key):
@@ -159,7 +160,7 @@ def check_columns(
                 )
             if name == "none" or name in names:
                 continue
-            if findings.described is not None:
+            if options.described is not None:
                 if key == "label" and not {*params.label} & {*names}:
                     continue
                 raise DamagedInput(
@@ -199,16 +200,19 @@ def unknown_column(
     return error
 
 
-def read_table(path: Path, findings: Findings, level: str) -> Table:
+def read_table(
+    path: Path, level: str, options: ReadOptions, notices: Notices, *, alone: bool = False
+) -> Table:
     """Return the table of a file; ``level`` says what a row is: ``node``, ``edge`` or ``graph``.
 
-    Without a ``level`` the first line is a row.
+    Without a ``level`` the first line is a row. ``alone`` is True if the files are one table: then
+    the parameter ``header`` decides what its first line is.
 
     Raises ``DamagedInput`` for a truncated file, rows of different lengths, and a first line that
     may be names or data; ``OutOfResources`` if the memory limit does not suffice.
     """
     try:
-        return _read(path, findings, level)
+        return _read(path, level, options, notices, alone=alone)
     except UsageError:
         raise
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
@@ -219,7 +223,7 @@ def read_table(path: Path, findings: Findings, level: str) -> Table:
                 f"{path.name} is empty.",
                 next="write its rows into it, or give another file with --archive",
             ) from error
-        line = _open_quote(path, findings.params.encoding)
+        line = _open_quote(path, options.params.encoding)
         if line is not None:
             raise DamagedInput(
                 f"{path.name}, line {line}: a quote is opened and never closed.",
@@ -244,11 +248,11 @@ def _open_quote(path: Path, encoding: str) -> int | None:
     return None
 
 
-def _read(path: Path, findings: Findings, level: str) -> Table:
+def _read(path: Path, level: str, options: ReadOptions, notices: Notices, *, alone: bool) -> Table:
     """Find the layout of a text, and read it."""
     # 1. Rows without comments and blank lines, and their separator.
-    odd = survey(path, findings)
-    text, skipped, comments = _rows_of(path, findings)
+    odd = survey(path, options)
+    text, skipped, comments = _rows_of(path, options, notices)
     lines = list(itertools.islice(_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
@@ -298,7 +302,9 @@ def _read(path: Path, findings: Findings, level: str) -> Table:
     elif is_shorter:
         names = ["", *first]
     elif names is None:
-        in_first_line = has_names = _is_of_names(first, body, table, level, findings)
+        in_first_line = has_names = _is_of_names(
+            first, body, table, level, options.params, alone=alone
+        )
         names = first if has_names else [str(number) for number in range(len(first))]
     names = [name or f"{UNNAMED}{number}" for number, name in enumerate(names)]
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -331,16 +337,18 @@ def _check_lengths(lengths: I64, table: Table) -> None:
     raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
 
 
-def _rows_of(path: Path, findings: Findings) -> tuple[str, list[int], dict[int, str]]:
+def _rows_of(
+    path: Path, options: ReadOptions, notices: Notices
+) -> tuple[str, list[int], dict[int, str]]:
     """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
-    text, empty = without_last_empty(text_of(path, findings.params.encoding))
+    text, empty = without_last_empty(text_of(path, options.params.encoding))
     if empty:
-        findings.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
+        notices.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
     text, skipped, comments = _without_comments(text)
     example = next(iter(comments.values()), "")
     if example:
         lines = counted(len(comments), "line")
-        findings.ignored[f"comments in {path.name}"] = f"{lines}, such as {example[:40]!r}"
+        notices.ignored[f"comments in {path.name}"] = f"{lines}, such as {example[:40]!r}"
     return text, skipped, comments
 
 
@@ -368,7 +376,7 @@ def _are_names_of_rows(body: pd.DataFrame) -> bool:
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
 
 
-def survey(path: Path, findings: Findings) -> bool:
+def survey(path: Path, options: ReadOptions) -> bool:
     """Reserve the memory of a text; return True if it may contain integers such as 001, which are names."""
     opened = gzip.open if is_gzip(path) else open
     size = 0
@@ -379,7 +387,7 @@ def survey(path: Path, findings: Findings) -> bool:
         while block := file.read(_BLOCK):
             size += len(block)
             fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
-            findings.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
+            options.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
             # Include the previous character: a piece may begin inside 100.
             odd = odd or _ODD.search(end + block, 1) is not None
             end = block[-4:]
@@ -494,11 +502,12 @@ def _is_of_names(
     body: Callable[[], pd.DataFrame],
     table: Table,
     level: str,
-    findings: Findings,
+    params: GraphParams,
+    *,
+    alone: bool,
 ) -> bool:
     """True if the first line has the names of the columns below it."""
-    params = findings.params
-    if params.header and findings.alone:
+    if params.header and alone:
         return params.header == "yes"
 
     # 1. Names that tables of graphs use, or that a parameter gives.

@@ -1,0 +1,57 @@
+"""Options of reading your own graphs: parameters, description of the columns and memory limit."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kmip_data.columns.description import Description
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.text import human_bytes, nearest
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of one reading of the files."""
+
+    params: GraphParams
+    described: Description | None = None  #: uses of the columns that the files must have
+    memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
+
+    def with_params(self, **chosen: Any) -> ReadOptions:
+        """Return a copy with other values of some parameters, such as ``header="no"``."""
+        return replace(self, params=self.params.model_copy(update=chosen))
+
+    def claim(self, needed: int, purpose: str) -> None:
+        """Raise ``OutOfResources`` if reading would exceed the memory limit."""
+        if self.memory is not None and needed > self.memory:
+            raise OutOfResources(
+                f"{purpose} needs at least {human_bytes(needed)} of memory,"
+                f" and {human_bytes(self.memory)} are allowed.",
+                next=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
+            )
+
+    def label_of(self, names: Iterable[str], usual: Sequence[str], where: str) -> str:
+        """Return the name of the target array; empty if there is none."""
+        given = self.params.label
+        if len(given) > 1 or self.params.feature:
+            raise UsageError(
+                f"{where}: one array is the label, and all others are kept.",
+                next="at most one --set label=, and no --set feature=",
+            )
+        for name in given or usual:
+            if name in names:
+                return name
+        if given and self.described is None:
+            names = list(names)
+            likely = [*(name for name in names if name in usual), *names, "none"]
+            close = nearest(given[0], names) or likely[0]
+            raise UsageError(
+                f"{where} has no {given[0]!r}.",
+                found=", ".join(names)[:500],
+                next=f"one of these: --set label={shlex.quote(close)}",
+            )
+        return ""
