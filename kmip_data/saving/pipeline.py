@@ -34,9 +34,9 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Notices,
     keyed_by_level,
 )
-from kmip_data.pipelines.datasets.graphs.networks import add_graph, tables_of
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph, tables_of
 from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
 from kmip_data.pipelines.user_files import OwnSplitParams

@@ -25,8 +25,10 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
-from kmip_data.pipelines.datasets.graphs import links, tensors
+from kmip_data.pipelines.datasets.graphs import file_formats, links
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.readers import torch_files
 from kmip_data.pipelines.datasets.graphs.tables import text_tables
 from kmip_data.runtime.memory import peak_host_memory
 
@@ -56,6 +58,38 @@ def masks_of(path: Path) -> np.ndarray:
     """Parts of the nodes of a single graph."""
     raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     return PIPELINE.resolve(PIPELINE.Params(), raw).inferred.masks
+
+
+# --- formats -------------------------------------------------------------------------------------
+
+
+def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
+    """A format of paths: each line has a name and the number of nodes, which is the label, too."""
+
+    def recognises(heads, params):
+        return all(head.startswith(b"paths of ") for head in heads.values())
+
+    def read(folder, files, options, findings):
+        for file in files:
+            for line in (folder / file).read_text(options.params.encoding or None).splitlines()[1:]:
+                name, nodes = line.split()
+                ends = np.arange(int(nodes))
+                columns = {"node/x": ends[:, None].astype(np.float32)}
+                label = np.array([int(nodes)])
+                columns |= findings.attributes.add_targets("nodes", label, "graph", "regression")
+                edges = np.stack([ends[:-1], ends[1:]])
+                yield GraphRecord(key=name, num_nodes=len(ends), columns=columns, edge_index=edges)
+
+    paths_format = GraphFormat("a list of paths", recognises, read)
+    monkeypatch.setattr(file_formats, "FORMATS", (paths_format, *file_formats.FORMATS))
+    folder = write(tmp_path / "t", paths_txt="paths of 2024\nshort 2\nlong 5\n")
+    _, records = made(folder, task="regression")
+    assert [record.key for record in records] == ["short", "long"]
+    assert records[1].edge_index.tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
+    assert [record.columns["node/x"].shape for record in records] == [(2, 1), (5, 1)]
+    assert [record.columns["graph/y"] for record in records] == [2, 5]
+    with pytest.raises(DamagedInput, match="a list of paths; or "):
+        made(write(tmp_path / "u", a_bin=b"\0\1", b_bin=b"\0\1"))
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -986,10 +1020,10 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
     folder = write(tmp_path / "t")
     torch.save(pyg_graphs(), folder / "a.pt")
 
-    def full(*_):
+    def full(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(tensors, "keyed_by_level", full)
+    monkeypatch.setattr(torch_files, "keyed_by_level", full)
     with pytest.raises(OutOfResources, match="no room"):
         made(folder)
     monkeypatch.setattr(np, "frombuffer", full)

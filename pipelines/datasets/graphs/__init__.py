@@ -1,4 +1,4 @@
-"""Your own graphs in common formats, each read by one module of this folder.
+"""Your own graphs in common formats, each read by one module: ``file_formats.py``.
 
 Files are read graph by graph: once to collect the columns, and again for each shard, up to its last
 graph. Facts: ``docs/graph-files.md``.
@@ -31,33 +31,25 @@ from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
-from kmip_data.pipelines.datasets.graphs import (
-    arrays,
-    citations,
-    networks,
-    smiles,
-    tensors,
-    tudataset,
-)
 from kmip_data.pipelines.datasets.graphs.descriptions import (
     description_beside,
     description_like,
     description_of,
     is_given_as_arrays,
 )
+from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
 from kmip_data.pipelines.datasets.graphs.links import Links, both_ways
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
     NODE_ID_DOC,
-    OTHER_FORMATS,
     PART_DOC,
     GraphParams,
     InferredGraphs,
 )
-from kmip_data.pipelines.datasets.graphs.tables import edge_tables
+from kmip_data.pipelines.datasets.graphs.readers import smiles_tables as smiles
 from kmip_data.pipelines.domains.molecules import molecule_columns
-from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
+from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.foreign import refuse_foreign
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack
@@ -74,8 +66,6 @@ from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
 from kmip_data.text import is_likely_typo, nearest
 
-#: Formats in the order in which they are tried.
-FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edge_tables)
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
@@ -524,40 +514,3 @@ def fields_of(attribute: str, attributes: Attributes) -> tuple[str, ...]:
     """Return the names of an attribute's components; none if a shard has no room for them."""
     names = attributes.component_names.get(attribute, ())
     return names if sum(map(len, names)) < _MAX_NAMES else ()
-
-
-def read_graphs(
-    folder: Path, members: Sequence[str], options: ReadOptions
-) -> tuple[Findings, Iterator[GraphRecord]]:
-    """Return the findings in raw files, complete after the last graph, and their graphs.
-
-    Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
-    the memory limit.
-    """
-    members = [name for name in members if name != description.NAME]
-    heads = {name: decompressed_head(folder / name) for name in members}
-    findings = Findings()
-    described = options.described
-    has_smiles = described is not None and any(use.use == "smiles" for use in described.columns)
-    for form in (smiles,) if has_smiles else FORMATS:
-        if has_smiles or form.recognises(heads, options.params):
-            return findings, form.read(folder, members, options, findings)
-    if len(heads) > 1 and all(map(edge_tables.is_text, heads.values())):
-        raise DamagedInput(
-            "No table has edges in its name.",
-            found=", ".join(heads)[:500],
-            next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
-        )
-    hint = OTHER_FORMATS
-    if any(name.lower().endswith(".bin") for name in members):
-        hint = (
-            "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt');"
-            " a laser scan: kmip-data build points"
-        )
-    shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
-    raise DamagedInput(
-        "The files are not graphs in a known format.",
-        expected="; or ".join(form.WANTS for form in FORMATS),
-        found="; ".join(shown[:4]),
-        next=hint,
-    )

@@ -18,6 +18,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
@@ -45,7 +46,7 @@ from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
 _LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
 _SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: in nearly every table of molecules
 _SMILES_LETTERS = r"[A-Za-z0-9@+\-\[\]()=#$:/\\%.*]+"
-WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
+_EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
 #: Level of the rows of a table -> words in its file name; graphs are in the order of the first
 #: level that there is.
 WORDS: dict[Level, set[str]] = {
@@ -596,3 +597,6 @@ def _by_graph(
             if name not in groups[first]:
                 raise table.error_at(rows[0], f"the graph {name!r} is not in {tables[first].name}")
     return groups
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

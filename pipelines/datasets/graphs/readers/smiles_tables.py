@@ -12,6 +12,7 @@ from kmip_data.columns.description import Use
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
@@ -28,7 +29,7 @@ from kmip_data.pipelines.domains.molecules import (
     molecule_from_smiles,
 )
 
-WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
+_EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _SHOWN = 10  #: rows that an error lists
 SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin; or "" and its problem
@@ -171,3 +172,6 @@ def refusal(unusable: Sequence[DamagedInput]) -> DamagedInput:
     )
     first.located = True
     return first
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

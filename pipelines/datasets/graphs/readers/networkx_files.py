@@ -21,6 +21,7 @@ from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
@@ -30,7 +31,7 @@ from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decoded
 
-WANTS = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
+_EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
 _HEAD = 1 << 16  #: bytes searched for a document type
@@ -286,3 +287,6 @@ def _of_scalars(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
                 continue
         notices.ignored[str(name)] = "lists or objects"
     return frame
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -16,13 +16,14 @@ from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, read_table
 
-WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
+_EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _ENDS = ("_A.txt", "_graph_indicator.txt")
 _MAX_LABELS = 10_000  #: each a column
 
@@ -68,7 +69,7 @@ def read(
     indicator = table("graph_indicator")
     listed = table("A")
     if not indicator.names:
-        raise DamagedInput(f"{prefix}{_ENDS[1]} is missing.", expected=WANTS)
+        raise DamagedInput(f"{prefix}{_ENDS[1]} is missing.", expected=_EXPECTED)
     graph = indicator.frame["0"]
     last = _last_graph(indicator)
     targets = table("graph_attributes", last)
@@ -138,3 +139,6 @@ def _check_ends(listed: Table, graphs: Array) -> None:
     apart = first != second
     if apart.any():
         raise listed.error_at(apart.argmax(), "the edge joins two graphs")
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

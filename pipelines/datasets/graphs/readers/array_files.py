@@ -18,13 +18,14 @@ from kmip_data.columns.target_inference import changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of
 
-WANTS = (
+_EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
     "or .mtx of Matrix Market"
 )
@@ -88,7 +89,7 @@ def read(
                     "matrix = scipy.sparse.block_array([[None, matrix], [matrix.T, None]])"
                 )
             raise DamagedInput(
-                f"{file} has no graph: {error}.", expected=WANTS, next=remedy
+                f"{file} has no graph: {error}.", expected=_EXPECTED, next=remedy
             ) from error
 
 
@@ -98,7 +99,7 @@ def _other(path: Path, head: bytes) -> DamagedInput:
     if head.startswith(_NPY):
         return DamagedInput(
             f"{path.name} is a single array.",
-            expected=WANTS,
+            expected=_EXPECTED,
             next=f"an adjacency matrix: scipy.sparse.save_npz({name!r}, scipy.sparse.coo_array("
             f"numpy.load({path.name!r}))); edges: numpy.savez({name!r}, edge_index=numpy.load({path.name!r}))",
         )
@@ -130,7 +131,7 @@ def _other(path: Path, head: bytes) -> DamagedInput:
             arrays += f", {attribute}={dense}" + ".ravel()" * (variable in flat)
     return DamagedInput(
         f"{path.name} is a file of MATLAB.",
-        expected=WANTS,
+        expected=_EXPECTED,
         found=", ".join(f"{variable} {list(shape)}" for variable, shape in shapes.items())[:500],
         next=f"mat = scipy.io.loadmat({path.name!r}); {edges}; numpy.savez({name!r}, {arrays})",
     )
@@ -255,3 +256,6 @@ def _matrix(file: NpzFile, names: Sequence[str]) -> Any:
             matrix.eliminate_zeros()
         return matrix
     return None
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -11,13 +11,14 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 
-WANTS = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
+_EXPECTED = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
 _ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _PARTS = ("train", "val", "test")
 
@@ -72,3 +73,6 @@ def read(
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
     )
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

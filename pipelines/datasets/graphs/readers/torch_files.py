@@ -19,6 +19,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Notices,
     keyed_by_level,
 )
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
@@ -26,7 +27,7 @@ from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_items
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of
 
-WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
+_EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Besides Data: the dictionaries of a collated pair, and ``torch.Size``.
 _ALLOWED = {
     **NUMPY,
@@ -175,13 +176,13 @@ def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, obje
         if isinstance(item, np.ndarray):
             remedy = _OF_MATRIX
         raise DamagedInput(
-            f"{file} holds {what}.", expected=WANTS, next=remedy.format(file=repr(file))
+            f"{file} holds {what}.", expected=_EXPECTED, next=remedy.format(file=repr(file))
         )
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
         raise DamagedInput(
             f"{file} holds a dict with {', '.join(map(str, parts))[:200]}, not the attributes of a graph.",
-            expected=WANTS,
+            expected=_EXPECTED,
             next=f"a file for each in one folder: torch.save(data[{parts[0]!r}], '{parts[0]}.pt')",
         )
     if slices is None:
@@ -322,3 +323,6 @@ def _are_numbers(values: Sequence[object]) -> bool:
     if len(rows) < len(values) or len({len(row) for row in rows}) > 1:
         return False
     return all(isinstance(value, bool | int | float) for row in rows for value in row)
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -1,0 +1,86 @@
+"""File formats of your own graphs, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kmip_data.columns import description
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
+from kmip_data.pipelines.datasets.graphs.readers import (
+    array_files,
+    networkx_files,
+    planetoid_files,
+    smiles_tables,
+    torch_files,
+    tudataset_files,
+)
+from kmip_data.pipelines.datasets.graphs.tables import edge_tables
+from kmip_data.pipelines.formats.file_heads import decompressed_head
+
+#: All formats; the first that recognises the files reads them.
+FORMATS = (
+    planetoid_files.FORMAT,
+    torch_files.FORMAT,
+    array_files.FORMAT,
+    networkx_files.FORMAT,
+    tudataset_files.FORMAT,
+    smiles_tables.FORMAT,
+    edge_tables.FORMAT,
+)
+
+
+def read_graphs(
+    folder: Path, members: Sequence[str], options: ReadOptions
+) -> tuple[Findings, Iterator[GraphRecord]]:
+    """Return the findings in raw files, complete after the last graph, and their graphs.
+
+    Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
+    the memory limit.
+    """
+    files = [name for name in members if name != description.NAME]
+    heads = {name: decompressed_head(folder / name) for name in files}
+    file_format = _format_of(heads, options)
+    if file_format is None:
+        raise _unknown_format(heads)
+    findings = Findings()
+    return findings, file_format.read(folder, files, options, findings)
+
+
+def _format_of(heads: Mapping[str, bytes], options: ReadOptions) -> GraphFormat | None:
+    """Return the format of files with these first bytes; a description of SMILES decides it alone."""
+    described = options.described
+    if described is not None and any(column.use == "smiles" for column in described.columns):
+        return smiles_tables.FORMAT
+    for file_format in FORMATS:
+        if file_format.recognises(heads, options.params):
+            return file_format
+    return None
+
+
+def _unknown_format(heads: Mapping[str, bytes]) -> DamagedInput:
+    """Return the error for files that no format recognises."""
+    if len(heads) > 1 and all(map(edge_tables.is_text, heads.values())):
+        return DamagedInput(
+            "No table has edges in its name.",
+            found=", ".join(heads)[:500],
+            next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
+        )
+    hint = OTHER_FORMATS
+    if any(name.lower().endswith(".bin") for name in heads):
+        hint = (
+            "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt');"
+            " a laser scan: kmip-data build points"
+        )
+    shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
+    return DamagedInput(
+        "The files are not graphs in a known format.",
+        expected="; or ".join(file_format.expected for file_format in FORMATS),
+        found="; ".join(shown[:4]),
+        next=hint,
+    )
