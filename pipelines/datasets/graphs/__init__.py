@@ -7,7 +7,7 @@ graph. Facts: ``docs/graph-files.md``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -47,8 +47,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
     GraphParams,
     InferredGraphs,
 )
-from kmip_data.pipelines.datasets.graphs.readers import smiles_tables as smiles
-from kmip_data.pipelines.domains.molecules import molecule_columns
+from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.foreign import refuse_foreign
 from kmip_data.pipelines.raw import archives
@@ -62,7 +61,6 @@ from kmip_data.pipelines.user_files import (
     escaped_key,
     random_name,
 )
-from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
 from kmip_data.text import is_likely_typo, nearest
 
@@ -71,7 +69,6 @@ _BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
 _MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
 _MAX_NAMES = 20_000  #: letters of the names of features in a shard; more are on the card alone
-_BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
 _MASKS = "masks"  #: name of the split that masks give
 
 
@@ -193,7 +190,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         links = Links(params)
         findings, graphs = self.read(raw.path, list(raw.members), options)
         inference = Inference()
-        is_molecule = False
+        are_molecules = False
         for graph in graphs:
             _claim(graph, inference, options, size_of_files)
             if graph.edge_index is not None:
@@ -201,10 +198,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             if params.undirected:
                 graph, unequal = both_ways(graph)  # noqa: PLW2901 -- the file's is done with
                 links.unequal += unequal
-            columns = dict(graph.columns)
-            is_molecule = columns.pop(smiles.SMILES, None) is not None
-            key = escaped_key(graph.key, KEY_LENGTH)
-            record = replace(graph, key=key, columns=columns)
+            record, are_molecules = smiles_tables.without_smiles(graph)
+            record = replace(record, key=escaped_key(graph.key, KEY_LENGTH))
             inference.add(record, findings.attributes.target_key, findings.attributes.forms)
         if not inference.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
@@ -219,9 +214,6 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # 2. Columns and targets of all.
         all_columns = _columns(inference, options, findings)
         of_files = tuple(all_columns)
-        if is_molecule:
-            require_extra("chem", self.manifest.name)
-            all_columns = [*molecule_columns(), *all_columns]
         target = None
         if inference.targets:
             target = self.target(inference, options, findings)
@@ -231,14 +223,15 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             # Each column of a table is counted already.
             if target.missing and (len(names) == 1 or missing.keys().isdisjoint(names)):
                 missing[", ".join(names)] = target.missing
-        schema = inference.schema(all_columns, directed=not (params.undirected or is_molecule))
-        if is_molecule:
-            schema = replace(schema, edges="index")
+        schema = inference.schema(all_columns, directed=not params.undirected)
+        if are_molecules:
+            schema = smiles_tables.with_atoms(schema, self.manifest.name)
 
         # 3. As many graphs in a shard as fill it on average.
         counts = (inference.graphs, inference.nodes, inference.edges)
         size = int(np.dot(counts, bytes_per(schema)))
-        size += is_molecule * inference.graphs * _BYTES_OF_MOLECULE
+        if are_molecules:
+            size += inference.graphs * smiles_tables.BYTES_OF_MOLECULE
         per_shard = inference.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
         inferred = InferredGraphs(
             schema=schema,
@@ -246,7 +239,12 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             graphs=inference.graphs,
             graphs_per_shard=per_shard,
             description=description_of(findings, of_files, target, options),
-            summary=_summary(links, findings, all_columns, is_molecule=is_molecule),
+            summary=_summary(
+                smiles_tables.LINKS if are_molecules else links.summary(),
+                [links.warning] if links.warning else [],
+                findings,
+                schema.columns,
+            ),
             masks=findings.attributes.masks,
         )
         return params.with_findings(inferred)
@@ -290,30 +288,22 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Yield the graphs of one unit; molecules are made from SMILES here."""
         inferred = params.inferred
         rows = set(unit.items["rows"])
-        unusable: list[DamagedInput] = []
         first = min(rows)
         members = prepared.plan["members"]
         described = description_beside(prepared.path, members)
         options = ReadOptions(params, described, self.memory)
         _, graphs = self.read(prepared.path, members, options, first)
-        for row, graph in enumerate(islice(graphs, max(rows) + 1 - first), first):
-            if row not in rows:
+        numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
+        unit_graphs = (graph for row, graph in numbered if row in rows)
+        if params.undirected:
+            unit_graphs = (both_ways(graph)[0] for graph in unit_graphs)
+        skips = params.on_error == "skip"
+        for name, graph in smiles_tables.with_bonds(unit_graphs, skips=skips):
+            key = escaped_key(name, KEY_LENGTH)
+            if isinstance(graph, DamagedInput):
+                yield self.stop_or_skip(key, graph, params)
                 continue
-            key = escaped_key(graph.key, KEY_LENGTH)
-            try:
-                record = smiles.finished(both_ways(graph)[0] if params.undirected else graph)
-            except DamagedInput as error:
-                # One error names all rows of the unit that have to be repaired.
-                if params.on_error == "skip":
-                    yield self.stop_or_skip(key, error, params)
-                else:
-                    unusable.append(error)
-                continue
-            if unusable:
-                continue
-            yield fit_record(replace(record, key=key), inferred.schema, inferred.target)
-        if unusable:
-            raise smiles.refusal(unusable)
+            yield fit_record(replace(graph, key=key), inferred.schema, inferred.target)
 
     def default_splits(self, params: GraphParams) -> list[OwnSplitParams]:
         """Every split that masks give: they are no column, from which one could be made later."""
@@ -465,37 +455,32 @@ def _columns(inference: Inference, options: ReadOptions, findings: Findings) -> 
 
 
 def _summary(
-    links: Links, findings: Findings, columns: Sequence[Column], *, is_molecule: bool
+    links: Mapping[str, Any],
+    warnings: Sequence[str],
+    findings: Findings,
+    columns: Sequence[Column],
 ) -> dict[str, Any]:
-    """Return what the card says of the files."""
+    """Return the summary of the files for the card."""
     given_splits = [column.attribute for column in columns if column.doc == PART_DOC]
     masks = findings.attributes.masks
     if masks is not None:
         folds = f", folds 0 to {masks.shape[1] - 1}" if masks.ndim > 1 else ""
         given_splits.insert(0, f"{_MASKS}{folds}")
-    directed = links.directed
-    if is_molecule:
-        directed = "no: a bond joins its atoms both ways"
-    warnings = [links.warning] if links.warning else []
-    unfinished = sorted(column.attribute for column in columns if not column.finite)
-    if unfinished := [name for name in unfinished if name != "y"]:
-        names = ", ".join(unfinished)
-        warnings.append(f"not finite everywhere: {names}; training refuses such features")
+    not_finite = sorted(
+        column.attribute for column in columns if not column.finite and column.attribute != "y"
+    )
+    if not_finite:
+        names = ", ".join(not_finite)
+        warnings = [*warnings, f"not finite everywhere: {names}; training refuses such features"]
     summary: dict[str, Any] = {}
     if findings.tables.key_column:
         summary["key"] = findings.tables.key_column
-    summary["directed"] = directed
-    if not is_molecule:  # their bonds are not known yet
-        summary |= {
-            "self_loops": links.loops,
-            "isolated_nodes": links.isolated,
-            "repeated_edges": links.repeated,
-        }
+    summary |= links
     summary |= {
         "given_splits": given_splits,
         "ignored": [f"{name}: {reason}" for name, reason in findings.notices.ignored.items()],
         "missing": [],
-        "warnings": warnings,
+        "warnings": list(warnings),
     }
     targets = findings.attributes.component_names.get("y", ())
     for name, count in findings.notices.missing.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +70,15 @@ class Links:
         if not self.reversed:
             return "yes: no edge of the files has its reverse"
         return f"yes: {self.reversed / self.looked_for:.1%} of the edges of the files have their reverse"
+
+    def summary(self) -> dict[str, Any]:
+        """Return directions and counts of the edges, for the card."""
+        return {
+            "directed": self.directed,
+            "self_loops": self.loops,
+            "isolated_nodes": self.isolated,
+            "repeated_edges": self.repeated,
+        }
 
     @property
     def warning(self) -> str:

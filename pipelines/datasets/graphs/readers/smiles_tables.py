@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from kmip_data.columns.description import Use
 from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
@@ -26,13 +28,18 @@ from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
 from kmip_data.pipelines.domains.molecules import (
     RefusedSmilesError,
     check_smiles,
+    molecule_columns,
     molecule_from_smiles,
 )
+from kmip_data.runtime.extras import require_extra
 
 _EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _SHOWN = 10  #: rows that an error lists
 SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin; or "" and its problem
+BYTES_OF_MOLECULE = 2_048  #: approximate size of a molecule, so that a shard has 30,000
+#: Summary of the edges for the card: bonds are not known before a shard is built.
+LINKS = {"directed": "no: a bond joins its atoms both ways"}
 
 
 def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
@@ -142,7 +149,43 @@ def _key_column(table: Table, used: Collection[str], chosen: str) -> str:
     return ""
 
 
-def finished(graph: GraphRecord) -> GraphRecord:
+def without_smiles(graph: GraphRecord) -> tuple[GraphRecord, bool]:
+    """Return the columns of a table's row alone; True if it is a molecule without atoms yet."""
+    columns = {key: values for key, values in graph.columns.items() if key != SMILES}
+    return replace(graph, columns=columns), SMILES in graph.columns
+
+
+def with_atoms(schema: Schema, dataset: str) -> Schema:
+    """Return the schema of molecules with atoms and bonds before the columns of the table."""
+    require_extra("chem", dataset)
+    columns = (*molecule_columns(), *schema.columns)
+    return replace(schema, columns=columns, edges="index", directed=False)
+
+
+def with_bonds(
+    graphs: Iterable[GraphRecord], *, skips: bool
+) -> Iterator[tuple[str, GraphRecord | DamagedInput]]:
+    """Yield each graph by its key, a molecule with atoms and bonds; or its error if ``skips``.
+
+    Else one error names all rows that are no molecules, after the last graph.
+    """
+    unusable: list[DamagedInput] = []
+    for graph in graphs:
+        try:
+            finished = _finished(graph)
+        except DamagedInput as error:
+            if skips:
+                yield graph.key, error
+            else:
+                unusable.append(error)
+            continue
+        if not unusable:
+            yield graph.key, finished
+    if unusable:
+        raise _refusal(unusable)
+
+
+def _finished(graph: GraphRecord) -> GraphRecord:
     """Return a molecule with atoms and bonds; raise ``DamagedInput`` if RDKit refuses it."""
     columns = dict(graph.columns)
     if SMILES not in columns:
@@ -157,7 +200,7 @@ def finished(graph: GraphRecord) -> GraphRecord:
         raise DamagedInput(problem) from error
 
 
-def refusal(unusable: Sequence[DamagedInput]) -> DamagedInput:
+def _refusal(unusable: Sequence[DamagedInput]) -> DamagedInput:
     """Return the error for the rows of a unit that are no molecules."""
     first = unusable[0]
     rows = "row"
