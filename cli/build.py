@@ -178,7 +178,7 @@ def command(
 
 def _describe(build: Build, path: Path) -> None:
     """Write the uses of the columns of a build as TOML."""
-    from kmip_data.columns.description import from_card
+    from kmip_data.columns.column_uses import from_card
     from kmip_data.files.atomic_writes import write_output
 
     if described := from_card(build.card.statistics):
@@ -192,7 +192,7 @@ def _dry_run(
     import tempfile
 
     from kmip_data.builds.home import Home as HomeFolder
-    from kmip_data.columns.description import from_card
+    from kmip_data.columns.column_uses import from_card
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.find import find
 

@@ -309,7 +309,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
     Targets and splits of a missing build are only known when it is built.
     """
-    from kmip_data.columns.description import from_card
+    from kmip_data.columns.column_uses import from_card
     from kmip_data.format.targets import learned_column
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.run_folder import home_option

@@ -16,7 +16,7 @@ import pandas as pd
 from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.columns.description import Level
+from kmip_data.columns.column_uses import Level
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.levels import Levels
 from kmip_data.columns.target_inference import Target

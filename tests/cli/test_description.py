@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.columns.description import Description
+from kmip_data.columns.column_uses import Description
 from kmip_data.errors import UsageError
 
 SMALL = ["--model", "gine", "--epochs", "1", "--device", "cpu", "--quiet"]

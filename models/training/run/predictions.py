@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
-from kmip_data.columns.description import from_card
+from kmip_data.columns.column_uses import from_card
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.columns.description import from_card
+from kmip_data.columns.column_uses import from_card
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_small

@@ -18,8 +18,7 @@ from pydantic import Field
 
 from kmip_data.arrays import U8, Array, Bools
 from kmip_data.builds.home import Home
-from kmip_data.columns import description
-from kmip_data.columns.description import Description
+from kmip_data.columns.column_uses import DESCRIPTION_NAME, Description
 from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target
@@ -31,7 +30,7 @@ from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
-from kmip_data.pipelines.datasets.graphs.descriptions import (
+from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_beside,
     description_like,
     description_of,
@@ -145,8 +144,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 atomic_writes.remove_file(target / RECEIPT_NAME)
                 members.pop(RECEIPT_NAME, None)
             if described is not None:
-                (target / description.NAME).write_text(described.to_toml(), "utf-8")
-                members[description.NAME], _ = sha256_file(target / description.NAME)
+                (target / DESCRIPTION_NAME).write_text(described.to_toml(), "utf-8")
+                members[DESCRIPTION_NAME], _ = sha256_file(target / DESCRIPTION_NAME)
             return dict(sorted(members.items())), receipts
 
         return store_user_files(home.raw / self.manifest.name, make, quiet=quiet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kmip_data.columns import description
+from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
@@ -43,7 +43,7 @@ def read_graphs(
     Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
     the memory limit.
     """
-    files = [name for name in members if name != description.NAME]
+    files = [name for name in members if name != DESCRIPTION_NAME]
     heads = {name: decompressed_head(folder / name) for name in files}
     file_format = _format_of(heads, options)
     if file_format is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kmip_data.columns.description import Description
+from kmip_data.columns.column_uses import Description
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.text import human_bytes, nearest

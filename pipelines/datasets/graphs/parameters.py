@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from pydantic import Field
 
 from kmip_data.arrays import U8
-from kmip_data.columns.description import Description
+from kmip_data.columns.column_uses import Description
 from kmip_data.columns.target_inference import Target, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.user_files import OwnTextParams

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.columns.description import Use
+from kmip_data.columns.column_uses import Use
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord

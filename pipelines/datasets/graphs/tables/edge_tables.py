@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import I64, Array
-from kmip_data.columns.description import Level, Use
+from kmip_data.columns.column_uses import Level, Use
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from kmip_data.columns.description import Level
+from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table

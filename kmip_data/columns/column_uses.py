@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem, read_small
 from kmip_data.strict_model import Strict
 
-NAME = "columns.toml"  #: the description next to the files that it describes
+DESCRIPTION_NAME = "columns.toml"  #: the description next to the files that it describes
 Level = Literal["node", "edge", "graph"]
 Use = Literal[
     "source",

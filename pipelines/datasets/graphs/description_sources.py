@@ -1,4 +1,4 @@
-"""Descriptions of the columns of your own graphs: next to their files, of an earlier build, and as found."""
+"""Sources of a description of columns: the files' folder, an earlier build, or the findings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.columns.description import (
-    NAME,
+from kmip_data.columns.column_uses import (
+    DESCRIPTION_NAME,
     DescribedColumn,
     Description,
     from_card,
@@ -25,9 +25,9 @@ from kmip_data.pipelines.find import find
 
 def description_beside(folder: Path, members: Iterable[str]) -> Description | None:
     """Return the description next to the files; ``None`` if there is none."""
-    if NAME not in members:
+    if DESCRIPTION_NAME not in members:
         return None
-    return read_description(folder / NAME)
+    return read_description(folder / DESCRIPTION_NAME)
 
 
 def description_like(like: str, home: Home) -> Description:
