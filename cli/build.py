@@ -200,7 +200,7 @@ def _dry_run(
     name = sources.setdefault("name", "mine")
     asked = {key: value for key, value in sources.items() if key == "like"}
     if (like := sources.get("like")) and not Path(like).is_file():
-        sources["like"] = str(find(_build_of(like, home), home=home).path)
+        sources["like"] = str(find(_like_target(like, home), home=home).path)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         build = _build_recipe("graphs", archives, sample=sample, **options)
@@ -318,7 +318,7 @@ def _build_recipe(
             next=f"a name: --name {name_of_file(archives[0]) if archives else 'my-data'}",
         )
     if like := sources.get("like"):
-        sources["like"] = _build_of(like, options["home"])
+        sources["like"] = _like_target(like, options["home"])
     for path in archives:
         sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
@@ -339,13 +339,13 @@ def _several_archives(recipe: str, archives: tuple[Path, ...]) -> UsageError:
     )
 
 
-def _build_of(like: str, home: Home) -> str:
-    """Return ``--like``: a file, a dataset, or the build that a run was trained on."""
+def _like_target(like: str, home: Home) -> str:
+    """Return the target of ``--like``: a file, a dataset, or the build that a run was trained on."""
     if os.sep not in like:
         return like
-    from kmip_data.models.training.run.result import build_of
+    from kmip_data.models.training.run.result import data_of_run
 
-    return build_of(like, home)
+    return data_of_run(like, home)
 
 
 def _build_class(

@@ -1,5 +1,24 @@
 """Find a finished build by folder, or by name and parameters; build it if it is missing.
 
+Look-ups of builds, from the widest to the narrowest; all but the first two are in
+:mod:`kmip_data.builds.home`:
+
+===================  ====================================  ======================================
+look-up              takes                                 where there is no such build
+===================  ====================================  ======================================
+``obtain``           folder or name, parameters and split  builds a shipped dataset, adds a split
+``find``             folder or name, and parameters        error with the command that builds it
+``named_build``      name and parameters                   the same error
+``find_build``       name and parameters                   ``None``
+``matching_builds``  name and parameters                   empty list; the newest build is first
+``list_builds``      name, or nothing for all builds       empty list
+``build_in``         folder, or its name below ``built/``  ``None``
+===================  ====================================  ======================================
+
+A user's target is for ``find``, or for ``obtain`` where building is allowed; the others are for
+code that lists, compares or describes builds. Of several builds of a shipped dataset all that
+return one raise an error.
+
 Of the pipelines, kmip_data and models import only this module; commands import what they run.
 """
 

@@ -1,4 +1,4 @@
-"""The home folder, the finished builds in it and how to find one."""
+"""Home folder, the finished builds in it and their look-ups, which ``pipelines/find.py`` compares."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ class Summary:
         return f"{text}\n{OF_SAMPLE}" if first.sample else text
 
 
-def build_of(target: str, home: Home) -> str:
+def data_of_run(target: str, home: Home) -> str:
     """Return the dataset, or the folder of the build, that a run was trained on.
 
     A ``target`` that is another folder or a file is returned.
