@@ -31,7 +31,7 @@ Use = Literal[
     "array",
     "ignored",
 ]
-#: Use of a column -> the parameter that names the column, of those that name a single one.
+#: Use of a column -> the parameter that names the only column of this use.
 _NAMED: dict[tuple[str, str], str] = {
     ("edge", "source"): "source",
     ("edge", "target"): "target",

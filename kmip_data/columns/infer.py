@@ -18,7 +18,7 @@ MAX_NODES = 2**32  #: most nodes of a graph in a shard
 
 @dataclass
 class Inference:
-    """What all graphs have in common; each is a record whose columns, (rows, …), may have any dtype.
+    """Columns and sizes of all graphs, each a record whose columns, (rows, …), may have any dtype.
 
     A column has the same shape of a row in every graph, and of dtypes that differ in width the
     wider. Columns of graphs have one row.
@@ -29,7 +29,7 @@ class Inference:
     longest_key: int = 0
     nodes: int = 0
     edges: int = 0
-    bytes: int = 0  #: of all values as they were given
+    bytes: int = 0  #: bytes of all values as given
     targets: list[Array] = field(default_factory=list)
     target: str = ""  #: key of the targets
     #: Key of a column of graphs -> its form, where it is not ``axis``.
@@ -74,7 +74,7 @@ class Inference:
             column.add(given)
 
     def _widened(self, key: str, column: ColumnValues, rows: Array) -> bool:
-        """Give a column the wider of its dtype and that of rows; False if they do not go together."""
+        """Widen the dtype of a column to that of rows; False if shapes or kinds of dtypes differ."""
         if self.forms.get(key) == "text":
             column.shape = max(column.shape, rows.shape[1:])
         elif column.shape != rows.shape[1:]:

@@ -59,7 +59,7 @@ class Levels:
     """Levels of attributes, by the rows that they have in all graphs so far."""
 
     graphs: int = 0
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: in the first graph
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: shape in the first graph
     _fitting: dict[str, set[str]] = field(default_factory=dict)
     _ragged: dict[str, str] = field(default_factory=dict)  #: attribute of no level -> problem
 
@@ -92,7 +92,7 @@ class Levels:
                 self._ragged.setdefault(name, f"{where}: {found}.")
 
     def of_attributes(self) -> dict[str, str]:
-        """Return the level of each attribute; raise ``DamagedInput`` for those that have none."""
+        """Return the level of each attribute; raise ``DamagedInput`` for attributes without a level."""
         levels = {}
         for name, possible in self._fitting.items():
             # The labels of the pairs in edge_label_index are of the graph, as the pairs are.

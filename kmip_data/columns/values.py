@@ -33,7 +33,7 @@ class ColumnValues:
     """
 
     dtype: DType
-    shape: tuple[int, ...]  #: of a row
+    shape: tuple[int, ...]  #: shape of a row
     low: float | int | None = None
     high: float | int | None = None
     finite: bool = True

@@ -36,9 +36,9 @@ from kmip_data.pipelines.datasets.graphs.findings import (
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph, tables_of
-from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
+from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph, attribute_tables
+from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.user_files import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
@@ -78,7 +78,7 @@ class SpooledGraphs:
         self._graphs.append(self._spool.tell())
         pickle.dump(graph, self._spool, pickle.HIGHEST_PROTOCOL)
 
-    def begin(self, first: int) -> Iterator[GraphRecord]:
+    def graphs_from(self, first: int) -> Iterator[GraphRecord]:
         """Yield the graphs from position ``first``."""
         if self._spool is None:
             yield from self._graphs[first:]
@@ -106,13 +106,13 @@ class GivenTables:
         if isinstance(given, Mapping):
             for level in self._rows:
                 if (frame := given.get(f"{level}s")) is not None:
-                    self._frames[level] = _plain(frame)
+                    self._frames[level] = _with_file_dtypes(frame)
         else:
             for number, graph in enumerate(given):
                 add_graph(graph, f"{number:08d}", self._rows)
             for rows in self._rows.values():
                 for row in rows:
-                    row.update({key: _listed(value) for key, value in row.items()})
+                    row.update({key: _array_as_list(value) for key, value in row.items()})
 
     @classmethod
     def of(cls, given: Any) -> GivenTables | None:
@@ -138,7 +138,7 @@ class GivenTables:
     def tables(self, notices: Notices) -> dict[Level, Table]:
         """Return the tables in the form that readers of files return."""
         if not self._frames:
-            return tables_of(self._rows, "networkx", notices)
+            return attribute_tables(self._rows, "networkx", notices)
         return {level: Table(f"{level}s", frame, 0, "row") for level, frame in self._frames.items()}
 
     @property
@@ -160,12 +160,12 @@ _NUMPY: dict[str, Any] = {
 }  #: kind -> dtype
 
 
-def _listed(value: object) -> object:
+def _array_as_list(value: object) -> object:
     """Return an array as a list, whose ``repr`` has all values."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the dtypes that tables of files have."""
     columns = {}
     for name, values in frame.items():
@@ -178,7 +178,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
             # Of pandas' own dtypes, which know missing values.
             plain = values.astype("float64" if values.hasnans else _NUMPY[values.dtype.kind])
         elif values.dtype == object:
-            plain = values.map(_listed)
+            plain = values.map(_array_as_list)
         columns[str(name)] = plain
     return pd.DataFrame(columns).reset_index(drop=True)
 
@@ -206,14 +206,14 @@ class InMemoryPipeline(OwnGraphsPipeline):
         if isinstance(graphs, GivenTables):
             findings = Findings()
             tables = graphs.tables(findings.notices)
-            return findings, islice(assemble(tables, options, findings), first, None)
+            return findings, islice(graphs_of_tables(tables, options, findings), first, None)
         findings = Findings(Attributes(forms=dict(graphs.forms)))
         levels = graphs.levels.of_attributes()
         is_split_by_masks = self._split is None and graphs.levels.graphs == 1
         mask_use: MaskUse = "split" if is_split_by_masks else "attributes"
 
         def keyed_graphs() -> Iterator[GraphRecord]:
-            for graph in graphs.begin(first):
+            for graph in graphs.graphs_from(first):
                 where = f"Graph {graph.key}"
                 yield keyed_by_level(
                     graph, levels, where, options, findings, mask_use=mask_use, exact=True
@@ -255,7 +255,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return replace(target, column=column)
 
     def chosen_splits(self, params: GraphParams) -> list[OwnSplitParams]:
-        """Return the given split, or one for each column of its masks; else those of the graph's masks."""
+        """Return the given split, or one for each column of its masks; else the splits of the graph's masks."""
         if self._split is None:
             is_divided = isinstance(self._graphs, GivenTables) or params.inferred.masks is not None
             return self.default_splits(params) if is_divided else []

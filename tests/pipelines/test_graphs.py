@@ -25,7 +25,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
-from kmip_data.pipelines.datasets.graphs import file_formats, links
+from kmip_data.pipelines.datasets.graphs import edge_directions, file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.readers import torch_files
@@ -174,9 +174,9 @@ def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
-        assert not text_tables.survey(path, options)
+        assert not text_tables.scan_text(path, options)
         path.write_bytes(text.replace(b",1000", b",0100"))
-        assert text_tables.survey(path, options)
+        assert text_tables.scan_text(path, options)
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):
@@ -1146,7 +1146,7 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
             key="a", num_nodes=nodes, columns={"edge/w": weights, "node/x": np.eye(nodes)},
             edge_index=index,
         )  # fmt: skip
-        whole, unequal = links.both_ways(graph)
+        whole, unequal = edge_directions.with_reverse_edges(graph)
         edges = [(int(a), int(b)) for a, b in index.T]
         expected = []
         lacking = missing_reverses(edges)
@@ -1157,7 +1157,7 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
         ends = map(tuple, whole.edge_index.T.tolist())
         assert list(zip(ends, whole.columns["edge/w"].tolist(), strict=True)) == expected
         assert whole.columns["node/x"] is graph.columns["node/x"]
-        again, still = links.both_ways(whole)
+        again, still = edge_directions.with_reverse_edges(whole)
         assert np.array_equal(again.edge_index, whole.edge_index)
         if number % 2:
             undirected = to_undirected(torch.from_numpy(index), num_nodes=nodes)
@@ -1170,12 +1170,12 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
 
 
 def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):
-    monkeypatch.setattr(links, "_MAX_PAIRS", 1_000)
+    monkeypatch.setattr(edge_directions, "_MAX_PAIRS", 1_000)
     rng = np.random.default_rng(0)
     edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T
     edges = edges[:, edges[0] < edges[1]]
     for share in (0, 0.5, 1):
-        counts = links.Links(PIPELINE.Params())
+        counts = edge_directions.EdgeCounts(PIPELINE.Params())
         again = edges[::-1, : int(share * edges.shape[1])]
         counts.add(np.concatenate([edges, again], axis=1), 10_000)
         assert 500 < counts.looked_for < 4_000

@@ -232,7 +232,7 @@ def test_the_names_of_the_ends_are_known(tmp_path):
             assert got.edges() == PATH, (first, second)
             assert got.schema.column("edge/edge_attr").fields == ("w", "x")
 
-    check_each(check, roles.ENDS)
+    check_each(check, roles.ENDPOINT_NAMES)
 
 
 def test_lines_of_comment_are_listed(tmp_path):

@@ -36,9 +36,9 @@ from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_of,
     is_given_as_arrays,
 )
+from kmip_data.pipelines.datasets.graphs.edge_directions import EdgeCounts, with_reverse_edges
 from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
-from kmip_data.pipelines.datasets.graphs.links import Links, both_ways
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
     NODE_ID_DOC,
@@ -64,11 +64,13 @@ from kmip_data.strict_model import Strict
 from kmip_data.text import is_likely_typo, nearest
 
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
-_BYTES_OF_NODE = 32
-_BYTES_OF_EDGE = 64
-_MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
-_MAX_NAMES = 20_000  #: letters of the names of features in a shard; more are on the card alone
-_MASKS = "masks"  #: name of the split that masks give
+_BYTES_PER_NODE = 32
+_BYTES_PER_EDGE = 64
+_MAX_EXPANSION = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
+_MAX_NAME_LETTERS = (
+    20_000  #: letters of the names of features in a shard; more are on the card alone
+)
+_MASK_SPLIT = "masks"  #: name of the split that masks give
 
 
 class GraphSource(Strict):
@@ -186,17 +188,17 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # 1. All graphs, one by one.
         params = options.params
         size_of_files = self.size_of(raw)
-        links = Links(params)
+        edge_counts = EdgeCounts(params)
         findings, graphs = self.read(raw.path, list(raw.members), options)
         inference = Inference()
         are_molecules = False
         for graph in graphs:
-            _claim(graph, inference, options, size_of_files)
+            _claim_memory(graph, inference, options, size_of_files)
             if graph.edge_index is not None:
-                links.add(graph.edge_index, graph.num_nodes)
+                edge_counts.add(graph.edge_index, graph.num_nodes)
             if params.undirected:
-                graph, unequal = both_ways(graph)  # noqa: PLW2901 -- the file's is done with
-                links.unequal += unequal
+                graph, unequal = with_reverse_edges(graph)  # noqa: PLW2901 -- the file's is done with
+                edge_counts.unequal += unequal
             record, are_molecules = smiles_tables.without_smiles(graph)
             record = replace(record, key=escaped_key(graph.key, KEY_LENGTH))
             inference.add(record, findings.attributes.target_key, findings.attributes.forms)
@@ -211,7 +213,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             )
 
         # 2. Columns and targets of all.
-        all_columns = _columns(inference, options, findings)
+        all_columns = _described_columns(inference, options, findings)
         of_files = tuple(all_columns)
         target = None
         if inference.targets:
@@ -239,8 +241,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             graphs_per_shard=per_shard,
             description=description_of(findings, of_files, target, options),
             summary=_summary(
-                smiles_tables.LINKS if are_molecules else links.summary(),
-                [links.warning] if links.warning else [],
+                smiles_tables.EDGE_SUMMARY if are_molecules else edge_counts.summary(),
+                [edge_counts.warning] if edge_counts.warning else [],
                 findings,
                 schema.columns,
             ),
@@ -266,7 +268,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     def about(self, prepared: Prepared, params: GraphParams) -> About:
         """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
         inferred = params.inferred
-        given = {} if inferred.masks is None else {_MASKS: inferred.masks}
+        given = {} if inferred.masks is None else {_MASK_SPLIT: inferred.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
         return About(
             {"files": {**inferred.summary, "columns": columns}}, inferred.summary["warnings"], given
@@ -295,7 +297,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
         unit_graphs = (graph for row, graph in numbered if row in rows)
         if params.undirected:
-            unit_graphs = (both_ways(graph)[0] for graph in unit_graphs)
+            unit_graphs = (with_reverse_edges(graph)[0] for graph in unit_graphs)
         skips = params.on_error == "skip"
         for name, graph in smiles_tables.with_bonds(unit_graphs, skips=skips):
             key = escaped_key(name, KEY_LENGTH)
@@ -312,7 +314,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Apply a column of parts, or divide graphs, or the nodes of a single graph, at random."""
-        rule, level, codes = self._given(records, params)
+        rule, level, codes = self._given_parts(records, params)
         folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
         check_fold(self.manifest.name, fold, folds, drawn=codes is None)
@@ -352,7 +354,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_name(params), "random", options, node_code=codes)
 
-    def _given(self, records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
+    def _given_parts(self, records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
         """Return the rule, and level and codes of the masks or column of parts that it names."""
         # Parts of nodes divide a single graph only.
         columns = {}
@@ -398,24 +400,26 @@ def _labelled(records: Records, *, of_nodes: bool) -> Bools:
 PIPELINE = OwnGraphsPipeline
 
 
-def _claim(
+def _claim_memory(
     graph: GraphRecord, inference: Inference, options: ReadOptions, size_of_files: int
 ) -> None:
     """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
     values = sum(array.nbytes for array in graph.columns.values())
     labels = sum(array.nbytes for array in inference.targets[-1:]) * inference.graphs
     # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
-    repeated = inference.bytes - _MAX_EXPANDED * size_of_files
+    repeated = inference.bytes - _MAX_EXPANSION * size_of_files
     options.claim(repeated, "A copy of the values that the files repeat")
-    per_edge = _BYTES_OF_EDGE * (1 + options.params.undirected)
-    sizes = _BYTES_OF_NODE * graph.num_nodes + per_edge * graph.num_edges
+    per_edge = _BYTES_PER_EDGE * (1 + options.params.undirected)
+    sizes = _BYTES_PER_NODE * graph.num_nodes + per_edge * graph.num_edges
     options.claim(
         3 * labels + 2 * values + sizes,
         f"The graph {escaped_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
     )
 
 
-def _columns(inference: Inference, options: ReadOptions, findings: Findings) -> list[Column]:
+def _described_columns(
+    inference: Inference, options: ReadOptions, findings: Findings
+) -> list[Column]:
     """Return all columns but the target, with the names of their components, or their meaning.
 
     Raises ``DamagedInput`` for an array that the description has and the files lack.
@@ -428,7 +432,7 @@ def _columns(inference: Inference, options: ReadOptions, findings: Findings) -> 
             columns.append(replace(column, doc=NODE_ID_DOC))
             continue
         is_part = column.key in findings.attributes.part_keys
-        fields = fields_of(column.attribute, findings.attributes)
+        fields = stored_component_names(column.attribute, findings.attributes)
         described = replace(column, doc=PART_DOC if is_part else "", fields=fields)
         array = arrays_left.pop(column.attribute, None)
         if array is not None:
@@ -454,7 +458,7 @@ def _columns(inference: Inference, options: ReadOptions, findings: Findings) -> 
 
 
 def _summary(
-    links: Mapping[str, Any],
+    edge_summary: Mapping[str, Any],
     warnings: Sequence[str],
     findings: Findings,
     columns: Sequence[Column],
@@ -464,7 +468,7 @@ def _summary(
     masks = findings.attributes.masks
     if masks is not None:
         folds = f", folds 0 to {masks.shape[1] - 1}" if masks.ndim > 1 else ""
-        given_splits.insert(0, f"{_MASKS}{folds}")
+        given_splits.insert(0, f"{_MASK_SPLIT}{folds}")
     not_finite = sorted(
         column.attribute for column in columns if not column.finite and column.attribute != "y"
     )
@@ -474,7 +478,7 @@ def _summary(
     summary: dict[str, Any] = {}
     if findings.tables.key_column:
         summary["key"] = findings.tables.key_column
-    summary |= links
+    summary |= edge_summary
     summary |= {
         "given_splits": given_splits,
         "ignored": [f"{name}: {reason}" for name, reason in findings.notices.ignored.items()],
@@ -487,14 +491,14 @@ def _summary(
         summary.setdefault(kind, []).append(f"{name}: {count:,}")
     long_names = {}
     for attribute, names_of_one in findings.attributes.component_names.items():
-        if names_of_one and not fields_of(attribute, findings.attributes):
+        if names_of_one and not stored_component_names(attribute, findings.attributes):
             long_names[attribute] = list(names_of_one)
     if long_names:
         summary["features"] = long_names
     return summary
 
 
-def fields_of(attribute: str, attributes: Attributes) -> tuple[str, ...]:
+def stored_component_names(attribute: str, attributes: Attributes) -> tuple[str, ...]:
     """Return the names of an attribute's components; none if a shard has no room for them."""
     names = attributes.component_names.get(attribute, ())
-    return names if sum(map(len, names)) < _MAX_NAMES else ()
+    return names if sum(map(len, names)) < _MAX_NAME_LETTERS else ()

@@ -17,10 +17,10 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     networkx_files,
     planetoid_files,
     smiles_tables,
+    table_files,
     torch_files,
     tudataset_files,
 )
-from kmip_data.pipelines.datasets.graphs.tables import edge_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
 #: All formats; the first that recognises the files reads them.
@@ -31,7 +31,7 @@ FORMATS = (
     networkx_files.FORMAT,
     tudataset_files.FORMAT,
     smiles_tables.FORMAT,
-    edge_tables.FORMAT,
+    table_files.FORMAT,
 )
 
 
@@ -65,7 +65,7 @@ def _format_of(heads: Mapping[str, bytes], options: ReadOptions) -> GraphFormat 
 
 def _unknown_format(heads: Mapping[str, bytes]) -> DamagedInput:
     """Return the error for files that no format recognises."""
-    if len(heads) > 1 and all(map(edge_tables.is_text, heads.values())):
+    if len(heads) > 1 and all(map(table_files.is_text, heads.values())):
         return DamagedInput(
             "No table has edges in its name.",
             found=", ".join(heads)[:500],

@@ -45,11 +45,11 @@ _LABELS_OF_MATLAB = {"y", "label", "labels", "gnd", "group", "groups", "class", 
 #: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
 #: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
-_OF_EDGES = ("edge_attr", "edge_weight", "edge_features")
+_EDGE_ATTRIBUTES = ("edge_attr", "edge_weight", "edge_features")
 #: Memory per byte of the arrays: features as stored, by their entries, and dense again.
 _BYTES_PER_ARRAY_BYTE = 6
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
-_BYTES_OF_ENTRY = 48
+_BYTES_PER_ENTRY = 48
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -70,9 +70,9 @@ def read(
         try:
             head = decompressed_head(path)
             if head.startswith((_NPY, _MATLAB)):
-                raise _other(path, head)
+                raise _conversion_error(path, head)
             if head.startswith(_MATRIX_MARKET):
-                yield _market_graph(path, file, options)
+                yield _matrix_market_graph(path, file, options)
             else:
                 yield _graph(NpzFile(path), file, options, findings, several=several)
         except DamagedInput as error:
@@ -93,7 +93,7 @@ def read(
             ) from error
 
 
-def _other(path: Path, head: bytes) -> DamagedInput:
+def _conversion_error(path: Path, head: bytes) -> DamagedInput:
     """Return the error for one array, or a file of MATLAB, with the lines that convert it."""
     name = path.with_suffix(".npz").name
     if head.startswith(_NPY):
@@ -137,14 +137,14 @@ def _other(path: Path, head: bytes) -> DamagedInput:
     )
 
 
-def _market_graph(path: Path, name: str, options: ReadOptions) -> GraphRecord:
+def _matrix_market_graph(path: Path, name: str, options: ReadOptions) -> GraphRecord:
     """Return the graph of a matrix; a symmetric one has each edge in both directions."""
     from scipy import io, sparse
 
     rows, columns, entries, _, values, _ = io.mminfo(path)
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
-    options.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
+    options.claim(_BYTES_PER_ENTRY * entries + 8 * rows, name)
     edges, weights = edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
@@ -194,13 +194,13 @@ def _graph(
     check_raw_edges(edges, nodes, name)
     if features is not None:
         options.claim(12 * math.prod(features.shape), name)
-        columns["node/x"] = _narrow(features.toarray()).reshape(nodes, -1)
-    weights = next((key for key in _OF_EDGES if key in file.names), None)
+        columns["node/x"] = _as_floats(features.toarray()).reshape(nodes, -1)
+    weights = next((key for key in _EDGE_ATTRIBUTES if key in file.names), None)
     if weights and listed:
         rows = file.load(weights)
         if rows.shape[:1] != edges.shape[1:]:
             raise ValueError(f"{weights} has the shape {rows.shape} for {edges.shape[1]:,} edges")
-        columns["edge/edge_attr"] = _narrow(rows.reshape(len(rows), -1))
+        columns["edge/edge_attr"] = _as_floats(rows.reshape(len(rows), -1))
 
     if label:
         level = "node" if len(y) == nodes else "graph"
@@ -219,10 +219,10 @@ def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
     edges = np.stack([adjacency.row, adjacency.col])
     if (adjacency.data == 1).all():
         return edges, {}
-    return edges, {"edge/edge_attr": _narrow(adjacency.data)[:, None]}
+    return edges, {"edge/edge_attr": _as_floats(adjacency.data)[:, None]}
 
 
-def _narrow(values: Array) -> Array:
+def _as_floats(values: Array) -> Array:
     """Return numbers as float32, or float64 where integers would change."""
     return values.astype(np.float64 if changed_by_float32(values).any() else np.float32)
 

@@ -25,8 +25,8 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
+from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decoded
@@ -113,10 +113,10 @@ def read(
             if number:
                 name += f"/{number}"
             add_graph(graph, name, rows)
-    yield from assemble(tables_of(rows, shown, findings.notices), options, findings)
+    yield from graphs_of_tables(attribute_tables(rows, shown, findings.notices), options, findings)
 
 
-def tables_of(
+def attribute_tables(
     rows: Mapping[Level, list[dict[str, object]]], shown: str, notices: Notices
 ) -> dict[Level, Table]:
     """Return tables of the attributes of graphs, which :func:`add_graph` has added to the rows."""
@@ -124,7 +124,7 @@ def tables_of(
     for level, items in rows.items():
         columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
         frame = pd.DataFrame(items, columns=columns)
-        tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, notices), 0, "number")
+        tables[level] = Table(f"{shown}, {level}s", _scalar_columns(frame, notices), 0, "number")
     return tables
 
 
@@ -167,14 +167,14 @@ def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
         raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
     if form == "GEXF":
         reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
-        root = _normalised(path, reader.NS_GEXF, reader.NS_VIZ)
+        root = _in_one_namespace(path, reader.NS_GEXF, reader.NS_VIZ)
         for graph in root.iter(f"{{{reader.NS_GEXF}}}graph"):
             # The format's default, which networkx does not know.
             graph.attrib.setdefault("timeformat", "double")
-            _join_both_ways(graph, "defaultedgetype", "type")
+            _make_mixed_directions_directed(graph, "defaultedgetype", "type")
         return [reader(BytesIO(tostring(root)))]
     reader = nx.readwrite.GraphMLReader()
-    reader.xml = ElementTree(_normalised(path, reader.NS_GRAPHML, ""))
+    reader.xml = ElementTree(_in_one_namespace(path, reader.NS_GRAPHML, ""))
     keys, defaults = reader.find_graphml_keys(reader.xml)
     graphs = reader.xml.findall(f"{{{reader.NS_GRAPHML}}}graph")
     if not graphs:
@@ -185,11 +185,11 @@ def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
                 f"{path.name} has a graph inside of a node, which networkx leaves out.",
                 next="move its nodes and edges into the outer graph",
             )
-        _join_both_ways(graph, "edgedefault", "directed")
+        _make_mixed_directions_directed(graph, "edgedefault", "directed")
     return [reader.make_graph(graph, keys, defaults) for graph in graphs]
 
 
-def _join_both_ways(graph: Element, default: str, own: str) -> None:
+def _make_mixed_directions_directed(graph: Element, default: str, own: str) -> None:
     """Make a graph directed if its edges differ in direction, with two edges for each undirected one.
 
     networkx refuses such graphs, and takes GEXF's ``mutual`` for one direction. ``default`` and
@@ -226,7 +226,7 @@ def _gml(text: str) -> Any:
     return nx.parse_gml(_GRAPH.sub(r"\g<0> multigraph 1 ", text, count=1), label="id")
 
 
-def _normalised(path: Path, namespace: str, viz: str) -> Element:
+def _in_one_namespace(path: Path, namespace: str, viz: str) -> Element:
     """Return the root of an XML file in one namespace, whatever its version, without blanks around values."""
     root = parse(path).getroot()  # noqa: S314 -- document types are refused
     own = root.tag.rpartition("}")[0]
@@ -269,7 +269,7 @@ def _json(path: Path) -> list[Any]:
     return graphs
 
 
-def _of_scalars(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
+def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]

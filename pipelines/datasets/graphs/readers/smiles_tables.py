@@ -19,12 +19,8 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
-    Table,
-    check_columns,
-    read_table,
-    unknown_column,
-)
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, check_columns, unknown_column
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 from kmip_data.pipelines.domains.molecules import (
     RefusedSmilesError,
     check_smiles,
@@ -39,7 +35,7 @@ _SHOWN = 10  #: rows that an error lists
 SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin; or "" and its problem
 BYTES_OF_MOLECULE = 2_048  #: approximate size of a molecule, so that a shard has 30,000
 #: Summary of the edges for the card: bonds are not known before a shard is built.
-LINKS = {"directed": "no: a bond joins its atoms both ways"}
+EDGE_SUMMARY = {"directed": "no: a bond joins its atoms both ways"}
 
 
 def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
@@ -83,7 +79,7 @@ def read(
     columns = columns_of(table, "graph", used, options, findings)
     findings.notices.ask()
     for row, text in enumerate(texts):
-        where = table.place(row)
+        where = table.location(row)
         usable = text
         try:
             _check(table, row, column, text)
@@ -104,7 +100,7 @@ def _check(table: Table, row: int, column: str, text: str) -> None:
         raise table.error_at(row, f"{column!r} is empty", hint)
     if len(text) > LONGEST:
         raise table.error_at(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
-    check_smiles(text, table.place(row))
+    check_smiles(text, table.location(row))
 
 
 def _smiles_column(table: Table, params: GraphParams) -> str:
@@ -130,11 +126,13 @@ def _key_column(table: Table, used: Collection[str], chosen: str) -> str:
         return ""
     free = [name for name in table.names if name not in used]
     if chosen and chosen not in free:
-        raise unknown_column([table], "node", chosen, [*roles.named(free, roles.NODE_IDS), *free])
+        raise unknown_column(
+            [table], "node", chosen, [*roles.matching_names(free, roles.NODE_IDS), *free]
+        )
     named = [
-        *roles.named(free, roles.GRAPH_IDS),
-        *roles.named(free, roles.NODE_IDS),
-        *(name for name in free if roles.normal(name).endswith("id")),
+        *roles.matching_names(free, roles.GRAPH_IDS),
+        *roles.matching_names(free, roles.NODE_IDS),
+        *(name for name in free if roles.normalized(name).endswith("id")),
         *(() if table.has_names else free[:1]),
     ]
     for name in [chosen] if chosen else named:

@@ -65,8 +65,11 @@ _OBJECTS = {
         "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
     ),
 }
-_OF_MATRIX = "an adjacency matrix: torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
-_ANY_OBJECT = "torch.save(Data.from_dict(data.to_dict()), {file})"
+_MATRIX_REMEDY = (
+    "an adjacency matrix: "
+    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
+)
+_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file})"
 #: End of the name behind a tensor that is not read -> what it is, and what to type before torch.save.
 _TENSORS = {
     "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
@@ -75,13 +78,13 @@ _TENSORS = {
     "_rebuild_qtensor": ("a quantized tensor", "data.{name} = data.{name}.dequantize()"),
     "_rebuild_tensor_v3": ("of a rare dtype", "data.{name} = data.{name}.to(torch.float64)"),
 }
-_TO_EDGES = (
+_ADJ_T_REMEDY = (
     "data.edge_index, data.edge_weight = torch_geometric.utils.to_edge_index(data.adj_t.t()); "
     "del data.adj_t"
 )
 #: Attributes that have a row for each node, in PyTorch Geometric's words.
-_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
-_OF_EDGES = ("edge_attr", "edge_weight")
+_NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
+_EDGE_ATTRIBUTES = ("edge_attr", "edge_weight")
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -170,11 +173,11 @@ def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, obje
         return
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
-        name = _name(item)
-        any_other = (name, _ANY_OBJECT if "." in name else _NEXT)
+        name = _type_name(item)
+        any_other = (name, _OBJECT_REMEDY if "." in name else _NEXT)
         what, remedy = _OBJECTS.get(name.rpartition(".")[2], any_other)
         if isinstance(item, np.ndarray):
-            remedy = _OF_MATRIX
+            remedy = _MATRIX_REMEDY
         raise DamagedInput(
             f"{file} holds {what}.", expected=_EXPECTED, next=remedy.format(file=repr(file))
         )
@@ -195,7 +198,7 @@ def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, obje
     yield from separated(item, slices, file)
 
 
-def _name(value: Value) -> str:
+def _type_name(value: Value) -> str:
     """Return what a value is, for a message."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {list(value.shape)}"
@@ -222,7 +225,7 @@ def _graph(
     edges = _array("edge_index", item.pop("edge_index", None), where, findings, item)
     if edges is None or edges.dtype.kind not in "iu" or not shape_fits(edges.shape, (2, None)):
         raise DamagedInput(
-            f"{where}: edge_index is {'missing' if edges is None else _name(edges)}.",
+            f"{where}: edge_index is {'missing' if edges is None else _type_name(edges)}.",
             expected="integers of shape (2, any)",
             next="data.edge_index = data.edge_index.long(), of shape [2, E]; without edges: "
             "torch.empty(2, 0, dtype=torch.long)",
@@ -237,11 +240,13 @@ def _graph(
         nodes = int(nodes.reshape(()))
     if not isinstance(nodes, int | None):
         raise DamagedInput(
-            f"{where}: num_nodes is {_name(nodes)}.",
+            f"{where}: num_nodes is {_type_name(nodes)}.",
             next="data.num_nodes = a number before torch.save",
         )
     if nodes is None:
-        of_nodes = [array for key, array in arrays.items() if key in _OF_NODES and array.ndim]
+        of_nodes = [
+            array for key, array in arrays.items() if key in _NODE_ATTRIBUTES and array.ndim
+        ]
         of_nodes += [array for key, array in arrays.items() if "node" in key and array.ndim]
         nodes = len(of_nodes[0]) if of_nodes else nodes_of(edges)
     try:
@@ -251,7 +256,10 @@ def _graph(
             f"data.num_nodes = {nodes_of(edges)} before torch.save, where edges are right"
         )
         raise
-    for what, names, rows in (("nodes", _OF_NODES, nodes), ("edges", _OF_EDGES, edges.shape[1])):
+    for what, names, rows in (
+        ("nodes", _NODE_ATTRIBUTES, nodes),
+        ("edges", _EDGE_ATTRIBUTES, edges.shape[1]),
+    ):
         for attribute in names:
             array = arrays.get(attribute)
             if array is not None and array.ndim and len(array) != rows:
@@ -274,7 +282,7 @@ def _array(
     """Return an attribute as numbers; ``None`` for what is ignored with a reason, or missing."""
     if value is None:
         if name == "edge_index" and "adj_t" in item:
-            raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_TO_EDGES)
+            raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_ADJ_T_REMEDY)
         return None
     if name == "y" and (isinstance(value, str) or _are_texts(value)):
         return np.array([value] if isinstance(value, str) else value, object)
@@ -300,7 +308,7 @@ def _array(
     if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
         return array
 
-    kind, remedy = _name(value), "--set ignore={name}; or del data.{name}"
+    kind, remedy = _type_name(value), "--set ignore={name}; or del data.{name}"
     if isinstance(array, np.ndarray) and array.dtype.kind == "c":
         remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
     elif isinstance(value, Unread):

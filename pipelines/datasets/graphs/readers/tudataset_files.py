@@ -20,8 +20,9 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, read_table
+from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
 _EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _ENDS = ("_A.txt", "_graph_indicator.txt")
@@ -103,7 +104,7 @@ def read(
     frames: dict[Level, pd.DataFrame] = {"graph": graphs, "node": nodes, "edge": edges}
     for level, frame in frames.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
-    yield from assemble(tables, options, findings)
+    yield from graphs_of_tables(tables, options, findings)
 
 
 def _joined(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divi
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import UNNAMED, Table, counts_from_zero
+from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 
 #: Texts that pandas reads as missing.
 MISSING = frozenset(
@@ -44,7 +44,7 @@ MISSING = frozenset(
     ]
 )
 _TRUTH = {"true": 1.0, "false": 0.0}
-_NAMES = 0.9  #: share of rows with a text of their own from which texts are names
+_SHARE_OF_IDENTIFIERS = 0.9  #: share of rows with a text of their own from which texts are names
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
@@ -117,7 +117,7 @@ def columns_of(
         if name in labels or name in masks:
             continue
         given = described.get(name)
-        parts = _parts(table, name)
+        parts = _part_codes(table, name)
         if parts is not None:
             key = f"{'node' if level == 'node' else 'graph'}/{name}"
             values[key] = parts
@@ -151,7 +151,7 @@ def columns_of(
     uses |= {name: {"use": "label"} for name in labels}
     uses |= {name: {"use": "part"} for name in masks}
     findings.tables.levels[table.name] = level
-    findings.tables.columns += _described(
+    findings.tables.columns += _described_columns(
         table, level, dict.fromkeys([*names, *table.names]), uses, notices
     )
     return values
@@ -163,7 +163,7 @@ def _masks_of(table: Table, names: Iterable[str]) -> dict[str, Array]:
     return {name: table.frame[name].to_numpy() for name in masks}
 
 
-def _described(
+def _described_columns(
     table: Table,
     level: Level,
     names: Iterable[str],
@@ -176,11 +176,13 @@ def _described(
             continue
         why = notices.ignored.get(name, "")
         column = DescribedColumn(name=name, rows=level, use="ignored", why=why)
-        yield column.model_copy(update={**uses.get(name, {}), **_seen(table, name, notices)})
+        yield column.model_copy(
+            update={**uses.get(name, {}), **_value_summary(table, name, notices)}
+        )
 
 
-def _seen(table: Table, name: str, notices: Notices) -> dict[str, object]:
-    """Return three values of a column, and the numbers of distinct and missing ones."""
+def _value_summary(table: Table, name: str, notices: Notices) -> dict[str, object]:
+    """Return three values of a column, and its numbers of distinct and of missing values."""
     values = table.frame[name]
     distinct = values.dropna()
     if distinct.dtype == object:
@@ -205,14 +207,16 @@ def _labels_of(
             names[:] = [name for name in names if name not in labels]
             return []
         return labels
-    usual = roles.named(names, roles.LABELS)
-    has_label = "label" in map(roles.normal, usual)
+    usual = roles.matching_names(names, roles.LABELS)
+    has_label = "label" in map(roles.normalized, usual)
     for name in list(usual):
         if table.frame[name].isna().all():
             notices.ignored[name] = "empty"
             names.remove(name)
             usual.remove(name)
-        elif level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
+        elif level == "node" and _are_identifiers(
+            table.frame[name], roles.normalized(name) == "label"
+        ):
             notices.ignored[name] = (
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
@@ -220,8 +224,8 @@ def _labels_of(
             usual.remove(name)
 
     # Next to x, y is a coordinate if there is a label, and else may be one.
-    y = next(iter(roles.named(names, ["y"])), "")
-    x = next(iter(roles.named(names, ["x"])), "")
+    y = next(iter(roles.matching_names(names, ["y"])), "")
+    x = next(iter(roles.matching_names(names, ["x"])), "")
     if y and x and (has_label or len(usual) > 1):
         usual.remove(y)
     elif y and x and table.frame[y].dtype.kind == "f" and table.frame[x].dtype.kind == "f":
@@ -237,18 +241,18 @@ def _labels_of(
     return usual
 
 
-def _are_names(values: pd.Series, of_integers: bool = False) -> bool:
+def _are_identifiers(values: pd.Series, of_integers: bool = False) -> bool:
     """True if texts, or also integers, differ in nearly every row."""
     if values.dtype.kind in "fb" or (values.dtype.kind in "iu" and not of_integers):
         return False
     filled = values.dropna()
     if values.dtype.kind not in "iu":
-        # Numbers next to missing ones are texts, too.
+        # A column of numbers with missing values has texts, too.
         words = filled.map(str).str.strip()
         numbers = pd.to_numeric(words[~words.isin(MISSING)], errors="coerce")
         if numbers.notna().all() and not (of_integers and (numbers % 1 == 0).all()):
             return False
-    return len(values) > 1 and filled.nunique() > _NAMES * len(filled)
+    return len(values) > 1 and filled.nunique() > _SHARE_OF_IDENTIFIERS * len(filled)
 
 
 def values_of(
@@ -273,7 +277,7 @@ def values_of(
     of_texts = chosen or MISSING
     without = np.where(np.isin(texts, list(of_numbers)), "", texts)
 
-    # Numbers, truth values and numbers with a decimal comma, next to missing ones.
+    # Missing values alone; else truth values, numbers and numbers with a decimal comma among them.
     rest = words - of_numbers
     numbers = None
     if not rest:
@@ -296,14 +300,14 @@ def values_of(
             row = int((is_text & grouped).argmax())
             word = without[row]
             notices.questions[
-                f"{table.place(row)}: {name!r} is {word!r}, a number that may be read in two ways: "
+                f"{table.location(row)}: {name!r} is {word!r}, a number that may be read in two ways: "
                 "--set decimal=. for a decimal point, --set decimal=',' for a decimal comma"
             ] = "--set decimal=" + ("." if _plain_number(word, ".") != word else "','")
         elif is_text.sum() < (without != "").sum() / 2 and "none" not in chosen:
             row = int(is_text.argmax())
             word = shlex.quote(without[row])
             notices.questions[
-                f"{table.place(row)}: {name!r} is {without[row]!r} among numbers: --set missing={word} for a "
+                f"{table.location(row)}: {name!r} is {without[row]!r} among numbers: --set missing={word} for a "
                 "missing value, --set missing=none for texts"
             ] = f"--set missing={word}"
     if numbers is not None:
@@ -345,10 +349,10 @@ def target_of(table: Table, name: str, options: ReadOptions, notices: Notices) -
         notices.missing[name] = count
     described = options.described
     if described is not None and described.classes:
-        given = _texts(values, is_missing)
+        given = _as_texts(values, is_missing)
         classes = [*described.classes, ""]
         expected = f"one of the classes {', '.join(described.classes)[:200]}"
-        _refuse(table, name, ~np.isin(given, classes), given, expected)
+        _check_described_values(table, name, ~np.isin(given, classes), given, expected)
         if described.classes != tuple(map(str, range(len(described.classes)))):
             return given
     if numbers is not None and table.frame[name].dtype.kind in "iub":
@@ -356,7 +360,7 @@ def target_of(table: Table, name: str, options: ReadOptions, notices: Notices) -
     return values
 
 
-def _texts(values: Array, is_missing: Bools) -> Array:
+def _as_texts(values: Array, is_missing: Bools) -> Array:
     """Return texts, or numbers as they are written, (n,); empty if missing."""
     if values.dtype != object:
         values = np.array([f"{value:.17g}" for value in values.tolist()], object)
@@ -364,7 +368,9 @@ def _texts(values: Array, is_missing: Bools) -> Array:
     return values
 
 
-def _refuse(table: Table, name: str, is_wrong: Bools, values: Array, expected: str) -> None:
+def _check_described_values(
+    table: Table, name: str, is_wrong: Bools, values: Array, expected: str
+) -> None:
     """Refuse the first of the texts (n,) that the description of the columns does not know."""
     if not is_wrong.any():
         return
@@ -394,19 +400,23 @@ def features_of(
     if given is not None and given.use in {"number", "category"}:
         values = texts if numbers is None else numbers
         is_missing = texts == "" if numbers is None else np.isnan(numbers)
-        as_texts = _texts(values.copy(), is_missing)
+        as_texts = _as_texts(values.copy(), is_missing)
         if not given.nullable:
-            _refuse(table, name, is_missing, as_texts, "")
+            _check_described_values(table, name, is_missing, as_texts, "")
         if given.use == "category":
             known = given.categories or tuple(sorted({*as_texts} - {""}))
             expected = f"one of the categories {', '.join(known)[:200]}"
-            _refuse(table, name, ~np.isin(as_texts, [*known, ""]), as_texts, expected)
+            _check_described_values(
+                table, name, ~np.isin(as_texts, [*known, ""]), as_texts, expected
+            )
             return [(f"{name}={word}", (as_texts == word).astype(np.float32)) for word in known]
         if numbers is None:
             numbers = pd.to_numeric(pd.Series(as_texts), errors="coerce").to_numpy(np.float64)
-            _refuse(table, name, np.isnan(numbers) & ~is_missing, as_texts, "a number")
+            _check_described_values(
+                table, name, np.isnan(numbers) & ~is_missing, as_texts, "a number"
+            )
     if numbers is not None:
-        return _of_numbers(
+        return _number_features(
             table, name, numbers, params, notices, nullable=bool(given and given.nullable)
         )
     words, counts = np.unique(texts[texts != ""].astype(str), return_counts=True)
@@ -418,7 +428,7 @@ def features_of(
     if not asked and all(map(_DATE.fullmatch, words)):
         notices.ignored[name] = f"dates, such as {words[0]}"
         return []
-    if not asked and (_are_names(table.frame[name]) or _is_prose(words)):
+    if not asked and (_are_identifiers(table.frame[name]) or _is_prose(words)):
         notices.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
         return []
     doubtful = [str(word) for word in words if word in MISSING]
@@ -447,7 +457,7 @@ def _is_prose(words: Array) -> bool:
     )
 
 
-def _of_numbers(
+def _number_features(
     table: Table,
     name: str,
     numbers: F64,
@@ -465,7 +475,9 @@ def _of_numbers(
     if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
         notices.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
         return []
-    is_id = roles.normal(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
+    is_id = (
+        roles.normalized(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         values = numbers.astype(np.float32)
         has_fractions = bool(np.nan_to_num(numbers % 1).any())
@@ -475,16 +487,16 @@ def _of_numbers(
     infinite = ~np.isfinite(values) & ~is_missing
     if infinite.any():
         row = int(infinite.argmax())
-        question = f"{table.place(row)}: {name!r} is {numbers[row]:g}, not a finite float32"
+        question = f"{table.location(row)}: {name!r} is {numbers[row]:g}, not a finite float32"
         notices.questions[question] = f"--set ignore={shlex.quote(name)}"
         return []
     changed = _changed_integers(table.frame[name].to_numpy(), numbers, values)
-    changed |= _merged(numbers, values)
+    changed |= _moved_by_float32(numbers, values)
     if changed.any() and name not in params.rounded:
         row = int(changed.argmax())
         notices.questions[
-            f"{table.place(row)}: {name!r} is {numbers[row]:.15g}, and {values[row]:.15g} as float32: leave it "
-            f"out, or --set rounded={shlex.quote(name)}"
+            f"{table.location(row)}: {name!r} is {numbers[row]:.15g}, and {values[row]:.15g} as float32: "
+            f"leave it out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
     if not is_missing.any() and not nullable:
@@ -506,7 +518,7 @@ def _changed_integers(raw: Array, numbers: F64, values: F32) -> Array:
     return changed
 
 
-def _merged(numbers: F64, values: F32) -> Bools:
+def _moved_by_float32(numbers: F64, values: F32) -> Bools:
     """Return True for numbers that float32 moves by over a thousandth of their range: seconds since 1970."""
     moved = np.abs(values.astype(np.float64) - numbers)
     known = numbers[~np.isnan(numbers)]
@@ -515,14 +527,14 @@ def _merged(numbers: F64, values: F32) -> Bools:
     return merged
 
 
-def _parts(table: Table, name: str) -> Array | None:
+def _part_codes(table: Table, name: str) -> Array | None:
     """Return the codes of a column of parts, ``None`` for other columns."""
     column = table.frame[name]
     texts = column.astype(object).where(column.notna(), "").to_numpy(object)
-    codes = [_code(text) for text in texts[:_LOOKED_AT]]
+    codes = [_part_code(text) for text in texts[:_LOOKED_AT]]
     if name != roles.PART and not set(codes) & set(NODE_PARTS.values()):
         return None
-    codes += [_code(text) for text in texts[_LOOKED_AT:]]
+    codes += [_part_code(text) for text in texts[_LOOKED_AT:]]
     if None in codes:
         row = codes.index(None)
         raise table.error_at(
@@ -541,7 +553,7 @@ def _nearest_part(text: str) -> str:
     return (starts or [{"dev": "val"}.get(lowered, "train, val or test")])[0]
 
 
-def _code(text: object) -> int | None:
+def _part_code(text: object) -> int | None:
     if text == "":
         return NO_PART
     return NODE_PARTS.get(part_name(str(text).strip().lower()) or "")

@@ -14,7 +14,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import texts_of
+from kmip_data.pipelines.datasets.graphs.tables.table import texts_of
 
 
 @dataclass(frozen=True)

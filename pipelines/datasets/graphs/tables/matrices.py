@@ -8,7 +8,7 @@ import pandas as pd
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 
 def is_matrix(table: Table) -> bool:

@@ -8,7 +8,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, texts_of
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, texts_of
 from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
 from kmip_data.text import counted
 

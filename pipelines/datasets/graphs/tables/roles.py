@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from kmip_data.columns.parts import MASKS
 
-#: Names of the two ends of an edge, as :func:`normal` writes them.
-ENDS = (
+#: Names of the two ends of an edge, as :func:`normalized` writes them.
+ENDPOINT_NAMES = (
     ("source", "target"),
     ("sourceid", "targetid"),
     ("from", "to"),
@@ -25,7 +25,12 @@ ENDS = (
 )
 NODE_IDS = ("id", "node", "name", "nodeid")
 GRAPH_IDS = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
-LABELS = ("label", "y", "class", "target")  #: of nodes and graphs; an edge has a target, too
+LABELS = (
+    "label",
+    "y",
+    "class",
+    "target",
+)  #: labels of nodes and graphs: the target of an edge is a node
 #: Columns of ids that a reader adds to the attributes of a file: no attribute has such a name.
 SOURCE = "\0source"
 TARGET = "\0target"
@@ -36,18 +41,18 @@ DIRECTION = "type"  #: direction of an edge in Gephi's tables: Directed or Undir
 PART = "split"  #: column of parts
 
 
-def normal(name: str) -> str:
+def normalized(name: str) -> str:
     """Return a name without case, blanks, ``_`` and ``-``."""
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
 #: Names that a row of data hardly has.
-KNOWN = {
-    *(end for pair in ENDS for end in pair),
+HEADER_NAMES = {
+    *(end for pair in ENDPOINT_NAMES for end in pair),
     *NODE_IDS,
     *GRAPH_IDS,
     *LABELS,
-    *map(normal, MASKS),
+    *map(normalized, MASKS),
     PART,
     DIRECTION,
     "smiles",
@@ -55,17 +60,17 @@ KNOWN = {
 }
 
 
-def named(names: Iterable[str], usual: Iterable[str]) -> list[str]:
-    """Return the ``names`` that are among the ``usual`` ones, in their order."""
+def matching_names(names: Iterable[str], usual: Iterable[str]) -> list[str]:
+    """Return the ``names`` that are ``usual`` names, in their order."""
     wanted = set(usual)
-    return [name for name in names if normal(name) in wanted]
+    return [name for name in names if normalized(name) in wanted]
 
 
 def pairs_of_ends(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return the pairs of columns that may be the ends of an edge by their names."""
-    by_name = {normal(name): name for name in names}
+    by_name = {normalized(name): name for name in names}
     return [
         (by_name[source], by_name[target])
-        for source, target in ENDS
+        for source, target in ENDPOINT_NAMES
         if source in by_name and target in by_name
     ]

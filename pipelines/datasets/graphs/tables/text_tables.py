@@ -10,194 +10,39 @@ import gzip
 import io
 import itertools
 import re
-import shlex
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, SupportsInt
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS, GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded, without_last_empty
-from kmip_data.text import counted, is_likely_typo, nearest
+from kmip_data.text import counted
 
-UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
 MAX_COLUMNS = 65_536
 _LOOKED_AT = 100  #: first lines, which decide the separator
 _BLOCK = 2**20  #: bytes of text
 _BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
 _SKIPPED = re.compile(r"^[ \t]*(?:[#%].*)?(?:\n|\Z)", re.MULTILINE)  #: comments and blank lines
-_BEGIN = "#% \t\n"  #: first characters of the lines above
+_COMMENT_OR_BLANK = "#% \t\n"  #: first characters of the lines above
 _BLANKS = re.compile(r"[ \t]+")
 _ENDS_OF_LINES = re.compile(r"^ | $", re.MULTILINE)
 #: A line of networkx.write_edgelist: two ids and a dictionary.
 _WITH_DICTIONARY = re.compile(r"[ \t]*([^\s,;]+)[\s,;]+([^\s,;]+)[\s,;]+(\{.*\})[ \t]*")
 #: Beginnings of integers that would change when parsed: 001, +1, -0.
-_ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
-#: Texts that programs write for a missing id.
-NO_IDS = ("nan", "NaN", "NA", "null", "None")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Table of a file, with the dtypes that pandas infers."""
-
-    name: str
-    frame: pd.DataFrame
-    first: int = 0  #: number of the first row, were no line skipped
-    row: str = "line"  #: word for a row
-    has_names: bool = True  #: False if columns are called 0, 1 and so on
-    skipped: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
-    text: str = ""  #: rows as they are written
-    options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
-    odd: bool = False  #: True if integers such as 001 may occur, which are names
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(map(str, self.frame))
-
-    @property
-    def shown(self) -> str:
-        """Names of the columns of the file, for messages."""
-        return ", ".join(name for name in self.names if not name.startswith("\0"))[:1_000]
-
-    def place(self, row: SupportsInt) -> str:
-        """Return file and line of a row, for messages."""
-        line = self.first + int(row)
-        for skipped in self.skipped:
-            line += skipped <= line
-        return f"{self.name}, {self.row} {line}"
-
-    def error_at(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
-        """Return the error for one row."""
-        return DamagedInput(f"{self.place(row)}: {problem}.", next=hint)
-
-    def ids(self, name: str, hint: str = "fill in the id, or remove the line") -> Array:
-        """Return a column of ids, without empty cells.
-
-        They are int64 if all are written canonically, else texts: 001 is not 1, 2⁶³ not 2⁶³ + 1.
-        """
-        values = self.frame[name]
-        empty = values.isna()
-        if empty.any():
-            raise self.error_at(empty.argmax(), f"{name!r} is empty", hint)
-        if self.text and (self.odd or values.dtype != np.int64):
-            values = self._as_written(name)
-        if values.dtype.kind in "iufb":
-            return values.to_numpy()
-        words = values.isin(NO_IDS)
-        if words.any() and values[~words].astype(str).str.fullmatch("-?[0-9]+").all():
-            row = words.argmax()
-            raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", hint)
-        return values.to_numpy(object)
-
-    def check_numbers(self) -> None:
-        """Refuse a cell that is no finite float32."""
-        for name in self.names:
-            values = pd.to_numeric(self.frame[name], errors="coerce").to_numpy(np.float64)
-            bad = ~(np.abs(values) <= np.finfo(np.float32).max)
-            if bad.any():
-                row = bad.argmax()
-                raise self.error_at(
-                    row, f"{name!r} is {self.frame[name][row]}, not a finite number"
-                )
-
-    def codes(self, name: str) -> Array | None:
-        """Return the texts (R,) of integers of which one begins with 0, such as 01067; else ``None``."""
-        if not (self.odd and self.text) or self.frame[name].dtype.kind not in "iuf":
-            return None
-        texts = self._as_written(name)
-        if texts.dtype.kind in "iu" or not texts.str.fullmatch("0[0-9]+").any():
-            return None
-        return texts.fillna("").to_numpy(object)
-
-    def _as_written(self, name: str) -> pd.Series:
-        position = self.names.index(name)
-        options = {**self.options, "dtype": str, "usecols": [position], "na_values": []}
-        texts: pd.Series[Any] = pd.read_csv(io.BytesIO(self.text.encode()), **options)[
-            position
-        ].str.strip()
-        try:
-            whole: pd.Series[Any] = texts.astype("int64")
-        except (ValueError, TypeError, OverflowError):
-            whole = texts
-        is_canonical = bool((whole.astype(str) == texts).all())
-        return whole if is_canonical else texts
-
-
-def texts_of(ids: Array) -> Array:
-    """Return ids (n,) as texts, in an object array: fixed-width texts would all be as long as the longest."""
-    return ids if ids.dtype == object else ids.astype(str).astype(object)
-
-
-def check_columns(
-    tables: Sequence[Table], options: ReadOptions, inputs: Collection[str] = ()
-) -> None:
-    """Refuse column names in parameters that no table has, or that are ``inputs`` themselves.
-
-    Labels of a description may be absent.
-    """
-    params = options.params
-    names = [column for table in tables for column in table.names if column not in inputs]
-    for key in ("label", "feature", "ignore", "rounded"):
-        for name in getattr(params, key):
-            if name in inputs:
-                raise UsageError(
-                    f"The column {name!r} is the input, so --set {key}={name} has no effect.",
-                    found=", ".join(names)[:1_000],
-                    next=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
-                )
-            if name == "none" or name in names:
-                continue
-            if options.described is not None:
-                if key == "label" and not {*params.label} & {*names}:
-                    continue
-                raise DamagedInput(
-                    f"No table has the column {name!r} of the description.",
-                    found=", ".join(names)[:1_000],
-                    next=f"add a column {name!r}: a model needs it",
-                )
-            usual = roles.named(names, roles.LABELS) if key == "label" else []
-            raise unknown_column(tables, key, name, [*usual, *names])
-
-
-def unknown_column(
-    tables: Sequence[Table], key: str, name: str, likely: Sequence[str]
-) -> UsageError:
-    """Return the error for a column ``name`` of a parameter that no table has.
-
-    The nearest of the ``likely`` names is suggested, else the first one.
-    """
-    close = nearest(name, likely)
-    hint = f" Did you mean {close!r}?" if close else ""
-    what = f"No table has a column {name!r}.{hint}"
-    columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]
-    if len(tables) == 1:
-        what = f"{tables[0].name} has no column {name!r}.{hint}"
-        columns = [tables[0].shown or "none"]
-    error = UsageError(
-        what,
-        found="; ".join(columns)[:1_000],
-        next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
-    )
-    several = name.split(",")
-    if len(several) > 1 and all(each in {*likely} for each in several):
-        options = [f"--set {key}={shlex.quote(each)}" for each in several]
-        error.lines["next"] = f"name each column by an option of its own: {' '.join(options)}"
-    elif close and is_likely_typo(name, close):
-        error.meant = (name, close)
-    return error
+_NONCANONICAL = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
 
 
 def read_table(
@@ -212,7 +57,7 @@ def read_table(
     may be names or data; ``OutOfResources`` if the memory limit does not suffice.
     """
     try:
-        return _read(path, level, options, notices, alone=alone)
+        return _read_layout_and_rows(path, level, options, notices, alone=alone)
     except UsageError:
         raise
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
@@ -248,11 +93,13 @@ def _open_quote(path: Path, encoding: str) -> int | None:
     return None
 
 
-def _read(path: Path, level: str, options: ReadOptions, notices: Notices, *, alone: bool) -> Table:
+def _read_layout_and_rows(
+    path: Path, level: str, options: ReadOptions, notices: Notices, *, alone: bool
+) -> Table:
     """Find the layout of a text, and read it."""
     # 1. Rows without comments and blank lines, and their separator.
-    odd = survey(path, options)
-    text, skipped, comments = _rows_of(path, options, notices)
+    may_have_codes = scan_text(path, options)
+    text, skipped, comments = _text_of_rows(path, options, notices)
     lines = list(itertools.islice(_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
@@ -280,15 +127,17 @@ def _read(path: Path, level: str, options: ReadOptions, notices: Notices, *, alo
         "skipinitialspace": True,
         "low_memory": False,
     }
-    lengths = _lengths(text, separator)
+    lengths = _field_counts(text, separator)
     if len(first) > MAX_COLUMNS or lengths.max() > MAX_COLUMNS:
         raise ValueError(f"{lengths.max():,} columns, of at most {MAX_COLUMNS:,}")
-    table = Table(path.name, pd.DataFrame(), 1, skipped=skipped, options=layout, odd=odd)
+    table = Table(
+        path.name, pd.DataFrame(), 1, skipped=skipped, options=layout, may_have_codes=may_have_codes
+    )
     # A line of R is one shorter than the others, which begin with the names of their rows.
     is_shorter = len(lengths) > 1 and bool((lengths[1:] == lengths[0] + 1).all())
     body = functools.cache(lambda: _frame(rest, layout))
     if is_shorter:
-        is_shorter = _are_names_of_rows(body())
+        is_shorter = _are_row_names(body())
     if not is_shorter:
         _check_lengths(lengths, table)
 
@@ -302,7 +151,7 @@ def _read(path: Path, level: str, options: ReadOptions, notices: Notices, *, alo
     elif is_shorter:
         names = ["", *first]
     elif names is None:
-        in_first_line = has_names = _is_of_names(
+        in_first_line = has_names = _first_line_has_names(
             first, body, table, level, options.params, alone=alone
         )
         names = first if has_names else [str(number) for number in range(len(first))]
@@ -337,7 +186,7 @@ def _check_lengths(lengths: I64, table: Table) -> None:
     raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
 
 
-def _rows_of(
+def _text_of_rows(
     path: Path, options: ReadOptions, notices: Notices
 ) -> tuple[str, list[int], dict[int, str]]:
     """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
@@ -368,7 +217,7 @@ def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(text.encode()), **layout) if text else pd.DataFrame()
 
 
-def _are_names_of_rows(body: pd.DataFrame) -> bool:
+def _are_row_names(body: pd.DataFrame) -> bool:
     """True if the first column has texts that differ, or counts from 1, as R names rows."""
     values = body[0]
     if values.dtype.kind == "O":
@@ -376,12 +225,12 @@ def _are_names_of_rows(body: pd.DataFrame) -> bool:
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
 
 
-def survey(path: Path, options: ReadOptions) -> bool:
+def scan_text(path: Path, options: ReadOptions) -> bool:
     """Reserve the memory of a text; return True if it may contain integers such as 001, which are names."""
     opened = gzip.open if is_gzip(path) else open
     size = 0
     fields = 0
-    odd = False
+    may_have_codes = False
     end = b"\n"
     with opened(path, "rb") as file:
         while block := file.read(_BLOCK):
@@ -389,9 +238,9 @@ def survey(path: Path, options: ReadOptions) -> bool:
             fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
             options.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
             # Include the previous character: a piece may begin inside 100.
-            odd = odd or _ODD.search(end + block, 1) is not None
+            may_have_codes = may_have_codes or _NONCANONICAL.search(end + block, 1) is not None
             end = block[-4:]
-    return odd
+    return may_have_codes
 
 
 def text_of(path: Path, encoding: str) -> str:
@@ -406,7 +255,9 @@ def _without_comments(text: str) -> tuple[str, list[int], dict[int, str]]:
     kept: list[str] = []
     skipped: list[int] = []
     comments: dict[int, str] = {}
-    if text[:1] not in _BEGIN and not any(f"\n{mark}" in text for mark in _BEGIN):
+    if text[:1] not in _COMMENT_OR_BLANK and not any(
+        f"\n{mark}" in text for mark in _COMMENT_OR_BLANK
+    ):
         return text, skipped, comments
     start = 0
     line = 1
@@ -445,7 +296,7 @@ def separator_of(lines: Sequence[str]) -> str:
 
     A column of ids is one column, and its ids may have blanks.
     """
-    if roles.normal(lines[0]) in roles.NODE_IDS:
+    if roles.normalized(lines[0]) in roles.NODE_IDS:
         return ","
     row_names = []  # separators by which each line but the first has one field more
     for separator in "\t;, ":
@@ -475,7 +326,7 @@ def _cells(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iter
             yield line.rstrip("\n").split(separator)
 
 
-def _lengths(text: str, separator: str) -> I64:
+def _field_counts(text: str, separator: str) -> I64:
     """Return the number of fields of each row."""
     if '"' in text:
         return np.fromiter(map(len, _cells(_lines(text), separator)), np.int64)
@@ -492,12 +343,16 @@ def _names_in_comment(comment: str, separator: str, first: Sequence[str]) -> lis
     comment = comment.lstrip("#% ")
     cells = comment.split() if separator == " " else comment.split(separator)
     names = [cell.strip() for cell in cells]
-    if len(names) == len(first) and names != first and roles.named(names, roles.KNOWN):
+    if (
+        len(names) == len(first)
+        and names != first
+        and roles.matching_names(names, roles.HEADER_NAMES)
+    ):
         return names
     return None
 
 
-def _is_of_names(
+def _first_line_has_names(
     first: Sequence[str],
     body: Callable[[], pd.DataFrame],
     table: Table,
@@ -515,7 +370,9 @@ def _is_of_names(
     given |= {params.graph, params.node, params.smiles}
     given = {name for name in given if not is_number(name)}
     known = [
-        cell for cell in first if cell and (roles.normal(cell) in roles.KNOWN or cell in given)
+        cell
+        for cell in first
+        if cell and (roles.normalized(cell) in roles.HEADER_NAMES or cell in given)
     ]
     if known and not all(_occurs(cell, body()) for cell in known):
         return True
@@ -533,7 +390,7 @@ def _is_of_names(
     answer = None
     numbers = [str(number) for number in range(len(first))]
     if not known and (level == "edge" or list(first) != numbers):
-        answer = _by_cells(first, body())
+        answer = _cells_look_like_names(first, body())
     if answer is None and params.header:
         return params.header == "yes"
     if answer is None:
@@ -545,7 +402,7 @@ def _is_of_names(
     return answer
 
 
-def _by_cells(first: Sequence[str], body: pd.DataFrame) -> bool | None:
+def _cells_look_like_names(first: Sequence[str], body: pd.DataFrame) -> bool | None:
     """Tell names from data by the cells of a first line; None if they may be either."""
     filled = [cell for cell in first if cell]
     if any(map(is_number, filled)) or len({*filled}) < len(filled):
@@ -567,11 +424,6 @@ def _occurs(cell: str, body: pd.DataFrame) -> bool:
 def is_number(cell: str) -> bool:
     """True if a cell is a number for pandas, or one with a decimal comma."""
     return bool(pd.notna(pd.to_numeric(cell.replace(",", "."), errors="coerce")))
-
-
-def counts_from_zero(values: pd.Series) -> bool:
-    """True if a column is 0, 1, 2 and so on."""
-    return values.dtype.kind in "iu" and bool((values == np.arange(len(values))).all())
 
 
 def _table_of_dictionaries(name: str, text: str, skipped: Sequence[int]) -> Table:

@@ -17,17 +17,17 @@ _ONE = np.uint64(1)
 
 
 @dataclass
-class Links:
+class EdgeCounts:
     """Edge counts of all graphs, as found in the files."""
 
     params: GraphParams
     edges: int = 0
     loops: int = 0
-    repeated: int = 0  #: edges between two nodes that occur again, of those that were checked
+    repeated: int = 0  #: checked edges between two nodes that occur again
     isolated: int = 0  #: nodes without an edge to another
     looked_for: int = 0  #: distinct edges between two nodes that were checked for a reverse edge
-    reversed: int = 0  #: those with a reverse edge
-    unequal: int = 0  #: edges with other attributes than their reverse, where ``undirected``
+    reversed: int = 0  #: checked edges that have their reverse
+    unequal: int = 0  #: edges with other attributes than their reverse, if ``undirected``
 
     def add(self, edge_index: Array, nodes: int) -> None:
         """Count the edges (2, E) of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
@@ -104,7 +104,7 @@ def _encoded(edge_index: Array) -> U64:
     return encoded
 
 
-def both_ways(graph: GraphRecord) -> tuple[GraphRecord, int]:
+def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
     """Add the reverse of each edge that lacks it, next to it and with its attributes.
 
     The first of several equal edges goes with the first of their reverses, the second with the

@@ -1,12 +1,10 @@
-"""Tables of edges, alone or with tables of nodes and graphs next to them."""
+"""Graphs of tables: a table of edges, alone or with tables of nodes and graphs."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -18,13 +16,11 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
-from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists, read_index_lists
-from kmip_data.pipelines.datasets.graphs.tables.matrices import is_matrix, tables_of_matrix
+from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     NodeIndices,
     Rows,
@@ -32,89 +28,22 @@ from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     indices_of_ends,
     stored_ids,
 )
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
+from kmip_data.pipelines.datasets.graphs.tables.table import (
     NO_IDS,
     UNNAMED,
     Table,
     check_columns,
     counts_from_zero,
-    read_table,
     texts_of,
     unknown_column,
 )
 
 _LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
-_SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: in nearly every table of molecules
+_SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: pattern found in nearly every table of molecules
 _SMILES_LETTERS = r"[A-Za-z0-9@+\-\[\]()=#$:/\\%.*]+"
-_EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
-#: Level of the rows of a table -> words in its file name; graphs are in the order of the first
-#: level that there is.
-WORDS: dict[Level, set[str]] = {
-    "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
-    "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
-    "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
-}
 
 
-def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for a single text file, or tables of which one has edges in its name."""
-    if len(heads) == 1:
-        return all(is_text(head) for head in heads.values())
-    return any(_level_of(name) == "edge" for name in heads)
-
-
-def is_text(head: bytes) -> bool:
-    """True if a file with these first bytes may be a table."""
-    is_wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-    return (is_wide or b"\0" not in head) and not head.startswith(b"<")
-
-
-def _level_of(name: str) -> Level | None:
-    """Return the level of a table by the words in its file name; edges win, as in ``graph-edges``."""
-    words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
-    for level in reversed(WORDS):
-        if words & WORDS[level]:
-            return level
-    return None
-
-
-def read(
-    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
-) -> Iterator[GraphRecord]:
-    """Yield the graphs of tables, which are in memory."""
-    by_level: dict[Level, list[str]] = {level: [] for level in WORDS}
-    lists: list[IndexLists] = []
-    for name in files:
-        level = _level_of(name) if len(files) > 1 else "edge"
-        if options.described is not None and len(files) > 1:
-            level = options.described.files.get(name, level)
-        if name.lower().endswith(".json"):
-            lists.append(read_index_lists(folder / name, options))
-        elif level:
-            by_level[level].append(name)
-        else:
-            findings.notices.ignored[name] = (
-                "its name has none of the words nodes, edges and graphs"
-            )
-    alone = sum(map(len, by_level.values())) == 1
-    tables = {}
-    for level, names in by_level.items():
-        if len(names) > 1:
-            raise DamagedInput(
-                f"Two files may be the table of {level}s: {', '.join(names)}.",
-                next="copy the files of one graph into a folder, and pass it with --archive; several "
-                f"types of {level}s are one table, with the type in a column and before each id: user:0",
-            )
-        if names:
-            tables[level] = read_table(
-                folder / names[0], level, options, findings.notices, alone=alone
-            )
-    if alone and is_matrix(tables["edge"]):
-        tables = tables_of_matrix(tables["edge"])
-    yield from assemble(tables, options, findings, lists, alone=alone)
-
-
-def assemble(
+def graphs_of_tables(
     tables: Mapping[Level, Table],
     options: ReadOptions,
     findings: Findings,
@@ -139,7 +68,7 @@ def assemble(
     masks_are_flags = several and (not named or len(tables[first].frame[named].unique()) > 1)
     node_name = ""
     if "node" in tables:
-        node_name = _node_column(tables["node"], ends, params, findings.notices, several=several)
+        node_name = _id_column(tables["node"], ends, params, findings.notices, several=several)
 
     # 2. Kinds of the other columns; what they leave open is asked at once.
     used: dict[Level, dict[str, Use]] = {level: {graph_names[level]: "graph"} for level in tables}
@@ -166,7 +95,7 @@ def assemble(
             edges_have_targets=edges_have_targets,
         )
     findings.notices.ask()
-    groups = _by_graph(tables, graph_names, several=several)
+    groups = _rows_by_graph(tables, graph_names, several=several)
     nodes = None
     if "node" in tables:
         nodes = NodeIndices(tables["node"], edges, ends, node_name, groups["node"])
@@ -191,7 +120,7 @@ def assemble(
                 reason = "kept of a single graph alone; a second column of nodes.csv is a feature"
                 findings.notices.ignored["ids of nodes"] = reason
         if undirected is not None:
-            index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
+            index, values = _with_undirected_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
 
 
@@ -210,7 +139,7 @@ def _values_of_graph(
             values[key] = array[rows]
             if key.startswith("graph/") and level != "graph":
                 column = ", ".join(targets) if key == "graph/y" else key[6:]
-                values[key] = _of_one_graph(edges, rows, array, name, column)
+                values[key] = _value_of_graph(edges, rows, array, name, column)
     return values
 
 
@@ -255,7 +184,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
     first = edges.names[0]
     if first.startswith(UNNAMED) and counts_from_zero(edges.frame[first]):
         names = names[1:]
-    pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
+    pairs = [pair for pair in roles.pairs_of_ends(names) if _agrees_with(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
     if alone and edges.has_names and not pairs and not any(given):
@@ -267,10 +196,10 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
             next=f"if it has SMILES: --set smiles={shlex.quote(left[0])}",
         )
     if not pairs and not any(given) and (len(names) == 2 or not edges.has_names):
-        _check_unnamed(edges, params)
+        _check_unnamed_columns(edges, params)
         return names[0], names[1]
 
-    ids = roles.named(names, roles.NODE_IDS)
+    ids = roles.matching_names(names, roles.NODE_IDS)
     if alone and not pairs and not any(given) and ids:
         raise DamagedInput(
             f"{edges.name} has ids in {ids[0]!r} and no ends of edges: it may be a table of nodes, and its "
@@ -282,7 +211,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
     guess = pairs[0] if pairs else _likely_ends(edges, names, given)
     what = "several pairs of" if pairs else "no"
     remedy = f"if these are the ends: {_options_of_ends(guess)}"
-    graph = _likely_graph(edges, guess)
+    graph = _likely_graph_column(edges, guess)
     if graph:
         remedy += f", and --set graph={shlex.quote(graph)} if it names the graph of a row"
     if not pairs and _are_of_two_kinds(edges, guess):
@@ -302,7 +231,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
 
 def _are_of_two_kinds(edges: Table, ends: tuple[str, str]) -> bool:
     """True for columns such as user_id and item_id, which have values in common."""
-    names = [roles.normal(end) for end in ends]
+    names = [roles.normalized(end) for end in ends]
     if not all(name.endswith("id") for name in names):
         return False
     return bool(edges.frame[ends[0]].isin(edges.frame[ends[1]]).any())
@@ -322,13 +251,13 @@ def _check_no_molecules(table: Table) -> None:
             )
 
 
-def _likely_graph(edges: Table, ends: tuple[str, str]) -> str:
+def _likely_graph_column(edges: Table, ends: tuple[str, str]) -> str:
     """Return a column of ids that repeat, without which edges occur again; empty if there is none."""
     frame = edges.frame
     if not frame.duplicated([*ends]).any():
         return ""
     for name in edges.names:
-        is_id = name not in ends and roles.normal(name).endswith("id")
+        is_id = name not in ends and roles.normalized(name).endswith("id")
         if is_id and not frame[name].is_unique and not frame.duplicated([*ends, name]).any():
             return name
     return ""
@@ -358,7 +287,7 @@ def _options_of_ends(ends: tuple[str, str]) -> str:
 def _unknown_end(edges: Table, key: str, name: str, given: tuple[str, str]) -> UsageError:
     """Return the error for a given end that is no column; it advises two columns that exist."""
     existing = cast(tuple[str, str], tuple(end if end in edges.names else "" for end in given))
-    pairs = [pair for pair in roles.pairs_of_ends(edges.names) if _fits(pair, existing)]
+    pairs = [pair for pair in roles.pairs_of_ends(edges.names) if _agrees_with(pair, existing)]
     error = unknown_column([edges], key, name, edges.names)
     if error.meant is None and len(edges.names) > 1:
         ends = pairs[0] if pairs else _likely_ends(edges, edges.names, existing)
@@ -366,7 +295,7 @@ def _unknown_end(edges: Table, key: str, name: str, given: tuple[str, str]) -> U
     return error
 
 
-def _fits(pair: tuple[str, str], given: tuple[str, str]) -> bool:
+def _agrees_with(pair: tuple[str, str], given: tuple[str, str]) -> bool:
     return all(not name or name == end for name, end in zip(given, pair, strict=True))
 
 
@@ -383,7 +312,7 @@ def _check_first_line(edges: Table, ends: Array) -> None:
         )
 
 
-def _check_unnamed(edges: Table, params: GraphParams) -> None:
+def _check_unnamed_columns(edges: Table, params: GraphParams) -> None:
     """Refuse more than three columns without names: an adjacency list or a matrix looks the same."""
     if len(edges.names) <= 3 or edges.has_names or params.feature or params.ignore:
         return
@@ -404,9 +333,9 @@ def _graph_column(table: Table, level: Level, params: GraphParams) -> str:
             return name
     if params.graph:
         return ""
-    usual = roles.named(names, roles.GRAPH_IDS)
+    usual = roles.matching_names(names, roles.GRAPH_IDS)
     if not usual and level == "graph":
-        usual = roles.named(names, roles.NODE_IDS)
+        usual = roles.matching_names(names, roles.NODE_IDS)
     if len(usual) > 1:
         raise DamagedInput(
             f"{table.name} has several columns that may name the graph of a row: {', '.join(usual)}.",
@@ -415,7 +344,7 @@ def _graph_column(table: Table, level: Level, params: GraphParams) -> str:
     return usual[0] if usual else ""
 
 
-def _node_column(
+def _id_column(
     nodes: Table, ends: Array, params: GraphParams, notices: Notices, *, several: bool
 ) -> str:
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
@@ -428,11 +357,11 @@ def _node_column(
     if params.node or roles.NODE in nodes.names:
         name = params.node or roles.NODE
         if name not in nodes.names:
-            usual = roles.named(nodes.names, roles.NODE_IDS)
+            usual = roles.matching_names(nodes.names, roles.NODE_IDS)
             raise unknown_column([nodes], "node", name, [*usual, *nodes.names])
         return name
     free = [name for name in nodes.names if name not in {*params.feature, *params.ignore}]
-    usual = roles.named(free, roles.NODE_IDS)
+    usual = roles.matching_names(free, roles.NODE_IDS)
     if several:
         if len(usual) > 1:
             _ask_for_ids(nodes, usual, notices)
@@ -440,7 +369,7 @@ def _node_column(
 
     # The ids of the edges decide in a single graph.
     ids = pd.unique(ends.reshape(-1))
-    holding = [name for name in free if len(ids) and _holds(nodes, name, ids)]
+    holding = [name for name in free if len(ids) and _has_all_ids(nodes, name, ids)]
     sure = [name for name in holding if name in usual]
     if not sure:
         count = len(nodes.frame)
@@ -472,13 +401,13 @@ def _node_column(
         return likely if likely and known[likely] and not is_numbered else ""
     raise DamagedInput(
         f"{nodes.name} has ids in {usual[0]!r}, which are not those of the edges.",
-        found=f"edges of {_shown(ids)}; {usual[0]} of {_shown(nodes.frame[usual[0]].to_numpy())}",
+        found=f"edges of {_first_ids(ids)}; {usual[0]} of {_first_ids(nodes.frame[usual[0]].to_numpy())}",
         next="--set node=none, if the edges number the rows of the nodes from 0",
     )
 
 
 def _check_ids(nodes: Table, name: str, ids: Array) -> None:
-    """Refuse an empty cell or a repeated value in a column of ids that has those of all edges."""
+    """Refuse an empty cell or a repeated value in a column that has the ids of all ends."""
     values = nodes.frame[name].dropna()
     if values.dtype.kind == "f" and (values % 1 == 0).all():  # integers next to an empty cell
         values = values.astype(np.int64)
@@ -493,7 +422,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
         raise nodes.error_at(row, problem, hint)
 
 
-def _shown(values: Array) -> str:
+def _first_ids(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
@@ -506,7 +435,7 @@ def _ask_for_ids(nodes: Table, names: Sequence[str], notices: Notices) -> None:
     ] = option
 
 
-def _holds(nodes: Table, name: str, ids: Array) -> bool:
+def _has_all_ids(nodes: Table, name: str, ids: Array) -> bool:
     """True if a column has all ids, each in one row."""
     values = nodes.frame[name]
     if values.dtype.kind == "f" or values.isna().any() or not values.is_unique:
@@ -531,7 +460,7 @@ def _undirected_rows(edges: Table, used: dict[str, Use]) -> Array | None:
     if roles.UNDIRECTED in edges.names:
         used[roles.UNDIRECTED] = "direction"
         return edges.frame[roles.UNDIRECTED].to_numpy(bool)
-    for name in roles.named(edges.names, [roles.DIRECTION]):
+    for name in roles.matching_names(edges.names, [roles.DIRECTION]):
         words = edges.frame[name].map(lambda value: str(value).strip().casefold())
         if name not in used and set(words) <= {"directed", "undirected"}:
             used[name] = "direction"
@@ -539,7 +468,7 @@ def _undirected_rows(edges: Table, used: dict[str, Use]) -> Array | None:
     return None
 
 
-def _with_reverses(
+def _with_undirected_reverses(
     index: I64, values: dict[str, Array], undirected: Array
 ) -> tuple[I64, dict[str, Array]]:
     """Return a graph with the reverse of each undirected edge behind it, unless it is a loop."""
@@ -554,7 +483,7 @@ def _with_reverses(
     return doubled, values
 
 
-def _of_one_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) -> Array:
+def _value_of_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) -> Array:
     """Return the label or part of a graph, which is in each row of its edges."""
     if not len(rows):
         raise DamagedInput(
@@ -569,7 +498,7 @@ def _of_one_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) 
     return array[rows[:1]]
 
 
-def _by_graph(
+def _rows_by_graph(
     tables: Mapping[Level, Table], graph_names: Mapping[Level, str], *, several: bool
 ) -> dict[Level, Rows]:
     """Return the rows of each graph by level; the first level has all graphs."""
@@ -597,6 +526,3 @@ def _by_graph(
             if name not in groups[first]:
                 raise table.error_at(rows[0], f"the graph {name!r} is not in {tables[first].name}")
     return groups
-
-
-FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -1,0 +1,89 @@
+"""Text tables of edges, alone or with tables of nodes and graphs next to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kmip_data.columns.column_uses import Level
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists, read_index_lists
+from kmip_data.pipelines.datasets.graphs.tables.matrices import is_matrix, tables_of_matrix
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
+
+_EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
+#: Level of the rows of a table -> words in its file name; graphs are in the order of the first
+#: level that there is.
+LEVEL_WORDS: dict[Level, set[str]] = {
+    "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
+    "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
+    "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
+}
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True for a single text file, or tables of which one has edges in its name."""
+    if len(heads) == 1:
+        return all(is_text(head) for head in heads.values())
+    return any(_level_of(name) == "edge" for name in heads)
+
+
+def is_text(head: bytes) -> bool:
+    """True if a file with these first bytes may be a table."""
+    is_wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return (is_wide or b"\0" not in head) and not head.startswith(b"<")
+
+
+def _level_of(name: str) -> Level | None:
+    """Return the level of a table by the words in its file name; edges win, as in ``graph-edges``."""
+    words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
+    for level in reversed(LEVEL_WORDS):
+        if words & LEVEL_WORDS[level]:
+            return level
+    return None
+
+
+def read(
+    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
+) -> Iterator[GraphRecord]:
+    """Yield the graphs of tables, which are in memory."""
+    by_level: dict[Level, list[str]] = {level: [] for level in LEVEL_WORDS}
+    lists: list[IndexLists] = []
+    for name in files:
+        level = _level_of(name) if len(files) > 1 else "edge"
+        if options.described is not None and len(files) > 1:
+            level = options.described.files.get(name, level)
+        if name.lower().endswith(".json"):
+            lists.append(read_index_lists(folder / name, options))
+        elif level:
+            by_level[level].append(name)
+        else:
+            findings.notices.ignored[name] = (
+                "its name has none of the words nodes, edges and graphs"
+            )
+    alone = sum(map(len, by_level.values())) == 1
+    tables = {}
+    for level, names in by_level.items():
+        if len(names) > 1:
+            raise DamagedInput(
+                f"Two files may be the table of {level}s: {', '.join(names)}.",
+                next="copy the files of one graph into a folder, and pass it with --archive; several "
+                f"types of {level}s are one table, with the type in a column and before each id: user:0",
+            )
+        if names:
+            tables[level] = read_table(
+                folder / names[0], level, options, findings.notices, alone=alone
+            )
+    if alone and is_matrix(tables["edge"]):
+        tables = tables_of_matrix(tables["edge"])
+    yield from graphs_of_tables(tables, options, findings, lists, alone=alone)
+
+
+FORMAT = GraphFormat(_EXPECTED, recognises, read)
