@@ -15,6 +15,7 @@ import torch
 
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.columns.column_uses import from_card
+from kmip_data.datasets.inputs import check_same_categories
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
