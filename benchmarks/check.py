@@ -14,7 +14,7 @@ from benchmarks.readers import generated
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
 from kmip_data.builds.home import Home
-from kmip_data.format import checks
+from kmip_data.format import crc_checks
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 
@@ -50,7 +50,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 
 def _row(what: str, read: Callable[[], object], repeats: int) -> Row:
     def first() -> None:
-        checks.sound.clear()
+        crc_checks.sound.clear()
         read()
 
     times = compare(first, read, repeats=repeats, warmup=1, clock=time.process_time)

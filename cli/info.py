@@ -246,7 +246,7 @@ def _classes(names: Sequence[str]) -> str:
 def _tables(build: Build, added: Sequence[Json]) -> str:
     """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
     from kmip_data.format.build_files import PAGE_NAME
-    from kmip_data.format.page import SPREADS
+    from kmip_data.format.card_page import SPREADS
 
     card = build.card
     pairs = [

@@ -62,7 +62,7 @@ def command(everything: bool, home: Home) -> None:
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
-    from kmip_data.pipelines.engine.unfinished import unfinished_builds
+    from kmip_data.pipelines.engine.unfinished_builds import unfinished_builds
 
     # 1. Builds and runs of the home, and what else takes space in it.
     builds = list_builds(home)
@@ -127,7 +127,7 @@ def command(everything: bool, home: Home) -> None:
 
 def _runs(home: Home) -> list[Json]:
     """Return name, bytes and begin of each run of a home, the newest first."""
-    from kmip_data.cli.shared.removable import folder_bytes
+    from kmip_data.cli.shared.removable_folders import folder_bytes
 
     configs = home.runs.glob("*/*/*/config.toml")
     begun = [(config.stat().st_mtime, config.parent) for config in configs]
@@ -179,7 +179,7 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
     """
     import platformdirs
 
-    from kmip_data.cli.shared.removable import folder_bytes, removable_folders
+    from kmip_data.cli.shared.removable_folders import folder_bytes, removable_folders
 
     # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
     sizes = Counter[str]()

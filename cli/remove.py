@@ -34,7 +34,7 @@ def command(
     wrote are removed; your own files stay. Refuses a folder that another process is writing to.
     Processes that only read a folder are not detected: stop them first.
     """
-    from kmip_data.cli.shared.removable import find_removable, folder_bytes, remove_folders
+    from kmip_data.cli.shared.removable_folders import find_removable, folder_bytes, remove_folders
 
     # 1. Show what would go, each folder once, however often it is named.
     folders = list(dict.fromkeys(find_removable(target, home) for target in targets))

@@ -26,7 +26,7 @@ from kmip_data.pipelines.base import (
     check_params,
     load_pipeline,
 )
-from kmip_data.pipelines.engine import unfinished
+from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
@@ -128,7 +128,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     folder_existed = options.output is not None and folder.exists()
     with signals.exit_on_signals(), build_lock(folder, quiet=options.quiet):
         # check under the lock: another process may have built there
-        unfinished.check_folder(folder, plan.key)
+        unfinished_builds.check_folder(folder, plan.key)
         try:
             # The first is the default: the requested split for your own datasets, the published one
             # for shipped datasets.
@@ -140,7 +140,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             has_shards = any((folder / "shards").glob("*.h5"))
             if (
                 not has_shards
-                and unfinished.remove_unfinished(folder, plan.key)
+                and unfinished_builds.remove_unfinished(folder, plan.key)
                 and not folder_existed
             ):
                 remove_empty(folder)
@@ -163,7 +163,7 @@ def _find(
         build = find_build(home, name, wanted, sample=sample)
     else:
         folder = absolute_path(options.output, "output folder")
-        card = unfinished.finished_card(folder)
+        card = unfinished_builds.finished_card(folder)
         if card is None:
             return None
         build = Build(folder, card)
@@ -184,7 +184,7 @@ def _find(
         with build_lock(build.path):
             refuse_links(build.path)
             build.reread_card()
-            unfinished.remove_work(build.path)
+            unfinished_builds.remove_work(build.path)
     return build
 
 
@@ -289,7 +289,7 @@ def _discard_build(plan: BuildPlan) -> None:
     """Remove the shards of a build that cannot be completed, as its files were not kept."""
     folder = plan.folder
     with build_lock(folder, quiet=True):
-        unfinished.remove_unfinished(folder, plan.key)
+        unfinished_builds.remove_unfinished(folder, plan.key)
         if plan.options.output is None:
             remove_empty(folder)
 

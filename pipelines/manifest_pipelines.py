@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
-from kmip_data.columns.parts import part_codes
+from kmip_data.columns.part_masks import part_codes
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord

@@ -27,7 +27,7 @@ import kmip_data
 from benchmarks import peers
 from benchmarks.table import Row, in_turns, thread_count
 from kmip_data.builds.home import Build
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.training.config.keys import TrainingConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.reading.dataset import ShardedDataset

@@ -21,7 +21,7 @@ from kmip_data.text import human_bytes, without_controls, without_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
-    from kmip_data.sharing.share import Share, SharedFile
+    from kmip_data.sharing.push_files import Share, SharedFile
 
 Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
 WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: True if ``--json`` was given

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kmip_data.arrays import Array
-from kmip_data.columns.parts import MASKS
+from kmip_data.columns.part_masks import MASKS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
 

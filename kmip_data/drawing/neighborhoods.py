@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.drawing.layouts import MAX_NODES
 from kmip_data.errors import UsageError
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.graphs.neighbor_sampling import Neighborhoods
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

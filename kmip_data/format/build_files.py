@@ -15,8 +15,8 @@ from kmip_data.files.atomic_writes import build_marker_content, write_file, writ
 from kmip_data.files.folder_marker import PICTURE_NAME, unchanged_outputs
 from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
+from kmip_data.format.card_page import render_card
 from kmip_data.format.croissant import build_croissant
-from kmip_data.format.page import render_card
 from kmip_data.format.split_files import NODE_PARTS, encode_node_split, encode_split
 
 PAGE_NAME = "README.md"

@@ -22,7 +22,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import RandomAccess, open_regular
-from kmip_data.format import checks
+from kmip_data.format import crc_checks
 from kmip_data.format.schema import (
     EDGE_INDEX,
     EDGE_PTR,
@@ -78,7 +78,7 @@ class Shard:
 
     ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
     With its ``entry`` on a card the files are compared with their CRC-32 before anything in them is
-    used; ``receipts`` is the folder for receipts of large files (:func:`.checks.check_size_and_crc`).
+    used; ``receipts`` is the folder for receipts of large files (:func:`.crc_checks.check_size_and_crc`).
 
     Attributes
     ----------
@@ -211,11 +211,11 @@ class Shard:
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_buffer": None, "_views": {}}
         state.pop("keys", None)  # read again on use
-        compared = {key: known for key, known in checks.sound.items() if key[0] in self.files}
+        compared = {key: known for key, known in crc_checks.sound.items() if key[0] in self.files}
         return {**state, "compared": compared}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        checks.sound.update(state.pop("compared"))
+        crc_checks.sound.update(state.pop("compared"))
         self.__dict__.update(state)
 
     @functools.cached_property
@@ -308,7 +308,7 @@ class Shard:
             if self._entry_on_card is not None:
                 members = self._entry_on_card.files.values()
                 for path, file, member in zip(self.files, opened, members, strict=True):
-                    checks.check_size_and_crc(path, file, member, self._receipts)
+                    crc_checks.check_size_and_crc(path, file, member, self._receipts)
             yield opened
 
     def _stream(self) -> RandomAccess:

@@ -12,7 +12,7 @@ from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
 from kmip_data.format.schema import COORDINATES
-from kmip_data.graphs.elementary import sine_cosine
+from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.manifest import dataset_names, load_manifest
 
 SPAN = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has its negative

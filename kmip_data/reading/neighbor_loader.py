@@ -15,7 +15,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from kmip_data.errors import UsageError
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.text import nearest
 
 SUBGRAPHS = ("directional", "bidirectional", "induced")

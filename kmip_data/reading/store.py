@@ -13,7 +13,7 @@ from kmip_data.builds.added_columns import ColumnsCard
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry
-from kmip_data.format.checks import identity_of
+from kmip_data.format.crc_checks import identity_of
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
 from kmip_data.format.split_files import SplitFile, read_split

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.columns.parts import MASKS
+from kmip_data.columns.part_masks import MASKS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split

@@ -33,8 +33,15 @@ from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
+from kmip_data.sharing.push_files import (
+    BLOCK,
+    RUN_FILES,
+    Share,
+    SharedFile,
+    damaged_error,
+    parse_pushed,
+)
 from kmip_data.sharing.remote import Remote, folder_for, read_exactly, read_share
-from kmip_data.sharing.share import BLOCK, RUN_FILES, Share, SharedFile, damaged_error, parse_pushed
 
 _TRIES = 5  #: tries for one file
 

@@ -23,11 +23,10 @@ from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_path_component
-from kmip_data.format.page import render_card
+from kmip_data.format.card_page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.sharing.remote import Remote, blocks_of
-from kmip_data.sharing.share import (
+from kmip_data.sharing.push_files import (
     BLOCKS_NAME,
     MAX_FILES,
     PUSH_NAME,
@@ -36,6 +35,7 @@ from kmip_data.sharing.share import (
     Share,
     SharedFile,
 )
+from kmip_data.sharing.remote import Remote, blocks_of
 
 #: Names of licenses on the hub; any other is given by name and link.
 _LICENSES = {

@@ -26,7 +26,7 @@ from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import MirrorFailed
-from kmip_data.sharing.share import (
+from kmip_data.sharing.push_files import (
     BLOCK,
     BLOCKS_NAME,
     SHARE_NAME,

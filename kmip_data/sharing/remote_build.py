@@ -23,8 +23,8 @@ from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
+from kmip_data.sharing.push_files import BLOCK, SHARE_NAME, BlockDigests, Share, damaged_error
 from kmip_data.sharing.remote import Remote, pull_command, read_exactly, read_share
-from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged_error
 
 CONNECTIONS = 16
 _TOGETHER = 4  #: most blocks of one request, so that several requests share the connections

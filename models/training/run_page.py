@@ -7,7 +7,7 @@ from pathlib import Path
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import name_remark
-from kmip_data.format.page import code_block
+from kmip_data.format.card_page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import read_weights
@@ -19,7 +19,7 @@ from kmip_data.models.training.run.result import (
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS
 from kmip_data.sharing.push import push, yaml_header
-from kmip_data.sharing.share import RUN_FILES, Share
+from kmip_data.sharing.push_files import RUN_FILES, Share
 
 
 def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False) -> Share:

@@ -13,7 +13,7 @@ from kmip_data.arrays import F32, I64, U8, Bools, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.split_files import PARTS
-from kmip_data.graphs.elementary import sine_cosine
+from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.pipelines.base import Records, Split, SplitParams
 from kmip_data.text import counted
 

@@ -36,7 +36,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
 from kmip_data.pipelines.engine.run import executor_for, run_units
-from kmip_data.pipelines.engine.unfinished import UNITS, Steps, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import UNITS, Steps, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say

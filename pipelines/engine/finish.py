@@ -40,7 +40,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
 )
-from kmip_data.pipelines.engine.unfinished import Steps, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.units_and_splits import apply_split
 from kmip_data.text import counted
 

@@ -24,7 +24,7 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import AnyPipeline, Params, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.unfinished import PREPARATION, RESUMES, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import bound_memory
 

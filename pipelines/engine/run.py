@@ -32,7 +32,7 @@ from kmip_data.pipelines.engine.pool import (
     run_pass,
     run_tasks,
 )
-from kmip_data.pipelines.engine.unfinished import (
+from kmip_data.pipelines.engine.unfinished_builds import (
     UNITS,
     Steps,
     UnitResult,

@@ -67,7 +67,12 @@ def functions() -> dict[str, str]:
         local_eccentricity,
         random_walk_encoding,
     )
-    from kmip_data.graphs.elementary import arcsine, logarithm, normal_quantile, sine_cosine
+    from kmip_data.graphs.elementary_functions import (
+        arcsine,
+        logarithm,
+        normal_quantile,
+        sine_cosine,
+    )
 
     rng = np.random.Generator(np.random.PCG64(7))
     angles = rng.uniform(-500, 500, 100_000)

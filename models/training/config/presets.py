@@ -20,9 +20,9 @@ from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds, merged, models
 from kmip_data.models.positions import positional
-from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
+from kmip_data.models.training.config.preset_fitting import fitted
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import counted

@@ -21,7 +21,7 @@ from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import family
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of

@@ -32,9 +32,9 @@ from kmip_data.format.targets import (
 )
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
-from kmip_data.models.training.config.fitting import compatible_choices, level_of
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
+from kmip_data.models.training.config.preset_fitting import compatible_choices, level_of
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.tasks import (
     Task,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, U8, Array, Bools
-from kmip_data.graphs.elementary import arcsine, sine_cosine
+from kmip_data.graphs.elementary_functions import arcsine, sine_cosine
 from kmip_data.pipelines.datasets.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.threads import njit_nogil, run_in_ranges

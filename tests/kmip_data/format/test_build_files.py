@@ -17,8 +17,8 @@ from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.build_files import CROISSANT_NAME, write_card
 from kmip_data.format.card import Card, read_card
+from kmip_data.format.card_page import render_card
 from kmip_data.format.croissant import build_croissant, creators
-from kmip_data.format.page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 
 

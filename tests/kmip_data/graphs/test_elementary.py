@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from kmip_data.graphs.elementary import (
+from kmip_data.graphs.elementary_functions import (
     LARGEST_ANGLE,
     arcsine,
     logarithm,

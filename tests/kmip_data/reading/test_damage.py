@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput
-from kmip_data.format import checks, writer
+from kmip_data.format import crc_checks, writer
 from kmip_data.format.reader import Shard
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.encode import encode_build
@@ -197,38 +197,38 @@ def test_a_change_whose_time_is_put_back_is_read_again(originals, tmp_path):
 def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     counted: list[Path] = []
-    crc32_of = checks._crc32_of
+    crc32_of = crc_checks._crc32_of
 
     def counting(path: Path, *rest: Any) -> str:
         counted.append(path)
         return crc32_of(path, *rest)
 
-    monkeypatch.setattr(checks, "_crc32_of", counting)
-    time.sleep(checks._TICK / 1e9)  # a later change has another time
+    monkeypatch.setattr(crc_checks, "_crc32_of", counting)
+    time.sleep(crc_checks._TICK / 1e9)  # a later change has another time
     dataset = ShardedDataset(folder, "train")
     list(dataset)
     data = pickle.dumps(dataset)
     assert len(counted) == len(set(counted)) == 3
-    checks.sound.clear()  # as in a new process
+    crc_checks.sound.clear()  # as in a new process
     list(pickle.loads(data))
     assert len(counted) == 3
     os.utime(folder / "shards/00001.h5", ns=(1, 1))
-    time.sleep(checks._TICK / 1e9)
+    time.sleep(crc_checks._TICK / 1e9)
     list(ShardedDataset(folder, "train"))
     assert counted[3:] == [folder / "shards/00001.h5"]
 
 
 def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
-    monkeypatch.setattr(checks, "RECEIPT_BYTES", 0)
+    monkeypatch.setattr(crc_checks, "RECEIPT_BYTES", 0)
     folder = shutil.copytree(originals / "whole", tmp_path / "home/built/b")
-    time.sleep(checks._TICK / 1e9)
+    time.sleep(crc_checks._TICK / 1e9)
     right = read_all(folder)
     assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
-    monkeypatch.setattr(checks, "_crc32_of", lambda *_: "read again")
-    checks.sound.clear()
+    monkeypatch.setattr(crc_checks, "_crc32_of", lambda *_: "read again")
+    crc_checks.sound.clear()
     assert read_all(folder) == right
     for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
-        checks.sound.clear()
+        crc_checks.sound.clear()
         change(folder / "shards/00000.h5")
         with pytest.raises(DamagedInput, match="read again"):
             read_all(folder)

@@ -14,7 +14,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from kmip_data import NeighborLoader
 from kmip_data.errors import UsageError
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.graphs.neighbor_sampling import Neighborhoods
 
 NODES, EDGES = 200, 1_500
 

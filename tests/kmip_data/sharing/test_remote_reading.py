@@ -23,8 +23,8 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.pipelines.find import obtain_columns
+from kmip_data.sharing.push_files import BLOCK, BLOCKS_NAME, SHARE_NAME
 from kmip_data.sharing.remote import Remote
-from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME
 
 INDEX = {SHARE_NAME, BLOCKS_NAME, CARD_NAME, "splits/default.h5"}
 PARTS = {"train": range(0, 100, 2), "test": range(1, 100, 2)}

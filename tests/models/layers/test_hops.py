@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import HOPS, Hops
 from kmip_data.models.network import GPSLayer, build_model

@@ -23,7 +23,7 @@ from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.run import executor_for
-from kmip_data.pipelines.engine.unfinished import UNITS
+from kmip_data.pipelines.engine.unfinished_builds import UNITS
 from kmip_data.reading.dataset import ShardedDataset
 
 pytestmark = pytest.mark.real_workers

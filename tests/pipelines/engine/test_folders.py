@@ -22,7 +22,7 @@ from kmip_data.files.atomic_writes import MARKER
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
-from kmip_data.pipelines.engine.unfinished import remove_work
+from kmip_data.pipelines.engine.unfinished_builds import remove_work
 
 pytestmark = pytest.mark.real_workers
 

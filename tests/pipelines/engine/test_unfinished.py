@@ -9,7 +9,7 @@ from support.builds.toy_pipeline import build_toy, built_units, digests, write_r
 from support.cases import flip
 
 from kmip_data.pipelines.engine import run
-from kmip_data.pipelines.engine.unfinished import Steps
+from kmip_data.pipelines.engine.unfinished_builds import Steps
 
 pytestmark = pytest.mark.real_workers
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, Share, SharedFile
+from kmip_data.sharing.push_files import BLOCK, BLOCKS_NAME, SHARE_NAME, Share, SharedFile
 
 
 def share_folder(source: Path, target: Path, kind: Literal["build", "run"] = "build") -> Share:

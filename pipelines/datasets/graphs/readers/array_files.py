@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.columns.parts import MASKS
+from kmip_data.columns.part_masks import MASKS
 from kmip_data.columns.target_inference import changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_uses import DescribedColumn, Level, Use
-from kmip_data.columns.parts import MASKS, is_positions
+from kmip_data.columns.part_masks import MASKS, is_positions
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divide_by_masks
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions

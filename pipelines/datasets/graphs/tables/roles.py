@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kmip_data.columns.parts import MASKS
+from kmip_data.columns.part_masks import MASKS
 
 #: Names of the two ends of an edge, as :func:`normalized` writes them.
 ENDPOINT_NAMES = (
