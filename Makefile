@@ -12,7 +12,7 @@ NEEDED ?= 3.11 3.12 3.13
 LIMIT = ulimit -S -d 12582912;
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo check test test-pythons lint bench gpu real figures torture docs docs-tables wheel clean
+.PHONY: help venv demo smoke check test test-pythons lint bench gpu real figures torture docs docs-tables wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -30,6 +30,11 @@ venv: $(STAMP)  ## make .venv with everything installed, editable
 
 demo: $(STAMP)  ## what k-MIP attention is for, offline: about a minute of work on two cores
 	$(BIN)/kmip-data demo
+
+SMOKE = tests/kmip_data/format tests/kmip_data/reading/test_dataset.py tests/models/search/test_registry.py tests/cli/test_info.py tests/cli/test_runs.py
+
+smoke: $(STAMP)  ## 19 tests of format, items, search and two commands: under a minute of work
+	$(BIN)/python -m pytest -q -m 'not torture and not slow' --core $(SMOKE)
 
 check: $(STAMP)  ## the core of the tests, in two minutes: the first two of each file that are not slow
 	$(LIMIT) $(TEST) -m 'not torture and not slow' --core
