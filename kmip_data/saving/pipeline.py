@@ -70,7 +70,7 @@ class SpooledGraphs:
         arrays = {**graph.columns, "edge_index": np.asarray(graph.edge_index)}
         for name, array in arrays.items():
             self._digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-            if array.dtype != object:  # without edges
+            if array.dtype != object:  # the edge_index of a graph without edges
                 self._digest.update(np.ascontiguousarray(array).data)
         if self._spool is None:
             self._graphs.append(graph)
@@ -175,7 +175,7 @@ def _with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
         elif values.dtype.kind in "mM":
             plain = values.astype(str).where(values.notna())
         elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
-            # Of pandas' own dtypes, which know missing values.
+            # pandas' own dtypes, which know missing values.
             plain = values.astype("float64" if values.hasnans else _NUMPY[values.dtype.kind])
         elif values.dtype == object:
             plain = values.map(_array_as_list)

@@ -63,13 +63,12 @@ from kmip_data.pipelines.user_files import (
 from kmip_data.strict_model import Strict
 from kmip_data.text import is_likely_typo, nearest
 
-#: memory per row beyond the columns: row pointers, counts of edges, codes of a split
+#: Memory in bytes per node and per edge beyond the columns: row pointers, counts, codes of a split.
 _BYTES_PER_NODE = 32
 _BYTES_PER_EDGE = 64
 _MAX_EXPANSION = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
-_MAX_NAME_LETTERS = (
-    20_000  #: letters of the names of features in a shard; more are on the card alone
-)
+#: Most letters of the names of features in a shard; longer lists are on the card alone.
+_MAX_NAME_LETTERS = 20_000
 _MASK_SPLIT = "masks"  #: name of the split that masks give
 
 
@@ -142,7 +141,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
         def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack(path, self.manifest, target, quiet=quiet, bare=bare)
-            if path.is_relative_to(home.raw):  # of a copy of ours
+            if path.is_relative_to(home.raw):  # a copy made by this package
                 atomic_writes.remove_file(target / RECEIPT_NAME)
                 members.pop(RECEIPT_NAME, None)
             if described is not None:
@@ -197,7 +196,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             if graph.edge_index is not None:
                 edge_counts.add(graph.edge_index, graph.num_nodes)
             if params.undirected:
-                graph, unequal = with_reverse_edges(graph)  # noqa: PLW2901 -- the file's is done with
+                graph, unequal = with_reverse_edges(graph)  # noqa: PLW2901 -- the graph of the file is not needed again
                 edge_counts.unequal += unequal
             record, are_molecules = smiles_tables.without_smiles(graph)
             record = replace(record, key=escaped_key(graph.key, KEY_LENGTH))

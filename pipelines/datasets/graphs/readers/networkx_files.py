@@ -133,7 +133,7 @@ def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]
     data = dict(graph.graph)
     of_nodes = data.pop("node_default", {})
     of_edges = data.pop("edge_default", {})
-    if data.get("mode") == "static":  # of GEXF
+    if data.get("mode") == "static":  # an attribute of GEXF
         del data["mode"]
     rows["graph"].append({**data, roles.GRAPH: name})
     for node, data in graph.nodes(data=True):
@@ -205,7 +205,7 @@ def _make_mixed_directions_directed(graph: Element, default: str, own: str) -> N
     graph.set(default, "directed")
     for (parent, edge), one_way in zip(edges, directions, strict=True):
         edge.attrib.pop(own, None)
-        edge.attrib.pop("id", None)  # two edges would have it
+        edge.attrib.pop("id", None)  # else two edges would have the same id
         if one_way or edge.get("source") == edge.get("target"):
             continue
         reverse = deepcopy(edge)

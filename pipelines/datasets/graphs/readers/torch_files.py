@@ -36,7 +36,7 @@ _ALLOWED = {
     "builtins.dict": never_called("dict"),
     "__builtin__.dict": never_called("dict"),
     "torch.Size": lambda sizes=(): sizes,
-    "__builtin__.set": lambda *_: Unread("a set"),  # of names that PyTorch Geometric caches
+    "__builtin__.set": lambda *_: Unread("a set"),  # names that PyTorch Geometric caches
     "builtins.set": lambda *_: Unread("a set"),
 }
 #: Libraries whose objects are named by the attribute that holds them, and never made.
@@ -164,10 +164,10 @@ def _graphs(
 
 def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
-    slices = None  # also the slices of a pair with a single graph
+    slices = None  # None also in the collated pair of a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
-    elif isinstance(value, tuple | list):  # such as the three of RandomLinkSplit
+    elif isinstance(value, tuple | list):  # such as the three graphs of RandomLinkSplit
         for item in value:
             yield from _items(item, file, notices)
         return
@@ -213,7 +213,7 @@ def _graph(
 ) -> GraphRecord:
     """Return the arrays of an item."""
     item = dict(item)
-    # Until version 2, PyTorch Geometric wrote so.
+    # PyTorch Geometric wrote __num_nodes__ before version 2.
     nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
     item = {attribute: value for attribute, value in item.items() if value is not None}
     for attribute in item.keys() & set(options.params.ignore):

@@ -389,7 +389,7 @@ def _id_column(
         _ask_for_ids(nodes, doubtful, notices)
         return doubtful[0]
     if usual and not is_numbered:
-        return usual[0]  # an end that is not in it is named with its line
+        return usual[0]  # the error names the line of an end that is not in this column
     if usual:
         _check_ids(nodes, usual[0], ids)
     if not usual:

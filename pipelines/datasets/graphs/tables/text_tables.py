@@ -213,7 +213,7 @@ def _first_row(text: str) -> str:
 
 def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
     """Return the columns of rows, which are called 0, 1 and so on."""
-    # Of bytes: a stream of text takes four times the memory.
+    # Parse bytes: a stream of text takes four times the memory.
     return pd.read_csv(io.BytesIO(text.encode()), **layout) if text else pd.DataFrame()
 
 
