@@ -75,7 +75,7 @@ def command(
         columns = added_facts(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)
-    # Of a preset, a line may have 600 letters.
+    # A line about a preset may have 600 letters.
     show(result, fitted(text, piped=None if model is None else WIDTH))
 
 

@@ -185,7 +185,7 @@ EDGE_ENCODERS: dict[str, Encoder] = {
     "none": Encoder(lazy("torch.nn:Identity")),  # message passing reads no edge features
     "linear": _linear("edge features"),
     "bond": _embeddings(BOND),  # upstream ``Bond``
-    # As LRGB; the paper's code has ``linear``.
+    # LRGB's choice; the paper's code has ``linear``.
     "voc": _linear("edge features", "pascalvoc-sp", "edge/attr"),
     "coco": _linear("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
     "voc-rwse32": Encoder(

@@ -206,7 +206,7 @@ class BlockEncoder(LinearEncoder):
         self.norm = BatchNorm(dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, dim)."""
+        """Return the encoded nodes, (N, dim)."""
         h = super().forward(batch)
         h = self.norm(h, batch)
         return nn.functional.normalize(h.relu(), dim=1)
@@ -220,7 +220,7 @@ class NormedEncoder(LinearEncoder):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, dim)."""
+        """Return the encoded nodes, (N, dim)."""
         return self.norm(super().forward(batch)).relu()  # type: ignore[no-any-return]
 
 
@@ -231,7 +231,7 @@ class RawNodes(nn.Module):
         super().__init__()
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, channels)."""
+        """Return the encoded nodes, (N, channels)."""
         rows = _features(batch, "node features")
         return rows if rows.is_floating_point() else rows.float()
 
@@ -339,7 +339,7 @@ class LapPE(_Columns):
             self.after = _perceptron(width, *_hidden(width, keys.post_layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, w)."""
+        """Return the encoded nodes, (N, w)."""
         values, vectors = self.columns(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
@@ -374,7 +374,7 @@ class ColumnPosition(_Columns):
             self.linear = _perceptron(self.count, *_hidden(self.width, keys.layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, width)."""
+        """Return the encoded nodes, (N, width)."""
         (rows,) = self.columns(batch)
         if self.norm is not None:
             rows = self.norm(rows, batch)
@@ -407,7 +407,7 @@ class SignNet(_Columns):
         self.rho = NormedPerceptron([wide, *[hidden] * (keys.post_layers - 1), keys.width])
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, width)."""
+        """Return the encoded nodes, (N, width)."""
         _, vectors = self.columns(batch)
         values = vectors.nan_to_num()[..., None]
         mapped = self._encoded(values, batch) + self._encoded(-values, batch)
@@ -479,5 +479,5 @@ class WithPositional(nn.Module):
         self.position = position
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, dim)."""
+        """Return the encoded nodes, (N, dim)."""
         return torch.cat([self.features(batch), self.position(batch)], dim=1)

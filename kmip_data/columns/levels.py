@@ -40,7 +40,7 @@ def fitting_levels(
 def likeliest_level(name: str, axes: int, fitting: set[str]) -> str:
     """Return one of the levels that fit an attribute, by its name."""
     order = ("edge", "node", "graph") if "edge" in name else ("node", "edge", "graph")
-    if name == "y":  # of as many edges as a graph has targets only where nothing else fits
+    if name == "y":  # a level of edges is the last choice for targets
         order = ("node", "graph", "edge")
     if axes > 1 and concatenated_axis(name) == -1:
         order = ("graph", "node", "edge")
@@ -82,7 +82,7 @@ class Levels:
             if f"graph/{name}" in forms:
                 possible &= {"graph"}
             elif name == "y" or name in MASKS:
-                # Of nodes or edges by their rows, else of the graph whatever their shape.
+                # Rows decide between nodes and edges; any other shape belongs to the graph.
                 fits = fitting_levels(array.shape, first, nodes, edges)
                 possible &= fits or {"graph"}
             else:

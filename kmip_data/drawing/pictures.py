@@ -39,7 +39,7 @@ MIDDLE = (5, 50, 95)  #: percentiles of a target that are drawn
 
 @dataclass(frozen=True)
 class _Sheet:
-    """What the rows of a picture share."""
+    """Facts that all rows of a picture share."""
 
     names: Sequence[str]  #: names of the classes
     up: Literal["y", "z"]

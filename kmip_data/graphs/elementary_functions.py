@@ -126,7 +126,7 @@ def arcsine(value: F64) -> F64:
 def logarithm(value: F64) -> F64:
     """Return the natural logarithm of positive, finite values of any shape."""
     fraction, exponent = np.frexp(np.asarray(value, np.float64))
-    # As 2ᵏ (1 + f) with 1 + f between √½ and √2.
+    # Write the value as 2ᵏ (1 + f) with 1 + f between √½ and √2.
     low = fraction < np.sqrt(0.5)
     fraction = np.where(low, 2.0 * fraction, fraction) - 1.0
     power: F64 = (exponent - low).astype(np.float64)

@@ -151,7 +151,7 @@ def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockP
 def _gather(rows: Tensor, lists: Tensor) -> Tensor:
     """Gather rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
     heads, count, size, width = rows.shape
-    # As a table with a row a block, head after head; its gradient has one order.
+    # View the blocks as rows of one table, head after head: its gradient has one order of sums.
     head = torch.arange(heads, device=rows.device)
     index = lists + head[:, None, None] * count
     blocks = nn.functional.embedding(index, rows.reshape(heads * count, size * width))

@@ -110,7 +110,7 @@ class EdgeList:
 
     @property
     def index(self) -> Tensor:
-        """(2, E)."""
+        """Return sources and targets of the edges, (2, E)."""
         return torch.stack([self.source, self.target])
 
     @property

@@ -159,7 +159,7 @@ def compare_training(
             paces.append(Pace(name=name, note=lines[0]))
             continue
         paces.append(made.pace)
-        # As many batches as its share of the time allows, judged by the warm-up batch.
+        # Estimate from the warm-up batch how many batches fit into this share of the time.
         fitting = int(seconds / rounds / max(warm, 1e-9))
         ready[made] = max(1, min(most, fitting))
 

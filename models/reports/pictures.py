@@ -81,7 +81,7 @@ def short_name(row: Row) -> str:
     >>> short_name({"model": "gps", "changes": "model.attention.k=5 instead of 15; dropout=0.2 instead of 0"})
     'gps, k=5, dropout=0.2'
     """
-    # Of "model.attention.k=5 instead of 15", the last part of the key and the new value.
+    # Keep the last part of the key and the new value: "k=5" of "model.attention.k=5 instead of 15".
     changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
     words = [row["model"], *changes[:MAX_CHANGES]]
     if len(changes) > MAX_CHANGES:

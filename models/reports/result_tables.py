@@ -266,7 +266,7 @@ def _data(run: Run) -> str:
 def configuration_of(run: Run | OpenedRun) -> str:
     """Return the digest of a run's configuration without seed, machine and data."""
     config = run.config.with_seed(0)
-    # Of the machine, only the numbers of devices and nodes count.
+    # Only the numbers of devices and nodes of the machine matter.
     system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
     split = {key: value for key, value in config.data.split.items() if key != "fold"}
     data = config.data.model_copy(update={"dataset": run.result.dataset, "split": split})

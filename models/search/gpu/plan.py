@@ -31,7 +31,7 @@ NUMBERS = (
 IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
 NARROW = len(POINTERS)
 
-# As in the kernels.
+# The kernels have the same constants.
 _BATCH = 16
 _CHUNK = 64
 _WARPS = 4

@@ -136,7 +136,7 @@ def influence_of_k() -> dict[str, Any]:
 
 
 class Difference(Strict):
-    """What the paper's text and its code have for a key on which they disagree."""
+    """Values of the paper's text and of its code for a key on which they disagree."""
 
     value: Any = Field(description="what the text asks for")
     paper: str = Field(description="what the text says")

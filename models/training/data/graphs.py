@@ -202,7 +202,7 @@ class OneGraph(RunData):
 
     @cached_property
     def graph(self) -> Data:
-        """The graph, loaded."""
+        """The only graph of the dataset, loaded once."""
         return self._dataset[0]
 
     @cached_property

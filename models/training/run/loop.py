@@ -347,7 +347,7 @@ class Loop:
             column = "train_eval" if part == "train" else part
             row |= {f"{column}_{name}": value for name, value in values.items()}
 
-        # Of equal epochs the first one is best.
+        # The first of equal epochs is the best.
         best = None
         if self.best_epoch is not None:
             best = self.history[self.best_epoch][f"val_{self.metric}"]

@@ -59,7 +59,7 @@ class SplitUsed(Strict):
 
 
 class TargetsUsed(Strict):
-    """What the run predicts, for data without targets."""
+    """Targets that the run predicts, stored for data without targets."""
 
     level: Level
     target_type: TargetType
