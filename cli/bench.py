@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command, Group
-from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     Integer,
     device_option,
@@ -193,16 +193,21 @@ def _time(cell: Measurement) -> str:
 
 
 @command.command("train", cls=Command)
-@click.argument("target", type=TARGET)
+@click.argument("name", type=BUILD)
 @click.option(
-    "--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names."
+    "--model",
+    "models",
+    default="gps-kmip",
+    show_default=True,
+    metavar="LIST",
+    help="Model names.",
 )
 @device_option()
 @sample_option
 @set_option("Configuration key, as in `train`.")
 @work_options
 def train(
-    target: str,
+    name: str,
     models: str,
     overrides: tuple[str, ...],
     home: Home,
@@ -218,26 +223,26 @@ def train(
     from kmip_data.models.training.config.compose import configuration
 
     # Names and keys are checked before torch is imported, which takes seconds.
-    names = list(dict.fromkeys(models.split(",")))
+    model_names = list(dict.fromkeys(models.split(",")))
     settings = [*overrides, "system.devices=1"]
     configs = {}
-    for name in names:
-        configs[name] = configuration(
-            target, {}, {}, model=name, home=home, overrides=settings, **options
+    for model in model_names:
+        configs[model] = configuration(
+            name, {}, {}, model=model, home=home, overrides=settings, **options
         )
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
 
-    first = configs[names[0]]
+    first = configs[model_names[0]]
     device = choose_device(first.system.device)
-    data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}
+    data = {model: open_data(config, home=home, quiet=quiet) for model, config in configs.items()}
     makers = {}
-    for name, config in configs.items():
-        makers[name] = partial(
+    for model, config in configs.items():
+        makers[model] = partial(
             Contestant,
             config=config,
-            data=data[name],
+            data=data[model],
             device=device,
         )
     log = partial(say, quiet=quiet)
@@ -249,7 +254,7 @@ def train(
         log=log,
     )
 
-    first_data = data[names[0]]
+    first_data = data[model_names[0]]
     epochs = f"{first.training.epochs:,} epochs"
     if first.preset:
         epochs += f" of {first.preset}"
@@ -259,7 +264,7 @@ def train(
     text = [pace_table(paces)]
     text += [f"{pace.name}: {pace.note}" for pace in paces if pace.note]
     text += [
-        f"hours: for {epochs}, without evaluations; ratio: time relative to {names[0]}",
+        f"hours: for {epochs}, without evaluations; ratio: time relative to {model_names[0]}",
         f"data: {first_data.description}\n{machine_line()}; device {device.name}",
     ]
     result = {

@@ -200,7 +200,7 @@ def _dry_run(
     name = sources.setdefault("name", "mine")
     asked = {key: value for key, value in sources.items() if key == "like"}
     if (like := sources.get("like")) and not Path(like).is_file():
-        sources["like"] = str(find(_like_target(like, home), home=home).path)
+        sources["like"] = str(find(_data_of_like(like, home), home=home).path)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         build = _build_recipe("graphs", archives, sample=sample, **options)
@@ -318,7 +318,7 @@ def _build_recipe(
             next=f"a name: --name {name_of_file(archives[0]) if archives else 'my-data'}",
         )
     if like := sources.get("like"):
-        sources["like"] = _like_target(like, options["home"])
+        sources["like"] = _data_of_like(like, options["home"])
     for path in archives:
         sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
@@ -339,8 +339,8 @@ def _several_archives(recipe: str, archives: tuple[Path, ...]) -> UsageError:
     )
 
 
-def _like_target(like: str, home: Home) -> str:
-    """Return the target of ``--like``: a file, a dataset, or the build that a run was trained on."""
+def _data_of_like(like: str, home: Home) -> str:
+    """Return the data of ``--like``: a file, a dataset, or the build that a run was trained on."""
     if os.sep not in like:
         return like
     from kmip_data.models.training.run.result import data_of_run
@@ -372,11 +372,11 @@ def _build_class(
         )
 
     from kmip_data.saving.classes import save_class
-    from kmip_data.saving.save import check_target
+    from kmip_data.saving.save import check_new_folder
 
     root = home.raw / name
     folder = output or home.built / name
-    check_target(folder, name)
+    check_new_folder(folder, name)
     if not quiet:
         click.echo(
             f"Running {address}, which downloads and processes by default in {root}.", err=True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     dask_option,
     jobs_option,
@@ -39,7 +39,7 @@ class EncodeCommand(DatasetCommand):
 
 
 @click.command(cls=EncodeCommand)
-@click.argument("target", type=TARGET)
+@click.argument("name", type=BUILD)
 @click.argument("encodings", metavar="ENCODING…", nargs=-1, required=True)
 @sample_option
 @jobs_option
@@ -47,7 +47,7 @@ class EncodeCommand(DatasetCommand):
 @plugin_option
 @work_options
 def command(
-    target: str,
+    name: str,
     encodings: tuple[str, ...],
     sample: bool,
     home: Home,
@@ -64,13 +64,13 @@ def command(
     from kmip_data.graphs.encoding import parse_encoding
     from kmip_data.pipelines.engine.encode import encode_build
 
-    for name in encodings:
-        if not any(encoding_class.parse(name) for encoding_class in known_encodings()):
+    for encoding in encodings:
+        if not any(encoding_class.parse(encoding) for encoding_class in known_encodings()):
             from kmip_data.plugins import import_plugin_of
 
-            import_plugin_of("encodings", name)
+            import_plugin_of("encodings", encoding)
     parsed = list(map(parse_encoding, encodings))
-    build = resolve(target, home, sample=sample)
+    build = resolve(name, home, sample=sample)
     columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
 
     text = []

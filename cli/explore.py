@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.names import RUN_OR_TARGET
+from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     Integer,
     device_option,
@@ -41,10 +41,10 @@ MAX_EDGES = 1_000_000  #: most edges of all records of a page but the first
 
 @click.command(cls=DatasetCommand)
 @click.argument(
-    "targets",
-    metavar="TARGET|RUN…",
+    "names",
+    metavar="NAME|RUN…",
     nargs=-1,
-    type=RUN_OR_TARGET,
+    type=RUN_OR_BUILD,
 )
 @number_option("--record", "Position of the record.  [default: 0]", type=Integer(min=0))
 @part_option("Count positions in this part.  [default: test for a run, else the whole build]")
@@ -55,7 +55,7 @@ MAX_EDGES = 1_000_000  #: most edges of all records of a page but the first
 @plugin_option
 @inspect_options
 def command(
-    targets: tuple[str, ...],
+    names: tuple[str, ...],
     record: int | None,
     part: str | None,
     output: Path | None,
@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city or another build. For a build, the page shows graph number --record and up to
+    NAME is a city or another build. For a build, the page shows graph number --record and up to
     seven graphs that follow. In a single large graph, --record is the number of a node, shown with
     a sampled neighbourhood. A RUN is shown on its own data: the predictions of its best weights,
     its errors, and the keys that each k-MIP head chose, with their weights. For all RUNs, the page
@@ -76,17 +76,17 @@ def command(
     """
     if output is not None:
         check_output(output, force=force)
-    if not targets:
-        raise UsageError("A TARGET or RUN is missing.", next="kmip-data list, or kmip-data runs")
+    if not names:
+        raise UsageError("A NAME or RUN is missing.", next="kmip-data list, or kmip-data runs")
 
-    # The first target says which data are shown: a build's, or a run's, whose
+    # The first name says which data are shown: a build's, or a run's, whose
     # predictions are shown with them. Curves of further runs are drawn next to its own.
     answer = None
     second = None
     curves = []
     start = record or 0
     where = part or "test"  # a run's part
-    first = build_or_run(targets[0], home, sample=sample)
+    first = build_or_run(names[0], home, sample=sample)
     if isinstance(first, Path):
         say(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
         from kmip_data.models.analysis.explanations import predict_record
@@ -96,16 +96,16 @@ def command(
         opened, answer = predict_record(first, split=part, position=start, home=home, device=device)
         build = opened.data.build
         folder = opened.folder
-        runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]
+        runs = [opened, *(open_run(run, home=home, device=device) for run in names[1:])]
         curves = [_curves(run, where, start, opened, home) for run in runs]
         second = _compared(runs, curves)
     else:
         build = first
         folder = build.path
-        if len(targets) > 1:
+        if len(names) > 1:
             raise UsageError(
-                f"A run is shown on its own data: leave out {targets[0]}.",
-                next=f"kmip-data explore {' '.join(targets[1:])}",
+                f"A run is shown on its own data: leave out {names[0]}.",
+                next=f"kmip-data explore {' '.join(names[1:])}",
             )
 
     say(f"Drawing the page of {build.path.name}")

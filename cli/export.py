@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.files.path_errors import absolute_path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=TARGET)
+@click.argument("name", type=BUILD)
 @click.option(
     "--format",
     "to",
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @sample_option
 @work_options
 def command(
-    target: str,
+    name: str,
     to: ExportFormat,
     output: Path | None,
     sample: bool,
@@ -48,7 +48,7 @@ def command(
     """
     from kmip_data.saving.export import export
 
-    build = resolve(target, home, sample=sample)
+    build = resolve(name, home, sample=sample)
     folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
     exists = folder.is_dir()
     parts = export(build, to, folder, quiet=quiet)

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.datasets import (
     requested,
     resolve,
 )
-from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import inspect_options, plugin_option
 from kmip_data.cli.shared.output import (
     Json,
@@ -44,7 +44,7 @@ CLASSES_SHOWN = 13  #: names of classes in one line
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=TARGET)
+@click.argument("name", type=BUILD)
 @click.option(
     "--model",
     metavar="NAME",
@@ -53,7 +53,7 @@ CLASSES_SHOWN = 13  #: names of classes in one line
 @plugin_option
 @inspect_options
 def command(
-    target: str,
+    name: str,
     model: str | None,
     sample: bool,
     home: Home,
@@ -67,11 +67,11 @@ def command(
     from kmip_data.manifest import dataset_names
 
     if model is not None:
-        result, text = _preset(target, model, home)
-    elif target in dataset_names() and not sample and not requested(RECORDS):
-        result, text = _dataset(target, home)
+        result, text = _preset(name, model, home)
+    elif name in dataset_names() and not sample and not requested(RECORDS):
+        result, text = _dataset(name, home)
     else:
-        build = resolve(target, home, sample=sample)
+        build = resolve(name, home, sample=sample)
         columns = added_facts(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)

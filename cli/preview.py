@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve, source_pictures
-from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     force_option,
     inspect_options,
@@ -37,7 +37,7 @@ DRAWN_BYTES = 1_500
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=TARGET)
+@click.argument("name", type=BUILD)
 @click.option(
     "--records",
     metavar="LIST",
@@ -57,7 +57,7 @@ DRAWN_BYTES = 1_500
 )
 @inspect_options
 def command(
-    target: str,
+    name: str,
     records: str | None,
     part: str | None,
     output: Path | None,
@@ -78,7 +78,7 @@ def command(
 
         check_kind(output)
         check_output(output, force=force)
-    build = resolve(target, home, sample=sample)  # names are checked before numpy is imported
+    build = resolve(name, home, sample=sample)  # names are checked before numpy is imported
     picture = output or default_output(build.path / PICTURE_NAME, force=force)
     say(f"Drawing {build.path.name}")
     from kmip_data.drawing.style import using_style

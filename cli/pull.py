@@ -52,7 +52,7 @@ def command(
     content = f"{share.kind}: {counted(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
     folder = shlex.quote(str(pulled.path))
-    step = f"evaluate {folder} --dataset TARGET"
+    step = f"evaluate {folder} --dataset NAME"
     if pulled.card is not None:
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
         step = f"info {folder}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.names import RUN_OR_TARGET
+from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
 from kmip_data.text import address_without_secrets, counted, human_bytes
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=RUN_OR_TARGET)
+@click.argument("name", type=RUN_OR_BUILD)
 @click.argument("address")
 @click.option("--page", is_flag=True, help="Overwrite an existing README.md at the address.")
 @plugin_option
 @sample_option
 @work_options
 def command(
-    target: str,
+    name: str,
     address: str,
     page: bool,
     sample: bool,
@@ -36,12 +36,12 @@ def command(
 ) -> None:
     """Share a build or a run at any address.
 
-    TARGET is a build or a finished run. ADDRESS is a folder or an address of fsspec (hf://, s3://,
+    NAME is a build or a finished run. ADDRESS is a folder or an address of fsspec (hf://, s3://,
     gs://). It must be empty, or have an earlier push of the same build or run. Checks every byte
     first, and keeps an existing README.md. If pyarrow is installed, a build also gets Parquet
     files. Refuses data that may not be redistributed.
     """
-    source = build_or_run(target, home, sample=sample)
+    source = build_or_run(name, home, sample=sample)
     if isinstance(source, Path):
         from kmip_data.models.training.run_page import push_run
 

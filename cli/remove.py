@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("targets", metavar="TARGET…", nargs=-1, required=True)
+@click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @home_option
 @json_option
 def command(
-    targets: tuple[str, ...],
+    names: tuple[str, ...],
     yes: bool,
     home: Home,
 ) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path. It may also
+    NAME is a folder in the home's built/, raw/ or runs/, or the end of its path. It may also
     be the name of a dataset that has one build. Raw files are raw/NAME. Only files that kmip-data
     wrote are removed; your own files stay. Refuses a folder that another process is writing to.
     Processes that only read a folder are not detected: stop them first.
@@ -37,7 +37,7 @@ def command(
     from kmip_data.cli.shared.removable_folders import find_removable, folder_bytes, remove_folders
 
     # 1. Show what would go, each folder once, however often it is named.
-    folders = list(dict.fromkeys(find_removable(target, home) for target in targets))
+    folders = list(dict.fromkeys(find_removable(name, home) for name in names))
     sizes = [folder_bytes(folder.path) for folder in folders]
     total = sum(sizes)
     rows = []
@@ -61,10 +61,10 @@ def command(
         total -= rest
         entry = {"kind": folder.kind, "path": folder.path, "name": folder.name}
         removed.append({**entry, "bytes": size, "bytes_left": rest})
-        names = []
+        left = []
         if folder.path.is_dir():
-            names = sorted(path.name for path in folder.path.iterdir())
-        if names:
-            notes.append(f"left in {folder.path}, not of kmip-data or pinned: {shortened(names)}")
+            left = sorted(path.name for path in folder.path.iterdir())
+        if left:
+            notes.append(f"left in {folder.path}, not of kmip-data or pinned: {shortened(left)}")
     result = {"home": home.root, "removed": removed}
     show(result, f"Removed {human_bytes(total)}.", *notes)

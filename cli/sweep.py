@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import SWEEP, TARGET
+from kmip_data.cli.shared.names import BUILD, SWEEP
 from kmip_data.cli.shared.options import (
     distinct_numbers,
     number_option,
@@ -121,7 +121,7 @@ def _with_choices(plan: Plan, chosen: Json) -> Plan:
         if chosen[name]:
             update[name] = tuple(chosen[name].split(","))
     for dataset in update.get("datasets", ()):
-        TARGET.convert(dataset, None, click.get_current_context())
+        BUILD.convert(dataset, None, click.get_current_context())
     if chosen["seeds"] is not None:
         update["seeds"] = tuple(distinct_numbers("--seeds", chosen["seeds"]))
         update["seeds_of"] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, requested
-from kmip_data.cli.shared.names import RUN, TARGET
+from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
     PLUGINS,
     device_option,
@@ -52,8 +52,8 @@ GROUPS = {
 
 
 @click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS), groups=GROUPS)
-@click.argument("target", metavar="[TARGET]", required=False, type=TARGET)
-@click.option("--dataset", metavar="TARGET", type=TARGET, help="Same as the argument TARGET.")
+@click.argument("positional", metavar="[NAME]", required=False, type=BUILD)
+@click.option("--dataset", metavar="NAME", type=BUILD, help="Same as the argument NAME.")
 @click.option(
     "--model",
     default="gps-kmip",
@@ -98,7 +98,9 @@ GROUPS = {
 @number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @device_option()
 @number_option("--devices", "Number of devices of this machine.  [default: 1]")
-@click.option("--name", metavar="NAME", help="Name of the run.  [default: time, variant and seed]")
+@click.option(
+    "--name", metavar="RUN_NAME", help="Name of the run.  [default: time, variant and seed]"
+)
 @click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
 @click.option(
     "--reproduce",
@@ -122,7 +124,7 @@ GROUPS = {
 @sample_option
 @work_options
 def command(
-    target: str | None,
+    positional: str | None,
     dataset: str | None,
     file: Path | None,
     resume: str | None,
@@ -137,16 +139,16 @@ def command(
 ) -> None:
     """Train a model, building what is missing first.
 
-    TARGET is a dataset name or a build folder. The run folder has configuration, metrics,
+    NAME is a dataset name or a build folder. The run folder has configuration, metrics,
     checkpoints, weights and result. Options such as --k and --split-rule select a build and a
     split; --set takes configuration keys, such as data.split.val_fraction=0.2.
     """
-    if target is not None and dataset is not None:
+    if positional is not None and dataset is not None:
         raise UsageError(
-            f"Two datasets are named: {target} and {dataset}.",
-            next=f"kmip-data train {target}, or --dataset {dataset} alone",
+            f"Two datasets are named: {positional} and {dataset}.",
+            next=f"kmip-data train {positional}, or --dataset {dataset} alone",
         )
-    dataset = dataset or target
+    dataset = dataset or positional
     given_as = [bool(dataset or file), resume is not None, reproduce is not None]
     if sum(given_as) != 1:
         step = "kmip-data train --help"
@@ -156,7 +158,7 @@ def command(
             step = _only_with("--reproduce", reproduce)
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
-            expected="TARGET (or --dataset TARGET), --config FILE, --resume RUN or --reproduce ROW",
+            expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
             found="several of them" if any(given_as) else "none of them",
             next=step,
         )
@@ -244,8 +246,8 @@ def _build(config: RunConfig, name: str | None, options: Json) -> None:
         return
     data = config.data
     chosen = {name: options[name] for name in ("home", "quiet", "offline")}
-    target = folder_of(data.dataset) or data.dataset
-    obtain(target, data.parameters, data.split, sample=data.sample, **chosen)
+    dataset = folder_of(data.dataset) or data.dataset
+    obtain(dataset, data.parameters, data.split, sample=data.sample, **chosen)
 
 
 def _settings_of(row: ShippedResult, stop_after: int | None) -> Json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.names import RUN_OR_TARGET
+from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=RUN_OR_TARGET)
+@click.argument("name", type=RUN_OR_BUILD)
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged; other files stay.")
 @click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @jobs_option
 @work_options
 def command(
-    target: str,
+    name: str,
     repair: bool,
     published: bool,
     sample: bool,
@@ -46,7 +46,7 @@ def command(
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
     from kmip_data.format.card import read_card
 
-    source = build_or_run(target, home, sample=sample)
+    source = build_or_run(name, home, sample=sample)
     if isinstance(source, Path):
         _verify_run(source)
         return

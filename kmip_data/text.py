@@ -49,9 +49,9 @@ def without_logins(text: str) -> str:
     return _LOGIN.sub(r"\1", text)
 
 
-def is_address(target: str | os.PathLike[str]) -> bool:
+def is_address(path: str | os.PathLike[str]) -> bool:
     """True if a text is an address (``s3://bucket/name``), not a folder or a name."""
-    return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(target)) is not None
+    return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(path)) is not None
 
 
 def address_without_secrets(address: str) -> str:

@@ -165,7 +165,7 @@ def _added_to_edges(batch: GraphBatch, encoding: Encoding, instead: str) -> Tens
     if rows is None:
         raise UsageError(
             f"The data lack the added column {encoding.name}, which the network reads.",
-            next=f"kmip-data encode TARGET {encoding.name}; or --set model.edge_encoder={instead}",
+            next=f"kmip-data encode NAME {encoding.name}; or --set model.edge_encoder={instead}",
         )
     if isinstance(batch.edges, NeighborTable):
         return rows.view(*batch.edges.neighbor.shape, -1)
@@ -293,7 +293,7 @@ class _Columns(nn.Module):
         if missing:
             raise UsageError(
                 f"The data lack {missing[0]} of the added column {self.column}, which the network reads.",
-                next=f"kmip-data encode TARGET adds {self.column}; or --set model.positional=none",
+                next=f"kmip-data encode NAME adds {self.column}; or --set model.positional=none",
             )
         return [batch.added[name] for name in self.reads]
 

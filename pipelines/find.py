@@ -15,8 +15,8 @@ look-up              takes                                 where there is no suc
 ``build_in``         folder, or its name below ``built/``  ``None``
 ===================  ====================================  ======================================
 
-A user's target is for ``find``, or for ``obtain`` where building is allowed; the others are for
-code that lists, compares or describes builds. Of several builds of a shipped dataset all that
+A user's name or folder is for ``find``, or for ``obtain`` where building is allowed; the others
+are for code that lists, compares or describes builds. Of several builds of a shipped dataset all that
 return one raise an error.
 
 Of the pipelines, kmip_data and models import only this module; commands import what they run.
@@ -44,7 +44,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 
 
 def find(
-    target: str | os.PathLike[str],
+    name: str | os.PathLike[str],
     parameters: Mapping[str, object] | None = None,
     *,
     home: str | os.PathLike[str] | Home | None = None,
@@ -52,7 +52,7 @@ def find(
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
-    """Return the finished build of ``target``, a folder or a name.
+    """Return the finished build ``name``, its folder or the name of its dataset.
 
     Nothing is built or downloaded.
 
@@ -65,10 +65,10 @@ def find(
     folder holds a build with other values; ``DamagedInput`` without a readable card.
     """
     home = Home.locate(home, root)
-    build = build_in(target, home)
+    build = build_in(name, home)
     if build is None:
         return _find_named(
-            os.fspath(target),
+            os.fspath(name),
             parameters or {},
             home,
             sample=sample,
@@ -78,7 +78,7 @@ def find(
 
 
 def obtain(
-    target: str | os.PathLike[str],
+    name: str | os.PathLike[str],
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
     *,
@@ -89,7 +89,7 @@ def obtain(
     dataset: str | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
-    """Return the build of ``target`` with the given split, building what is missing.
+    """Return the build ``name`` with the given split, building what is missing.
 
     The name of a shipped dataset takes precedence over a folder; anything else is found by
     :func:`find`, which has the same arguments, such as ``root`` for ``home``. A missing split is
@@ -98,13 +98,13 @@ def obtain(
     ``UsageError`` where a name or value is wrong, several builds match, or none does and ``build``
     is false.
     """
-    name = os.fspath(target)
+    dataset_name = os.fspath(name)
     home = Home.locate(home, root)
-    BuildOptions.of(name, options)  # checked also where nothing is built
+    BuildOptions.of(dataset_name, options)  # checked also where nothing is built
     # A folder, a saved dataset or your own: find it, never build.
-    if name not in dataset_names():
+    if dataset_name not in dataset_names():
         existing = find(
-            target,
+            name,
             parameters,
             home=home,
             sample=sample,
@@ -114,7 +114,7 @@ def obtain(
         from kmip_data.pipelines.build import build_dataset
 
         return build_dataset(
-            name,
+            dataset_name,
             parameters=parameters,
             split_parameters=split_parameters,
             home=home,
@@ -123,7 +123,7 @@ def obtain(
         )
     else:
         # A shipped dataset without permission to build: look for one with these parameters.
-        existing = _find_named(name, dict(parameters or {}), home, sample=sample)
+        existing = _find_named(dataset_name, dict(parameters or {}), home, sample=sample)
     # Add the split in any case: most rules need no raw files.
     obtain_split(existing, split_parameters)
     return existing

@@ -136,17 +136,17 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         self.unread = getattr(source, "unread", {})
         folder = home.raw / dataset
 
-        def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
-            targets = [target / name for name in files]
-            with writing(target):
-                target.mkdir()
+        def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
+            destinations = [destination / name for name in files]
+            with writing(destination):
+                destination.mkdir()
                 total = sum(path.stat().st_size for path in files.values())
                 require_room(folder, total, "A copy of the files")
-                for parent in {path.parent for path in targets}:
+                for parent in {path.parent for path in destinations}:
                     parent.mkdir(parents=True, exist_ok=True)
                 # Many small files wait for the disk: eight threads copy and hash side by side.
                 with ThreadPoolExecutor(_THREADS) as pool:
-                    copied = list(pool.map(_copy, files.values(), targets))
+                    copied = list(pool.map(_copy, files.values(), destinations))
 
             digests = [digest for digest, _ in copied]
             members = dict(zip(files, digests, strict=True))
@@ -375,7 +375,7 @@ def escaped_key(name: str, length: int) -> str:
     return f"{key[: length - 13]}~{digest[:12]}"
 
 
-def _copy(path: Path, target: Path) -> tuple[str, int]:
+def _copy(path: Path, destination: Path) -> tuple[str, int]:
     """Copy one file and return digest and size of what was written."""
-    shutil.copyfile(path, target)
-    return sha256_file(target)
+    shutil.copyfile(path, destination)
+    return sha256_file(destination)

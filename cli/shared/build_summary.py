@@ -52,7 +52,7 @@ def summary_of(build: Build, split: str, *, kept: bool = True) -> str:
     if not kept:
         return f"{facts(pairs[1:], indent=2)}\n\n{parts}"
 
-    step = f"train {_target(build)}"
+    step = f"train {_name_of(build)}"
     if split != card.default_split:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.labels is None:
@@ -61,12 +61,12 @@ def summary_of(build: Build, split: str, *, kept: bool = True) -> str:
 {card.dataset}{card.remark}
 {facts(pairs, indent=2)}
 
-Next: kmip-data preview {_target(build)}; to predict: kmip-data predict RUN --dataset {_target(build)}"""
+Next: kmip-data preview {_name_of(build)}; to predict: kmip-data predict RUN --dataset {_name_of(build)}"""
     remedy = fill_step(card, split)
     if empty and remedy.startswith("--"):
-        step = f"train {_target(build)} {remedy}"
+        step = f"train {_name_of(build)} {remedy}"
     elif empty or not _has_targets(build, features=False):
-        step = f"preview {_target(build)}"
+        step = f"preview {_name_of(build)}"
     elif not _has_targets(build):
         from kmip_data.models.training.config.presets import family_of
 
@@ -210,8 +210,8 @@ def _about_others(build: Build) -> str:
     return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
 
 
-def _target(build: Build) -> str:
-    """Return the target that selects a build: its name if unambiguous, else its folder."""
+def _name_of(build: Build) -> str:
+    """Return the argument that selects a build: the name of its dataset if unambiguous, else its folder."""
     from kmip_data.builds.home import Home
 
     card = build.card

@@ -148,22 +148,22 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             values[name] = value
 
 
-def resolve(target: str, home: Home, *, sample: bool) -> Build:
-    """Find the finished build that TARGET and the options select."""
+def resolve(name: str, home: Home, *, sample: bool) -> Build:
+    """Find the finished build that a name and the options select."""
     from kmip_data.pipelines.find import find
 
-    return find(target, requested(RECORDS), home=home, sample=sample)
+    return find(name, requested(RECORDS), home=home, sample=sample)
 
 
-def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
-    """Return the build that TARGET selects, else the folder of the run."""
+def build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
+    """Return the build that a name selects, else the folder of the run."""
     from kmip_data.models.training.run.run_folder import find_run
 
     try:
-        return resolve(target, home, sample=sample)
+        return resolve(name, home, sample=sample)
     except UsageError:
         with contextlib.suppress(UsageError):
-            return find_run(target, home)
+            return find_run(name, home)
         raise
 
 

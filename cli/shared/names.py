@@ -267,8 +267,8 @@ def _is_file(text: str, home: Home, run: str) -> UsageError:
 
 
 DATASET = NameType("dataset")
-TARGET = NameType("build")
+BUILD = NameType("build")
 SWEEP = NameType("sweep")
 RUN = NameType("run")
-RUN_OR_TARGET = NameType("run", "build")
+RUN_OR_BUILD = NameType("run", "build")
 SWEEP_OR_RUN = NameType("sweep", "run")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.names import BUILD
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absolute_path
 
@@ -104,7 +104,7 @@ def part_option(text: str, *more: str) -> Callable[[F], F]:
 #: Options of commands that evaluate a trained model.
 trained_options = several(
     click.option(
-        "--dataset", "target", metavar="TARGET", type=TARGET,
+        "--dataset", "dataset", metavar="NAME", type=BUILD,
         help="Other data with the same features and classes.  [default: the data of the run]",
     ),
     device_option("as the run was trained"),

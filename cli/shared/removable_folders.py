@@ -51,7 +51,7 @@ def removable_folders(home: Home) -> list[Removable]:
     return items
 
 
-def find_removable(target: str, home: Home) -> Removable:
+def find_removable(name: str, home: Home) -> Removable:
     """Return the removable folder at a path, absolute or below the home (raw files: ``raw/NAME``).
 
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
@@ -60,8 +60,8 @@ def find_removable(target: str, home: Home) -> Removable:
     # 1. A folder, its name below the home, or the end of its path: of raw files, which may have
     #    taken hours to download, never the end alone.
     known = removable_folders(home)
-    full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
-    path = Path(target)
+    full = Path(os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111 -- no error, links stay
+    path = Path(name)
     matches = []
     for item in known:
         ends_so = path.parts and item.path.parts[-len(path.parts) :] == path.parts
@@ -74,7 +74,7 @@ def find_removable(target: str, home: Home) -> Removable:
 
     # 2. Else the builds of a dataset of this name.
     if not matches:
-        of_dataset = {build.path for build in list_builds(home, target)}
+        of_dataset = {build.path for build in list_builds(home, name)}
         matches = [item for item in known if item.path in of_dataset]
 
     # 3. The match must be unique: never guess among several.
@@ -84,17 +84,17 @@ def find_removable(target: str, home: Home) -> Removable:
         names = "\n    ".join(["", *(item.name for item in matches)])
         oldest = min(matches, key=lambda item: item.path.stat().st_mtime)
         raise UsageError(
-            f"{len(matches)} folders are called {target!r}.",
+            f"{len(matches)} folders are called {name!r}.",
             found=names,
             next=f"one of them; the oldest: kmip-data remove {shlex.quote(oldest.name)}",
         )
     # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
     known_names = [
-        item.name for item in known if item.kind != "raw files" or target.startswith("raw")
+        item.name for item in known if item.kind != "raw files" or name.startswith("raw")
     ]
     known_names += sorted({build.card.dataset for build in list_builds(home)})
     raise unknown_name(
-        "build, run or raw/NAME", target, known_names, command="kmip-data list", where="in the home"
+        "build, run or raw/NAME", name, known_names, command="kmip-data list", where="in the home"
     )
 
 

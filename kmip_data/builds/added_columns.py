@@ -140,7 +140,7 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
             "added column",
             name,
             added_names(build.path),
-            command="kmip-data encode TARGET --help",
+            command="kmip-data encode NAME --help",
         ) from error
     if read_small(path) != card.to_json().encode():
         raise DamagedInput(f"{path} was changed after it was written.", next=build.remedy)

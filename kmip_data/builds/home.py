@@ -162,14 +162,14 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
     return [build for build in builds if dataset in {None, build.card.dataset}]
 
 
-def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
-    """Return the build in the folder ``target``, or of that name below ``home``.
+def build_in(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
+    """Return the build in the folder ``name``, or of that name below ``home``.
 
     Returns ``None`` for the name of a dataset.
 
     Raises ``DamagedInput`` where the folder has no readable card.
     """
-    text = os.fspath(target)
+    text = os.fspath(name)
     folder = absolute_path(text, "build folder")
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         if home is None or not (home.built / text / CARD_NAME).is_file():

@@ -205,11 +205,11 @@ class BuiltDataset(ShardedDataset):
 
         name = name or self.dataset_name
         # ``root`` may be the home folder, or a build itself, which its card shows.
-        target: Folder = name
+        name_or_folder: Folder = name
         if root is not None and (absolute_path(root, "root") / CARD_NAME).is_file():
-            target = absolute_path(root, "root")
+            name_or_folder = absolute_path(root, "root")
         build = obtain(
-            target,
+            name_or_folder,
             parameters,
             rule,
             home=root,

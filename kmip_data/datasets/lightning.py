@@ -31,8 +31,8 @@ class GraphDataModule(LightningDataModule):
     Parameters
     ----------
     dataset
-        A dataset class (``S3DIS``) or another callable with the argument ``split``; or a target of
-        ``kmip_data.open``: a build folder, name or address.
+        A dataset class (``S3DIS``) or another callable with the argument ``split``; or what
+        ``kmip_data.open`` takes: a build folder, name or address.
     batch_size, eval_batch_size
         Graphs per training batch; per validation or test batch (default ``batch_size``).
     shuffle, seed

@@ -276,9 +276,9 @@ def make_folder(path: Path, *, root: Path) -> None:
         pass  # a folder, not a link
 
 
-def rename_into_place(source: Path, target: Path) -> None:
-    """Rename what this package has just made; a file at ``target`` is replaced."""
-    os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which fault-injection tests replace
+def rename_into_place(source: Path, destination: Path) -> None:
+    """Rename what this package has just made; a file at ``destination`` is replaced."""
+    os.replace(source, destination)  # noqa: PTH105 -- as all here: by functions of os, which fault-injection tests replace
 
 
 def displace_obstacles(root: Path, names: Iterable[str]) -> None:

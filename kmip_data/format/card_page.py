@@ -21,7 +21,7 @@ SPREADS = {
 }
 _BAR = 24  #: characters of the longest bar of a histogram
 _ROWS = 16  #: most rows of a histogram on the page
-_WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a link
+_WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted address of a link
 #: Markup characters of Markdown; an underscore between letters is not one.
 _MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 

@@ -100,21 +100,21 @@ class _Inspection:
             child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
             link_type = group.links.get_info(link).type
             _require(link_type == h5l.TYPE_HARD, "holds a link", repr(child[:80]))
-            target = h5o.open(group, link)
-            if isinstance(target, h5g.GroupID):
-                self.group(target, child, depth + 1)
+            member = h5o.open(group, link)
+            if isinstance(member, h5g.GroupID):
+                self.group(member, child, depth + 1)
             else:
                 _require(
-                    isinstance(target, h5d.DatasetID),
+                    isinstance(member, h5d.DatasetID),
                     "holds a named type",
                     repr(child[:80]),
                 )
-                self.object(target, child)
-                self.dataset(target, child)
+                self.object(member, child)
+                self.dataset(member, child)
 
-    def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
+    def object(self, member: h5g.GroupID | h5d.DatasetID, name: str) -> None:
         """Check a group or dataset for a single name and for few and small attributes."""
-        address = int(h5o.get_info(target).addr)
+        address = int(h5o.get_info(member).addr)
         where = f"at {name[:80]!r}"
         _require(
             address not in self.seen,
@@ -127,10 +127,10 @@ class _Inspection:
             "holds too many objects",
             f"more than {MAX_OBJECTS:,}",
         )
-        count = h5a.get_num_attrs(target)
+        count = h5a.get_num_attrs(member)
         _require(count <= MAX_ATTRIBUTES, "has too many attributes", f"{count:,} {where}")
         for index in range(count):
-            attribute = h5a.open(target, index=index)
+            attribute = h5a.open(member, index=index)
             size = attribute.get_storage_size()
             _require(
                 size <= MAX_ATTRIBUTE_BYTES,

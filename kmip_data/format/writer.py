@@ -127,7 +127,7 @@ class ComputedRows:
 
 
 _HEADERS = 4096  #: most bytes of a dataset in a shard besides its data
-MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
+MAX_SHARD_BYTES = 64 * 2**20  #: intended size of a shard; a single larger graph may exceed it
 #: Offset of the four bytes of the superblock that mark a file as open; an image has zeros there.
 _OPEN = 20
 PIECE_BYTES = 2**20  #: size of the pieces in which a shard is written

@@ -228,7 +228,7 @@ class Assembler:
         if compact and self._k is not None:
             neighbor = ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)
             outputs = [*outputs, neighbor]
-        values, target, converted = _allocate(outputs, totals, pin=pin)
+        values, destinations, converted = _allocate(outputs, totals, pin=pin)
         graph_of_node = _NO_NUMBERS
         if numbers:
             graph_of_node, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
@@ -247,7 +247,7 @@ class Assembler:
             address,
             pointers,
             self._layout,
-            target,
+            destinations,
             edges,
             width,
             self._like,
@@ -282,7 +282,7 @@ class Assembler:
             values, pointers = self.gather(np.array([graph], np.int64))
             return values, int(pointers[gather.NODE, 1])
 
-        values, target, converted = _allocate(self._outputs, totals)
+        values, destinations, converted = _allocate(self._outputs, totals)
         width = -1
         index = _NO_EDGES
         if self.edges or self.lengths:
@@ -299,7 +299,7 @@ class Assembler:
             counts,
             graph,
             self._layout,
-            target,
+            destinations,
             width,
             self._like,
             index,
@@ -357,9 +357,9 @@ class Assembler:
         """Copy the rows of some nodes and some edges of a graph that has :meth:`mapped_edges`."""
         table, _ = self.store.table(self._rows)
         totals = (1, len(nodes), len(edges))
-        values, target, converted = _allocate(self._outputs, totals)
+        values, destinations, converted = _allocate(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):
-            fields = np.flatnonzero(self._layout[0, : len(target)] == level)
+            fields = np.flatnonzero(self._layout[0, : len(destinations)] == level)
             sources = table[fields, graph]
             layout = self._layout.take(fields, axis=1)
             # In the order of the file: 745,000 rows take 53 ms, in the batch's order 80.
@@ -374,7 +374,7 @@ class Assembler:
             for block, following in pairwise([order[:0], *blocks, order[:0]]):
                 for source, stride in cold:
                     request_pages(source, stride, stride, rows[following])
-                gather.copy_chosen(sources, rows, block, layout, target[fields])
+                gather.copy_chosen(sources, rows, block, layout, destinations[fields])
         self._finish(values, converted, None, _NO_EDGES)
         self._check_values(values, graph)
 
@@ -454,13 +454,13 @@ def _allocate(
     addresses = []
     converted = []
     for attribute, level, shape, presented, stored in outputs:
-        array, target = empty((totals[level], *shape), presented, pin=pin)
-        values[attribute] = target
+        array, tensor = empty((totals[level], *shape), presented, pin=pin)
+        values[attribute] = tensor
         if stored is not None:
             as_stored = np.empty(array.shape, stored)
             converted.append((array, as_stored))
-            target = torch.from_numpy(as_stored)
-        addresses.append(target.data_ptr())
+            tensor = torch.from_numpy(as_stored)
+        addresses.append(tensor.data_ptr())
     return values, np.array(addresses, np.int64), converted
 
 

@@ -41,7 +41,7 @@ def _pointer_code(typing_context: Numba, address: Numba) -> Numba:
 
 def _copy_code(
     typing_context: Numba,
-    target: Numba,
+    destination: Numba,
     source: Numba,
     count: Numba,
 ) -> Numba:
@@ -53,10 +53,10 @@ def _copy_code(
         signature: Numba,
         arguments: Numba,
     ) -> Numba:
-        target, source, count = arguments
+        destination, source, count = arguments
         cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
             builder,
-            builder.inttoptr(target, cgutils.voidptr_t),
+            builder.inttoptr(destination, cgutils.voidptr_t),
             builder.inttoptr(source, cgutils.voidptr_t),
             count,
             itemsize=1,
@@ -75,11 +75,11 @@ def copy_rows(
     source: I64,
     pointers: I64,
     layout: I64,
-    target: I64,
+    destination: I64,
 ) -> None:
     """Copy the rows of the graphs of a batch for F fields.
 
-    ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) the address of the
+    ``source`` (≥ F, B) has the address of the first row of each graph, ``destination`` (F,) the address of the
     output; ``pointers`` (3, B + 1) the rows before each graph on the graph, node and edge level.
     ``layout`` (5, ≥ F): level; bytes of a stored row; first byte and number of bytes to copy from
     it; bytes of each number that is written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to
@@ -88,7 +88,7 @@ def copy_rows(
     # Graph by graph, then field by field: a view finds the rows of its column in the cache. The
     # other order costs 10 % more.
     for b in range(source.shape[1]):
-        for f in range(target.size):
+        for f in range(destination.size):
             level, stride, offset, width, widened = layout[:, f]
             first = pointers[level, b]
             rows = pointers[level, b + 1] - first
@@ -96,42 +96,42 @@ def copy_rows(
             start_of_rows = source[f, b]
             if widened == 8:
                 _widen(
-                    target[f] + first * width * 8,
+                    destination[f] + first * width * 8,
                     start_of_rows,
                     size,
                     np.int64,
                 )
             elif widened == 4:
                 _widen(
-                    target[f] + first * width * 4,
+                    destination[f] + first * width * 4,
                     start_of_rows,
                     size,
                     np.float32,
                 )
             elif width == stride:
-                _copy(target[f] + first * width, start_of_rows, size)
+                _copy(destination[f] + first * width, start_of_rows, size)
             else:
-                to = target[f] + first * width
+                to = destination[f] + first * width
                 _copy_parts(to, start_of_rows + offset, rows, stride, width)
 
 
 @njit_nogil()
-def copy_chosen(source: I64, rows: I64, order: I64, layout: I64, target: I64) -> None:
+def copy_chosen(source: I64, rows: I64, order: I64, layout: I64, destination: I64) -> None:
     """Copy some rows of one graph for F fields: ``rows[i]`` to row i of the output.
 
     They are read in the order ``rows[order]``. ``source`` (F,) has the address of the first row of
-    the graph; for ``layout`` and ``target`` see :func:`copy_rows`.
+    the graph; for ``layout`` and ``destination`` see :func:`copy_rows`.
     """
-    for f in range(target.size):
+    for f in range(destination.size):
         _, stride, offset, width, widened = layout[:, f]
         for i in order:
             row = source[f] + rows[i] * stride
             if widened == 8:
-                _widen(target[f] + i * width * 8, row, width, np.int64)
+                _widen(destination[f] + i * width * 8, row, width, np.int64)
             elif widened == 4:
-                _widen(target[f] + i * width * 4, row, width, np.float32)
+                _widen(destination[f] + i * width * 4, row, width, np.float32)
             else:
-                _copy(target[f] + i * width, row + offset, width)
+                _copy(destination[f] + i * width, row + offset, width)
 
 
 @njit_nogil(inline="always")
@@ -150,19 +150,19 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, width: int) -> None
     # 32,768 rows of three of nine columns: word by word 98 µs, in overlapping 16-byte copies 14 µs.
     if width >= 16:
         for i in range(rows):
-            target = to + i * width
+            destination = to + i * width
             source = start + i * stride
             for j in range(0, width - 15, 16):
-                _copy(target + j, source + j, 16)
-            _copy(target + width - 16, source + width - 16, 16)  # overlaps the previous copy
+                _copy(destination + j, source + j, 16)
+            _copy(destination + width - 16, source + width - 16, 16)  # overlaps the previous copy
         return
     # A narrow part is copied together with the bytes behind it, which the next row overwrites. The
-    # last rows, with fewer than 16 bytes of source or target left, are copied exactly.
+    # last rows, with fewer than 16 bytes of source or destination left, are copied exactly.
     wide = 0
-    target_bytes = rows * width
+    destination_bytes = rows * width
     source_bytes = (rows - 1) * stride + width
-    if target_bytes >= 16 and source_bytes >= 16:
-        wide = min((target_bytes - 16) // width, (source_bytes - 16) // stride) + 1
+    if destination_bytes >= 16 and source_bytes >= 16:
+        wide = min((destination_bytes - 16) // width, (source_bytes - 16) // stride) + 1
     for i in range(wide):
         _copy(to + i * width, start + i * stride, 16)
     for i in range(wide, rows):
@@ -207,7 +207,7 @@ def copy_batch(  # noqa: PLR0913, PLR0917 -- compiled code is handed every array
     source: I64,
     pointers: I64,
     layout: I64,
-    target: I64,
+    destination: I64,
     edges: I64,
     width: int,
     like: Array,
@@ -222,7 +222,7 @@ def copy_batch(  # noqa: PLR0913, PLR0917 -- compiled code is handed every array
     :func:`write_edges`.
     """
     # A single call takes Python's lock once, which saves 3 of 26 µs for a batch of small graphs.
-    copy_rows(source, pointers, layout, target)
+    copy_rows(source, pointers, layout, destination)
     if numbers.size > 0:
         for b in range(source.shape[1]):
             numbers[pointers[NODE, b] : pointers[NODE, b + 1]] = b
@@ -236,7 +236,7 @@ def copy_graph(
     counts: I64,
     graph: int,
     layout: I64,
-    target: I64,
+    destination: I64,
     width: int,
     like: Array,
     out: I64,
@@ -252,9 +252,9 @@ def copy_graph(
     pointers = np.zeros((3, 2), np.int64)
     for level in range(3):
         pointers[level, 1] = counts[level, graph]
-    copy_rows(address, pointers, layout, target)
+    copy_rows(address, pointers, layout, destination)
     if width >= 0:
-        write_edges(address[target.size :], pointers, width, like, out)
+        write_edges(address[destination.size :], pointers, width, like, out)
 
 
 @njit_nogil()

@@ -24,7 +24,7 @@ from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split
 from kmip_data.saving.data_to_arrays import arrays_of
 from kmip_data.saving.pipeline import IndicesOrMask, SpooledGraphs
-from kmip_data.saving.save import check_target, save
+from kmip_data.saving.save import check_new_folder, save
 
 #: Defaults of an argument ``split`` that chooses a part; it may have none.
 _SPLITS = (*PARTS, "trainval", inspect.Parameter.empty)
@@ -61,7 +61,7 @@ def save_class(
         The class cannot be imported or run, gives the same items for every part, or its items
         cannot be saved; the folder is not new, or the name is not free.
     """
-    check_target(folder, name)
+    check_new_folder(folder, name)
     with _running(address):
         loaded = _load(address)
         known = inspect.signature(loaded).parameters

@@ -114,7 +114,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     """
     folder = absolute_path(folder, "folder")
     name = name or folder.name
-    check_target(folder, name)
+    check_new_folder(folder, name)
     manifest = load_manifest("graphs").model_copy(
         update={
             "name": name,
@@ -157,7 +157,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     return build
 
 
-def check_target(folder: Path, name: str) -> None:
+def check_new_folder(folder: Path, name: str) -> None:
     """Refuse an existing folder, and invalid names of saved datasets."""
     atomic_writes.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -81,7 +81,7 @@ class Remote:
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
         self._patient = patient
-        self._target = address
+        self._address = address
         self.address = address_without_secrets(address).rstrip("/")
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
@@ -151,7 +151,7 @@ class Remote:
             extra = 0 if self.writable else 1  # a server that sends more than requested is faulty
             with self._opened(name, start, stop) as file:
                 return read_exactly(file, stop - start + extra)
-        system, root = file_system(self._target)
+        system, root = file_system(self._address)
         # A cache of fsspec's would request more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         return bytes(
@@ -169,7 +169,7 @@ class Remote:
 
         The hub refuses hundreds of commits, one per file.
         """
-        system, root = file_system(self._target)
+        system, root = file_system(self._address)
         with self._as_unavailable(""):
             known: Any = system.resolve_path(root) if self._is_hub else None
         if not hasattr(known, "repo_id"):  # a bucket of the hub has none
@@ -193,7 +193,7 @@ class Remote:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield name and size of each file except hidden ones at the top."""
-        system, root = file_system(self._target)
+        system, root = file_system(self._address)
         with self._as_unavailable(""):
             if self.folder is not None:
                 yield from _files_below(self.folder)
@@ -211,7 +211,7 @@ class Remote:
         if self._pending is not None:
             self._pending.append((name, content))
             return
-        system, root = file_system(self._target)
+        system, root = file_system(self._address)
         with self._as_unavailable(name):
             if self.folder is not None:
                 folder_for(name, self.folder)
@@ -223,7 +223,7 @@ class Remote:
 
     def remove(self, name: str) -> None:
         """Remove a file that this package wrote."""
-        system, root = file_system(self._target)
+        system, root = file_system(self._address)
         with self._as_unavailable(name):
             if self.folder is not None:
                 remove_file(self.folder / name, root=self.folder)
@@ -242,7 +242,7 @@ class Remote:
             with self._streamed(name, start, stop) as stream:
                 yield stream
             return
-        system, root = file_system(self._target)
+        system, root = file_system(self._address)
         streamed = not start and self._is_hub
         with system.open(
             f"{root}/{name}",
@@ -259,7 +259,7 @@ class Remote:
 
         With ``stop`` only bytes up to it are requested, and a server without ranges is refused.
         """
-        base, mark, query = self._target.partition("#")[0].partition("?")
+        base, mark, query = self._address.partition("#")[0].partition("?")
         url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
         headers = {}
         partial = bool(start) or stop is not None
@@ -317,7 +317,7 @@ class Remote:
             reason = f"{type(cause).__name__}: {cause}"
             if isinstance(error, MirrorFailed):
                 reason = error.reason
-            reason = without_secrets(reason, self._target)
+            reason = without_secrets(reason, self._address)
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(reason.split())[:300],

@@ -91,7 +91,7 @@ def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     if targets is None or targets.ndim != 2:
         raise UsageError(
             "The network reads an expander (N, D), an added column that the data do not have.",
-            next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
+            next="kmip-data encode NAME expander3 adds it; or --set model.attention.expander=0",
         )
     device = targets.device
     numbers = torch.arange(len(targets), device=device)
@@ -107,7 +107,7 @@ def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which do not exist"
             " in its graph.",
-            next="kmip-data verify TARGET --repair",
+            next="kmip-data verify NAME --repair",
         )
 
     # 2. Each column is a permutation, with every node as target once: a table.

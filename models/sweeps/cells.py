@@ -267,13 +267,13 @@ def _cells(
 ) -> Iterator[Cell]:
     """Yield the cells of one change, by seed."""
     # 1. Keys of the plan, the dataset, the model and the change: the last one wins.
-    target = str(folder_of(dataset) or dataset)
+    dataset_or_build = str(folder_of(dataset) or dataset)
     variant = change.variant or plan.variant or None
     of_dataset = plan.set_of.get(dataset, ())
     of_model = plan.set_of.get(model, ())
     settings = (*plan.set, *of_dataset, *of_model, *change.set)
     config = configuration(
-        target,
+        dataset_or_build,
         {},
         {},
         model=model,
@@ -297,7 +297,7 @@ def _cells(
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         run_options = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
-        command = ("train", "--dataset", target, "--model", model, *options, *run_options)
+        command = ("train", "--dataset", dataset_or_build, "--model", model, *options, *run_options)
         yield Cell(
             dataset, model, change.name, seed, config.with_seed(seed), parent / name, command
         )

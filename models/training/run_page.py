@@ -70,7 +70,7 @@ def run_page(result: RunResult) -> str:
         code_block(metrics_table([result.metrics]), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
         code_block(
-            f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET", "bash"
+            f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset NAME", "bash"
         ),
     ]
     return "\n\n".join(parts) + "\n"

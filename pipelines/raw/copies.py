@@ -139,11 +139,11 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
             f"The data of {folder.name} have a member called {RECEIPT_NAME}: this name is taken."
         )
     # The digest of the members names the folder, so equal data are stored once.
-    target = folder / _name(members)
-    copy = replace(staged, path=target)
+    destination = folder / _name(members)
+    copy = replace(staged, path=destination)
     receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
-    earlier = [known for known in list_copies(folder) if known.path == target]
-    with writing(target):
+    earlier = [known for known in list_copies(folder) if known.path == destination]
+    with writing(destination):
         if earlier and not copy_problems(earlier[0]):
             # Same content with other sample settings, or now downloaded, or now pinned.
             better = (
@@ -153,7 +153,7 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
             )
             if not better:
                 return earlier[0]
-            atomic_writes.write_json(target / RECEIPT_NAME, receipt, root=folder)
+            atomic_writes.write_json(destination / RECEIPT_NAME, receipt, root=folder)
             return copy
 
         # Many at a time, which the file system commits together: 3,000 files in 0.4 s instead of 12
@@ -168,13 +168,13 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
         # All members are on disk: write the receipt, then rename.
         atomic_writes.write_json(staged.path / RECEIPT_NAME, receipt)
         remove_copy(copy)  # a damaged one
-        others = [path.name for path in target.rglob("*") if path.is_file()]
+        others = [path.name for path in destination.rglob("*") if path.is_file()]
         if others:
             raise UsageError(
-                f"{target} holds more than its members: {', '.join(others[:5])}.",
-                next=f"move what is yours out of {target}, then run the same command again",
+                f"{destination} holds more than its members: {', '.join(others[:5])}.",
+                next=f"move what is yours out of {destination}, then run the same command again",
             )
-        atomic_writes.rename_into_place(staged.path, target)
+        atomic_writes.rename_into_place(staged.path, destination)
         atomic_writes.fsync_path(folder)
     return copy
 
@@ -199,11 +199,11 @@ def store_user_files(
 
 
 def unpack(
-    archive: Path, manifest: Manifest, target: Path, *, quiet: bool, bare: str = ""
+    archive: Path, manifest: Manifest, destination: Path, *, quiet: bool, bare: str = ""
 ) -> tuple[dict[str, str], list[Receipt]]:
-    """Write the members of an archive into the new folder ``target``; return them and their receipt."""
+    """Write the members of an archive into the new folder ``destination``; return them and their receipt."""
     selection = recognise(archive, manifest.content, bare)
-    return write_members(selection, target, quiet=quiet), [selection.receipt()]
+    return write_members(selection, destination, quiet=quiet), [selection.receipt()]
 
 
 def remove_copy(copy: RawFolder) -> None:
@@ -213,31 +213,31 @@ def remove_copy(copy: RawFolder) -> None:
     atomic_writes.remove_files(copy.path.parent, names, folders=[folder])
 
 
-def receipt_path(target: Path) -> Path:
+def receipt_path(path: Path) -> Path:
     """Return the path of the receipt of a download."""
-    return target.with_name(f"{target.name}{_DOWNLOADED}")
+    return path.with_name(f"{path.name}{_DOWNLOADED}")
 
 
-def read_receipt(target: Path) -> Receipt | None:
+def read_receipt(path: Path) -> Receipt | None:
     """Return the receipt of a complete download; ``None`` without a valid one."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        fields = {**read_json(receipt_path(target))}
+        fields = {**read_json(receipt_path(path))}
         fields.pop("time", None)
         return Receipt.model_validate(fields)
     return None
 
 
-def verified_receipt(target: Path) -> Receipt | None:
+def verified_receipt(path: Path) -> Receipt | None:
     """Return the receipt if the complete file exists and still has its digest."""
-    receipt = read_receipt(target) if target.is_file() else None
-    return receipt if receipt and sha256_file(target) == (receipt.sha256, receipt.bytes) else None
+    receipt = read_receipt(path) if path.is_file() else None
+    return receipt if receipt and sha256_file(path) == (receipt.sha256, receipt.bytes) else None
 
 
-def discard_download(target: Path) -> None:
+def discard_download(path: Path) -> None:
     """Remove a download that turned out to be damaged, and its receipt."""
-    with writing(target):
-        atomic_writes.remove_file(receipt_path(target))
-        atomic_writes.remove_file(target)
+    with writing(path):
+        atomic_writes.remove_file(receipt_path(path))
+        atomic_writes.remove_file(path)
 
 
 def files_of_raw(folder: Path) -> list[str]:

@@ -48,19 +48,19 @@ def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Re
     with the reason of each mirror if all fail; ``OutOfResources`` or ``UsageError`` if it cannot be
     written. The unfinished part stays.
     """
-    target = folder / source.name
-    with writing(target):
+    archive = folder / source.name
+    with writing(archive):
         folder.mkdir(parents=True, exist_ok=True)
-    with atomic_writes.build_lock(target, quiet=quiet):
+    with atomic_writes.build_lock(archive, quiet=quiet):
         # Another process may have downloaded it while this one waited for the lock.
-        receipt = verified_receipt(target)
+        receipt = verified_receipt(archive)
         if receipt is None:
-            partial = target.with_name(f"{target.name}.partial")
-            with atomic_writes.continued_file(target, partial.name, root=folder) as file:
+            partial = archive.with_name(f"{archive.name}.partial")
+            with atomic_writes.continued_file(archive, partial.name, root=folder) as file:
                 receipt = _Download(source, partial, file, quiet=quiet).run(hint)
                 # Before the rename: a file without a receipt would not be recognised as a download.
                 entry = {**receipt.model_dump(), "time": timestamp()}
-                atomic_writes.write_json(receipt_path(target), entry)
+                atomic_writes.write_json(receipt_path(archive), entry)
             atomic_writes.remove_file(_side_path(partial))
             size = human_bytes(receipt.bytes)
             say(f"fetched {receipt.name}: {size}, sha256 {receipt.sha256}", quiet=quiet)

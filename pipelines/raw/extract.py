@@ -196,18 +196,18 @@ def _not_recognised(
     return DamagedInput(problem, expected=expected, found="; ".join([*counts, shown]), next=step)
 
 
-def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the members of ``selection``, none of which is there, below ``target``.
+def write_members(selection: Selection, destination: Path, *, quiet: bool = True) -> dict[str, str]:
+    """Write the members of ``selection``, none of which is there, below ``destination``.
 
     On any error the folder is removed.
 
     Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged,
-    and ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written.
+    and ``OutOfResources`` or ``UsageError`` where ``destination`` cannot be written.
     """
     archive = selection.archive
-    with writing(target):
-        require_room(target.parent, selection.bytes, f"Unpacking {archive.name}")
-        target.mkdir(mode=0o755, exist_ok=True)
+    with writing(destination):
+        require_room(destination.parent, selection.bytes, f"Unpacking {archive.name}")
+        destination.mkdir(mode=0o755, exist_ok=True)
     digests = {}
     title = f"unpack {archive.name}"
     try:
@@ -215,9 +215,9 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
             for entry in files_in(archive, selection.bare):
                 name = entry.name.removeprefix(selection.root)
                 if entry.name.startswith(selection.root) and name in selection.members:
-                    digests[name] = _write_member(entry, target / name, progress)
+                    digests[name] = _write_member(entry, destination / name, progress)
     except BaseException:
-        remove_tree(target)
+        remove_tree(destination)
         raise
     return dict(sorted(digests.items()))
 

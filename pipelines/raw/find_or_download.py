@@ -302,8 +302,10 @@ class _Import:
         self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
         return copy
 
-    def _unpack(self, inputs: Sequence[_Input], target: Path) -> tuple[dict[str, str], bool | None]:
-        """Write all members into the new folder ``target``; return them, and True if all are pinned."""
+    def _unpack(
+        self, inputs: Sequence[_Input], destination: Path
+    ) -> tuple[dict[str, str], bool | None]:
+        """Write all members into the new folder ``destination``; return them, and True if all are pinned."""
         members: dict[str, str] = {}
         pins = []
         for item in inputs:
@@ -311,7 +313,7 @@ class _Import:
                 if name in members:
                     raise DamagedInput(f"Two sources of {self.manifest.name} hold {name}.")
             try:
-                written = write_members(item.selection, target, quiet=self.options.quiet)
+                written = write_members(item.selection, destination, quiet=self.options.quiet)
             except DamagedInput as error:
                 if item.downloaded:
                     discard_download(self.folder / item.source.name)
@@ -319,7 +321,7 @@ class _Import:
                         "nothing: the download was removed, and the next run repeats it"
                     )
                 raise
-            pins.append(self._is_pinned(item, target, written))
+            pins.append(self._is_pinned(item, destination, written))
             members |= written
         return dict(sorted(members.items())), False if False in pins else all(pins) or None
 
@@ -399,15 +401,15 @@ class _Import:
 
     def _download(self, source: Source, missing: Sequence[Source]) -> _Input:
         """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
-        target = self.folder / source.name
-        if target.is_file() and read_receipt(target) is None:
-            self._say(f"{target} has no receipt: it is taken as a local archive")
-            return _local(source, target, known=True)
+        stored = self.folder / source.name
+        if stored.is_file() and read_receipt(stored) is None:
+            self._say(f"{stored} has no receipt: it is taken as a local archive")
+            return _local(source, stored, known=True)
 
-        archive: Path = target
-        receipt = verified_receipt(target)
-        if receipt is None and target.is_file():
-            self._say(f"{target} differs from its receipt and is downloaded again")
+        archive: Path = stored
+        receipt = verified_receipt(stored)
+        if receipt is None and stored.is_file():
+            self._say(f"{stored} differs from its receipt and is downloaded again")
         if receipt is None and source.packaged:
             archive, receipt = _packaged_file(source, self.manifest.name)
         if receipt is None:

@@ -68,7 +68,7 @@ def test_a_city_is_shown_whole(home, opened):
 
 def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     cases = {
-        ("--record", "1"): "A TARGET or RUN is missing",
+        ("--record", "1"): "A NAME or RUN is missing",
         (*TARGET, home_of_sample, "--record", "99"): "a record from 0 to ",
         (
             *TARGET,

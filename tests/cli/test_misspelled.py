@@ -46,7 +46,7 @@ CASES = {
     "preview s3dis --k 16": "next: kmip-data build s3dis --k 16\n",
     "explore helsinkii": "called 'helsinkii'. Did you mean 'helsinki'?\n  next: ",
     "explore nothing/of/this": "There is no run, dataset or build folder called 'nothing/of/this'",
-    "train --epochs 5": "TARGET (or --dataset TARGET)",
+    "train --epochs 5": "NAME (or --dataset NAME)",
     "train --dataset helsinki --k 3": "kmip-data train --dataset helsinki --set model.attention.k=3\n",
     "train --dataset s3dis --test-area 7": "less than or equal to 6",
     "train --dataset s3dis --epochs 0": "0 is not in the range x>=1.\n  next: ",

@@ -42,9 +42,9 @@ def ceilings(record: Recorder) -> None:
     """Time a large copy and large matrix products."""
     side = 256 if record.dry else 8192
     source = torch.randn((2**20 if record.dry else 2**30,), device=record.device)
-    target = torch.empty_like(source)
+    copy = torch.empty_like(source)
     most = 0.02 if record.dry else 0.5  # seconds
-    took = milliseconds(lambda: target.copy_(source), record.device, most=most)
+    took = milliseconds(lambda: copy.copy_(source), record.device, most=most)
     record("copy, bytes read and written", 2 * source.nbytes / took / 1e6, "GB/s", kind="figure")
     for name, dtype, precision in (
         ("bfloat16", torch.bfloat16, "highest"),

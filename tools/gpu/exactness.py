@@ -126,9 +126,9 @@ def _compile(dims: tuple[int, ...]) -> None:
     """Compile the programs of all these searches at the same time."""
     sizes = itertools.product(dims, {shape[1:] for shape in SHAPES})
     programs = [plan.Program(dim, 128, 1, *shape) for dim, shape in sizes]
-    target = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    architecture = "sm_{}{}".format(*torch.cuda.get_device_capability())
     with ThreadPoolExecutor(PROCESSES) as pool:
-        list(pool.map(lambda program: launch.compiled(program, target), programs))
+        list(pool.map(lambda program: launch.compiled(program, architecture), programs))
 
 
 @contextlib.contextmanager

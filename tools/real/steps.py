@@ -56,15 +56,15 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     scratch = home.root / "mirrors" / manifest.name / str(source.mirrors.index(mirror))
     # A receipt of this very mirror: an earlier run was stopped after the download.
     again = first is None or first.origin == mirror.address
-    target = kept if again else scratch / source.name
+    stored = kept if again else scratch / source.name
 
     alone = source.model_copy(update={"mirrors": (mirror,), "content": content})
-    fetch(alone, target.parent, hint="", quiet=True)
-    receipt = read_receipt(target)
+    fetch(alone, stored.parent, hint="", quiet=True)
+    receipt = read_receipt(stored)
     assert receipt is not None
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]
     notes.append("the pinned digest" if mirror.pinned else "no digest is pinned")
-    if target != kept:
+    if stored != kept:
         same = first is not None and first.sha256 == receipt.sha256
         notes.append("the same bytes as in the home" if same else "other bytes than in the home")
         shutil.rmtree(scratch)

@@ -93,7 +93,7 @@ class SearchDevice:
         properties = torch.cuda.get_device_properties(index)
         self.processors = int(properties.multi_processor_count)
         self._index = index
-        self._target = f"sm_{properties.major}{properties.minor}"
+        self._architecture = f"sm_{properties.major}{properties.minor}"
         self._kernels: dict[Program, dict[str, object]] = {}
         self._modules: dict[Program, Any] = {}
 
@@ -127,14 +127,14 @@ class SearchDevice:
         from cuda.core import ObjectCode
 
         CudaDevice(self._index).set_current()
-        code = compiled(program, self._target)
+        code = compiled(program, self._architecture)
         try:
             if program not in self._modules:
                 self._modules[program] = ObjectCode.from_cubin(code)
             return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
         except Exception as error:  # whatever the driver has against it
             raise UsageError(
-                f"Search kernels for {self._target} from {cache_folder()} do not load: {error}",
+                f"Search kernels for {self._architecture} from {cache_folder()} do not load: {error}",
                 next=f"delete that folder, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
                 f" or {_INSTEAD}",
             ) from error
@@ -148,9 +148,9 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kmip-data", appauthor=False), "kernels")
 
 
-def compiled(program: Program, target: str) -> bytes:
-    """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
-    key = hashlib.sha256(repr((program, target, nvrtc_version())).encode())
+def compiled(program: Program, architecture: str) -> bytes:
+    """Machine code of a program for a architecture such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
+    key = hashlib.sha256(repr((program, architecture, nvrtc_version())).encode())
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
     cached = cache_folder() / f"{key.hexdigest()}.cubin"
@@ -159,8 +159,8 @@ def compiled(program: Program, target: str) -> bytes:
     number = next(_count)
     level = logging.WARNING if number == 1 else logging.INFO
     once = "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)"
-    log.log(level, once, number, target, program.dim, cached.parent)
-    code = compile_program(program, target)
+    log.log(level, once, number, architecture, program.dim, cached.parent)
+    code = compile_program(program, architecture)
     with suppress(OSError, KmipDataError):  # else it is compiled again
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_file(cached, code)  # atomic: other processes compile the same at the same time
@@ -184,7 +184,7 @@ def nvrtc_version() -> str:
 
 def compile_program(
     program: Program,
-    target: str,
+    architecture: str,
     log: IO[str] | None = None,
     **options: object,
 ) -> bytes:
@@ -198,7 +198,7 @@ def compile_program(
 
         macros = [(name, str(value)) for name, value in {**program.macros(), "EMULATED": 0}.items()]
         settings = {
-            "arch": target,
+            "arch": architecture,
             "std": "c++17",
             "include_path": str(KERNELS),
             "define_macro": macros,
@@ -209,5 +209,5 @@ def compile_program(
     except Exception as error:  # anything that NVRTC, or its absence, raises
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"NVRTC cannot compile the search for {target}: {reason}", next=_INSTEAD
+            f"NVRTC cannot compile the search for {architecture}: {reason}", next=_INSTEAD
         ) from error

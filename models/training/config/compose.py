@@ -32,7 +32,7 @@ _OPTIONS = {**OPTIONS, "neighbors": "--neighbor-sampling"}
 
 
 def configuration(  # noqa: PLR0913 -- options, by keyword
-    target: str | None,
+    dataset: str | None,
     records: Mapping[str, object],
     split: Mapping[str, object],
     *,
@@ -55,10 +55,10 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
     """
     replaced = list[str]()
     if preset is not None:
-        config, replaced = preset_on(str(target), preset, variant, home=home)
+        config, replaced = preset_on(str(dataset), preset, variant, home=home)
     elif file is None:
         import_plugins_of(model=model)
-        config = config_for(str(target), model, variant, home=home)
+        config = config_for(str(dataset), model, variant, home=home)
     else:
         if file.suffix.lower() in YAML:
             config, unread = read_graphgps(file)
@@ -67,8 +67,8 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
                 say(f"{file}: without effect in its own code, and here: {ignored}", quiet=quiet)
         else:
             config = read_config(file, import_plugins=True)
-        if target is not None and target != config.data.dataset:
-            config, replaced = adapted_to_data(config, target, home=home)
+        if dataset is not None and dataset != config.data.dataset:
+            config, replaced = adapted_to_data(config, dataset, home=home)
     for line in replaced:
         say(line, quiet=quiet)
     config = config.updated(
@@ -92,7 +92,7 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         config = with_epochs(config, epochs)
     config = apply_overrides(config, overrides)
     if file is None and not config.preset:
-        say(f"{target} has no preset: {model} uses its defaults", quiet=quiet)
+        say(f"{dataset} has no preset: {model} uses its defaults", quiet=quiet)
     return config
 
 

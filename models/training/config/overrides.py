@@ -215,10 +215,12 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
     # 1. The section, and the keys of its kind.
     section, _, name = path.rpartition(".")
-    target: Any = values
+    section_values: Any = values
     for table_name in section.split(".") if section else ():
-        target = target.get(table_name) if isinstance(target, dict) else None
-    present = target.get("kind") if isinstance(target, dict) else None
+        section_values = (
+            section_values.get(table_name) if isinstance(section_values, dict) else None
+        )
+    present = section_values.get("kind") if isinstance(section_values, dict) else None
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
     key = keys.get(path)
     table = keys.get(section)
@@ -231,16 +233,16 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
     # 3. A key, the kind of a section, a free key of a table, or an error.
     if key is not None and key.field is not None:
-        target[name] = _typed(key, key.field, text)
+        section_values[name] = _typed(key, key.field, text)
     elif key is not None:
         kinds = list(component_kinds(section.rpartition(".")[2]))
         if text not in kinds:
             raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
         if text != present:  # other keys of the section have another meaning, if any
-            target.clear()
-            target[name] = text
+            section_values.clear()
+            section_values[name] = text
     elif table is not None and table.type == "table":
-        target[name] = toml_value(text)
+        section_values[name] = toml_value(text)
     else:
         below = [known for known in keys if known.startswith(f"{path}.")]
         if below:

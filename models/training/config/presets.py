@@ -319,7 +319,7 @@ def load_preset(
     model: str = "gps-kmip",
     variant: str | None = None,
     *,
-    target: str | None = None,
+    data: str | None = None,
     home: str | os.PathLike[str] | Home | None = None,
 ) -> RunConfig:
     """Return the configuration of a preset.
@@ -334,7 +334,7 @@ def load_preset(
         Default: the variant of the published result, ``code`` except for two presets of London.
         ``code``: upstream's file. ``text``: the same with the keys in which the paper's text
         differs; where the text is silent, both follow the code. Or another variant of the preset.
-    target
+    data
         Dataset or build of the run, which takes the settings that fit it; default: ``dataset``.
     home
         Folder of builds; the default home if ``None``.
@@ -345,8 +345,8 @@ def load_preset(
         There is no such preset, variant or build.
     """
     home = Home.locate(home)
-    if target is not None:
-        config, _ = preset_on(target, f"{dataset}/{model}", variant, home=home)
+    if data is not None:
+        config, _ = preset_on(data, f"{dataset}/{model}", variant, home=home)
         return config
     if dataset == ONE_GRAPH or family_of(dataset) is not None:
         return _preset(dataset, model, variant, dataset)
@@ -355,14 +355,14 @@ def load_preset(
     return config_for(dataset, model, variant, home=home)
 
 
-def _preset(dataset: str, model: str, variant: str | None, target: str) -> RunConfig:
-    """Return a preset's configuration, unchanged but for the dataset ``target``."""
+def _preset(dataset: str, model: str, variant: str | None, data: str) -> RunConfig:
+    """Return a preset's configuration, unchanged but for the dataset ``data``."""
     preset = read_preset(dataset, model)
     variant = variant or preset.default
     of_run = {
         "preset": preset.name,
         "variant": variant,
-        "data": {"dataset": target},
+        "data": {"dataset": data},
         "model": {"name": model},
     }
     config = config_from_mapping(merged(preset.code, of_run), f"the preset {preset.name!r}")
@@ -374,20 +374,20 @@ def _preset(dataset: str, model: str, variant: str | None, target: str) -> RunCo
     return apply_overrides(config, overrides)
 
 
-def folder_of(target: str) -> Path | None:
-    """Return the absolute path if TARGET is a build folder, None if it is a name."""
-    folder = absolute_path(target, "build folder")
+def folder_of(name: str) -> Path | None:
+    """Return the absolute path if ``name`` is a build folder, None if it names a dataset."""
+    folder = absolute_path(name, "build folder")
     return folder if (folder / CARD_NAME).is_file() else None
 
 
 def config_for(
-    target: str,
+    name: str,
     model: str = "gps-kmip",
     variant: str | None = None,
     *,
     home: Home | None = None,
 ) -> RunConfig:
-    """Return the preset of TARGET's dataset, or the defaults for a dataset that is not the paper's.
+    """Return the preset of the dataset or build ``name``, or the defaults for a dataset that is not the paper's.
 
     A dataset may use the preset of its family. A build folder keeps its build parameters and
     default split for any seed. Names of the user's builds are resolved in ``home``. Raises
@@ -396,8 +396,8 @@ def config_for(
     # 1. A build folder or its name below ``built/``, or the name of a dataset.
     card = None
     changes = {}
-    dataset = target
-    build = build_in(target, home)
+    dataset = name
+    build = build_in(name, home)
     if build is not None:
         card = build.card
         dataset = card.dataset
@@ -411,8 +411,8 @@ def config_for(
             "split": without_none(split),
             "split_seed_follows_run": False,
         }
-    elif target not in dataset_names() and home is not None:
-        builds = matching_builds(home, target, {}) or list_builds(home, target)
+    elif name not in dataset_names() and home is not None:
+        builds = matching_builds(home, name, {}) or list_builds(home, name)
         card = builds[0].card if builds else None
 
     # 2. The preset of the dataset or of its family, the preset of one graph, or the defaults.
@@ -438,7 +438,7 @@ def config_for(
                 ["code"],
                 command="kmip-data train without --variant",
             )
-        values = {"data": {"dataset": target}, "model": {"name": model}}
+        values = {"data": {"dataset": name}, "model": {"name": model}}
         config = config_from_mapping(values, "the defaults")
         if card is not None:
             config = _with_molecule_encoders(config, card.schema_)
@@ -458,21 +458,21 @@ def _with_molecule_encoders(config: RunConfig, schema: Schema) -> RunConfig:
 
 
 def preset_on(
-    target: str, name: str, variant: str | None = None, *, home: Home | None = None
+    data: str, name: str, variant: str | None = None, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
     """Return the preset ``name``, ``dataset/model``, for other data; see :func:`adapted_to_data`."""
     dataset, _, model = name.partition("/")
-    return adapted_to_data(_preset(dataset, model, variant, dataset), target, home=home)
+    return adapted_to_data(_preset(dataset, model, variant, dataset), data, home=home)
 
 
 def adapted_to_data(
-    config: RunConfig, target: str, *, home: Home | None = None
+    config: RunConfig, data_name: str, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` for the data of ``target``, and a line about each setting that does not fit.
+    """Return ``config`` for the data of ``data_name``, and a line about each setting that does not fit.
 
-    Parameters of the build, sample, split and fold come from ``target``, not from ``config``.
+    Parameters of the build, sample, split and fold come from ``data_name``, not from ``config``.
     """
-    data = config_for(target, USUAL, home=home).data
+    data = config_for(data_name, USUAL, home=home).data
     config = config.model_copy(update={"data": data})
     # A shipped dataset may not be built yet.
     if data.dataset in dataset_names():

@@ -130,7 +130,7 @@ class Evaluation:
 def evaluate(
     run: str | os.PathLike[str],
     *,
-    target: str | None = None,
+    dataset: str | None = None,
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
@@ -144,10 +144,10 @@ def evaluate(
     ----------
     run
         A run folder, or its path below ``runs/``.
-    target
+    dataset
         Another dataset or build folder with the same features and classes; its default split.
     sample
-        Use the sample of a ``target`` given by name.
+        Use the sample of a ``dataset`` given by name.
     device
         ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
 
@@ -160,7 +160,7 @@ def evaluate(
     OutOfResources
         A batch does not fit.
     """
-    opened = open_run(run, target=target, sample=sample, home=home, device=device)
+    opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device)
     with opened.working() as module:
         metrics = evaluate_parts(
             module, opened.data, opened.data.parts, torch.device(opened.device.type)
@@ -211,7 +211,7 @@ class OpenedRun:
 def open_run(
     run: str | os.PathLike[str],
     *,
-    target: str | None = None,
+    dataset: str | None = None,
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
@@ -233,26 +233,26 @@ def open_run(
         config = config.updated("model", attention=attention)
     if chosen.type == "cuda":
         self_check.check_gpu_before_run(config.model, chosen.name)
-    if target is None:
+    if dataset is None:
         config = run_folder.config_without_foreign_system(config, folder, home)
     else:
-        config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
+        config = config.updated("data", dataset=dataset, sample=sample, parameters={}, split={})
     on_build = config
-    if target is None:
+    if dataset is None:
         on_build = run_folder.on_own_build(config, lambda: result.build_key, home)
     try:
         data = open_data(on_build, home=home, required=(), build=False, task=result.task)
     except UsageError as error:
         # Other settings would need another training.
-        if target is not None and (difference := _other_targets(target, sample, home, result)):
+        if dataset is not None and (difference := _other_targets(dataset, sample, home, result)):
             raise UsageError(
                 f"The run {folder.name} learned {difference}.",
                 next=f"use data with the targets of {result.dataset}; kmip-data list shows your builds",
             ) from error
-        if target is None or not (error.lines["next"] or "").startswith("--set"):
+        if dataset is None or not (error.lines["next"] or "").startswith("--set"):
             raise
         raise UsageError(
-            f"The run {folder.name} on {result.dataset} does not fit {target}: {error.what}",
+            f"The run {folder.name} on {result.dataset} does not fit {dataset}: {error.what}",
             next=f"use data with the features and targets of {result.dataset}; kmip-data list shows your builds",
         ) from error
     if targets and target_column(data.build.card.schema_) is None:
@@ -260,18 +260,18 @@ def open_run(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
             next=f"kmip-data predict {folder} --dataset {data.build.path}",
         )
-    _check_fit(data, result, home, same_data=target is None)
+    _check_fit(data, result, home, same_data=dataset is None)
     return OpenedRun(folder, config, result, data, chosen)
 
 
-def _other_targets(target: str, sample: bool, home: Home, result: RunResult) -> str:
+def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) -> str:
     """Return the targets of a run and of other data in words; empty if they are of one kind."""
-    column = target_column(find(target, home=home, sample=sample).card.schema_)
+    column = target_column(find(dataset, home=home, sample=sample).card.schema_)
     if column is None:
         return ""
     learned = f"{result.targets.target_type} of each {result.targets.level}"
     found = f"{target_type_of(column)} of each {level_of(column)}"
-    return "" if learned == found else f"{learned}, and {target} has targets for {found}"
+    return "" if learned == found else f"{learned}, and {dataset} has targets for {found}"
 
 
 def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:

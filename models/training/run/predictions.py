@@ -122,7 +122,7 @@ def predict(
     run: str | os.PathLike[str],
     *,
     split: str | None = None,
-    target: str | None = None,
+    dataset: str | None = None,
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
@@ -130,12 +130,12 @@ def predict(
     """Predict records with the best weights of ``run``, in the batches of ``evaluate``.
 
     ``split`` is a part of the split, or ``all`` records; default: test, and all of another
-    ``target``, which needs no targets. Other arguments and errors as for
+    ``dataset``, which needs no targets. Other arguments and errors as for
     :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError`` also where there is no
     such part.
     """
-    split = split or ("test" if target is None else ALL)
-    opened = open_run(run, target=target, sample=sample, home=home, device=device, targets=False)
+    split = split or ("test" if dataset is None else ALL)
+    opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device, targets=False)
     data = opened.data
     task = data.task
     card = data.build.card
@@ -292,7 +292,7 @@ class PredictionMetrics:
 
 def evaluate_predictions(
     predictions: str | os.PathLike[str] | Mapping[str, Any] | Predictions,
-    target: str,
+    dataset: str,
     *,
     split: str | None = None,
     sample: bool = False,
@@ -306,7 +306,7 @@ def evaluate_predictions(
         A file of ``kmip-data predict``, an ``.npz`` file, or arrays by name: ``logits``, or
         ``pred`` for classes and values, in the order of the part, shaped as in
         :class:`Predictions`; ``key`` and ``ptr`` are checked if they are given.
-    target
+    dataset
         A dataset or build folder; its split is the file's, or the default.
     split
         ``train``, ``val`` or ``test``; default: the file's part, else test.
@@ -328,8 +328,8 @@ def evaluate_predictions(
         predictions = read_predictions(Path(predictions))
     about = predictions.about
     home = Home.locate(home)
-    config = config_for(target, home=home)
-    config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
+    config = config_for(dataset, home=home)
+    config = config.updated("data", dataset=dataset, sample=sample, parameters={}, split={})
     if about is not None:
         # The file states the type of the targets; batches decide the order of sums.
         task = about.target_type if about.target_type in get_args(TaskName) else None
@@ -398,7 +398,7 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
             expected=f"logits, numbers without NaN of shape {(rows, task.outputs)}, or pred of classes or"
             " values; key and ptr of the part, in its order, if any",
             found=", ".join(shapes),
-            next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
+            next="predictions in the order of the part: kmip_data.open(NAME, split=…).keys",
         )
 
     values = torch.from_numpy(array.astype(np.result_type(array, np.float32)))

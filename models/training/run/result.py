@@ -361,15 +361,15 @@ class Summary:
         return f"{text}\n{OF_SAMPLE}" if first.sample else text
 
 
-def data_of_run(target: str, home: Home) -> str:
+def data_of_run(name: str, home: Home) -> str:
     """Return the dataset, or the folder of the build, that a run was trained on.
 
-    A ``target`` that is another folder or a file is returned.
+    A ``name`` that is another folder or a file is returned.
     """
-    path = Path(target)
+    path = Path(name)
     if os.path.lexists(path) and not (path / run_folder.CONFIG_NAME).is_file():
-        return target
-    run = run_folder.find_run(target, home)
+        return name
+    run = run_folder.find_run(name, home)
     config = read_config(run / run_folder.CONFIG_NAME)
     config = run_folder.on_own_build(config, lambda: read_result(run).build_key, home)
     return config.data.dataset

@@ -139,14 +139,14 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
         described = description_like(source.like, home) if source.like else None
 
-        def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
-            members, receipts = unpack(path, self.manifest, target, quiet=quiet, bare=bare)
+        def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
+            members, receipts = unpack(path, self.manifest, destination, quiet=quiet, bare=bare)
             if path.is_relative_to(home.raw):  # a copy made by this package
-                atomic_writes.remove_file(target / RECEIPT_NAME)
+                atomic_writes.remove_file(destination / RECEIPT_NAME)
                 members.pop(RECEIPT_NAME, None)
             if described is not None:
-                (target / DESCRIPTION_NAME).write_text(described.to_toml(), "utf-8")
-                members[DESCRIPTION_NAME], _ = sha256_file(target / DESCRIPTION_NAME)
+                (destination / DESCRIPTION_NAME).write_text(described.to_toml(), "utf-8")
+                members[DESCRIPTION_NAME], _ = sha256_file(destination / DESCRIPTION_NAME)
             return dict(sorted(members.items())), receipts
 
         return store_user_files(home.raw / self.manifest.name, make, quiet=quiet)

@@ -129,7 +129,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     del land_use  # 0.3 GB for a country
     vocabulary = None
     if VOCABULARY in raw.members:
-        hint = "build the city again with another --set vocabulary=TARGET"
+        hint = "build the city again with another --set vocabulary=NAME"
         vocabulary = read_model(raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=hint)
     return city_arrays(
         graph,

@@ -56,33 +56,35 @@ def obtain_city(
             if origins == {origin} and not copy_problems(copy):
                 return copy, False
 
-    def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
+    def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
         if source.archive is not None:
-            return unpack(source.archive, manifest, target, quiet=quiet)
-        with writing(target):
-            target.mkdir()
+            return unpack(source.archive, manifest, destination, quiet=quiet)
+        with writing(destination):
+            destination.mkdir()
 
         if source.place is not None:
             written = download(
                 source.place,
                 network_type,
-                target,
+                destination,
                 dataset=manifest.name,
                 offline=offline,
             )
             receipts = [_receipt(path, origin) for path in written]
         elif source.graphml is not None:
-            receipts = [_copy(existing_file(source.graphml, "--archive"), target / GRAPHML)]
+            receipts = [_copy(existing_file(source.graphml, "--archive"), destination / GRAPHML)]
         else:
             path = existing_file(source.osm_file or Path(), "--archive")
-            receipts = [_copy(path, target / f"extract.{file_format(path)}")]
+            receipts = [_copy(path, destination / f"extract.{file_format(path)}")]
         if source.polygon is not None:
             receipts.append(
-                _copy(existing_file(source.polygon, "--set polygon="), target / POLYGON)
+                _copy(existing_file(source.polygon, "--set polygon="), destination / POLYGON)
             )
         if vocabulary is not None:
-            write_json(target / VOCABULARY, vocabulary.model_dump(mode="json"))
-            receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
+            write_json(destination / VOCABULARY, vocabulary.model_dump(mode="json"))
+            receipts.append(
+                _receipt(destination / VOCABULARY, f"vocabulary of {source.vocabulary}")
+            )
 
         # Members by name, so that the digest of the copy does not depend on the options' order.
         by_name = sorted(receipts, key=lambda receipt: receipt.name)
@@ -92,11 +94,11 @@ def obtain_city(
     return store_user_files(folder, make, quiet=quiet)
 
 
-def _copy(path: Path, target: Path) -> Receipt:
-    with writing(target):
-        require_room(target.parent, path.stat().st_size, f"A copy of {path.name}")
-        shutil.copyfile(path, target)
-    return _receipt(target, path.resolve().name)
+def _copy(path: Path, destination: Path) -> Receipt:
+    with writing(destination):
+        require_room(destination.parent, path.stat().st_size, f"A copy of {path.name}")
+        shutil.copyfile(path, destination)
+    return _receipt(destination, path.resolve().name)
 
 
 def _receipt(path: Path, origin: str) -> Receipt:
@@ -104,16 +106,16 @@ def _receipt(path: Path, origin: str) -> Receipt:
     return Receipt(name=path.name, origin=origin, sha256=digest, bytes=size)
 
 
-def _vocabulary(target: str, home: Home) -> Vocabulary:
+def _vocabulary(name: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
-    build = build_in(target) or named_build(home, target, {}, defaults={}, sample=False)
+    build = build_in(name) or named_build(home, name, {}, defaults={}, sample=False)
     try:
         text = json.dumps(build.card.statistics["city"]["vocabulary"])
         return Vocabulary.model_validate_json(text)
     except (LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            next="use another --set vocabulary=TARGET, or none",
+            next="use another --set vocabulary=NAME, or none",
         ) from error
 
 

@@ -77,7 +77,7 @@ def test_your_own_build_has_settings_by_its_name(tmp_path):
     assert config == config_for("streets", "gcn", home=home)
     assert config.preset == "one-graph/gcn"
 
-    of_s3dis = load_preset("s3dis", target="streets", home=home)
+    of_s3dis = load_preset("s3dis", data="streets", home=home)
     assert (of_s3dis.preset, of_s3dis.data) == ("s3dis/gps-kmip", config.data)
     with pytest.raises(UsageError, match="'street'"):
         load_preset("street", home=home)
@@ -226,11 +226,11 @@ def test_evaluation_on_another_graph(build, tmp_path):
     home = Home(tmp_path)
     summary = train(config_of(build), home=home, quiet=True)
     other = streets_build(tmp_path / "other", nodes=200, seed=4)
-    evaluation = evaluate(summary.runs[0], target=str(other.path), home=home)
+    evaluation = evaluate(summary.runs[0], dataset=str(other.path), home=home)
     assert evaluation.same is None
     assert evaluation.metrics.keys() == {"train", "val", "test"}
     graph = streets()
     graph.x = torch.from_numpy(np.zeros((300, 6), np.float32))
     wide = kmip_data.save(graph, tmp_path / "wide")
     with pytest.raises(UsageError, match="wide"):
-        evaluate(summary.runs[0], target=str(wide.path), home=home)
+        evaluate(summary.runs[0], dataset=str(wide.path), home=home)

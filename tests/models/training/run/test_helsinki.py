@@ -70,4 +70,4 @@ def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
         (folder / CARD_NAME).chmod(0o644)
         (folder / CARD_NAME).write_text(card.to_json(), "utf-8")
         with pytest.raises(UsageError, match="categories of helsinki"):
-            evaluate(run.runs[0], target=str(folder), home=home)
+            evaluate(run.runs[0], dataset=str(folder), home=home)

@@ -109,7 +109,7 @@ def without_targets(build: str, folder: Path) -> str:
 
 def test_all_records_and_data_without_targets(home, clouds, tmp_path) -> None:
     bare = without_targets(clouds, tmp_path / "bare")
-    every, new = predict("mine", split="all", home=home), predict("mine", target=bare, home=home)
+    every, new = predict("mine", split="all", home=home), predict("mine", dataset=bare, home=home)
     assert len(every.key) == 10
     for name in ("logits", "pred", "ptr"):
         assert np.array_equal(every.arrays[name], new.arrays[name])
@@ -118,7 +118,7 @@ def test_all_records_and_data_without_targets(home, clouds, tmp_path) -> None:
     assert np.array_equal(np.concatenate([rows[key] for key in test.key]), test.pred)
     assert evaluate_predictions(every, clouds).part == "all"
     with pytest.raises(UsageError, match="no targets") as caught:
-        evaluate("mine", target=bare, home=home)
+        evaluate("mine", dataset=bare, home=home)
     assert "kmip-data predict" in str(caught.value)
 
 
@@ -131,7 +131,7 @@ def test_one_graph_without_targets(sampled, tmp_path) -> None:
         training |= {"neighbors": [4, 4], "eval_neighbors": [4, 4], "batch_size": 16}
     train(tiny_config(build, training=training), home=home, quiet=True, name="mine")
     bare = without_targets(str(build.path), tmp_path / "bare")
-    every, new = predict("mine", split="all", home=home), predict("mine", target=bare, home=home)
+    every, new = predict("mine", split="all", home=home), predict("mine", dataset=bare, home=home)
     assert every.key.tolist() == list(range(60))
     assert np.array_equal(every.logits, new.logits)
     if not sampled:  # neighbourhoods depend on the rows of their batch
@@ -187,7 +187,7 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
     if dataset != "helsinki":  # a city's features are read with its card
         bare = without_targets(build, tmp_path / "bare")
         every = predict(run, split="all", home=tmp_path)
-        new = predict(run, target=bare, home=tmp_path)
+        new = predict(run, dataset=bare, home=tmp_path)
         for name in arrays - {"key"}:
             assert np.array_equal(every.arrays[name], new.arrays[name])
     # Of a model made elsewhere there are arrays alone; sums in other batches may round otherwise.
@@ -250,16 +250,16 @@ def test_classes_of_other_names_are_refused(tmp_path, monkeypatch) -> None:
         for names in ("abcd", "bcde", "0123", "")
     }
     train(tiny_config(builds[""], training={"epochs": 1}), home=home, quiet=True, name="numbers")
-    assert evaluate("numbers", target=str(builds["0123"].path), home=home).metrics
+    assert evaluate("numbers", dataset=str(builds["0123"].path), home=home).metrics
     with pytest.raises(UsageError, match="class 'a', not '0'"):
-        evaluate("numbers", target=str(builds["abcd"].path), home=home)
+        evaluate("numbers", dataset=str(builds["abcd"].path), home=home)
     train(tiny_config(builds["abcd"], training={"epochs": 1}), home=home, quiet=True, name="mine")
-    assert evaluate("mine", target=str(builds["abcd"].path), home=home).metrics
+    assert evaluate("mine", dataset=str(builds["abcd"].path), home=home).metrics
     for apply in (evaluate, predict):
         with pytest.raises(UsageError, match="class 'b', not 'a'"):
-            apply("mine", target=str(builds["bcde"].path), home=home)
+            apply("mine", dataset=str(builds["bcde"].path), home=home)
     monkeypatch.setattr("kmip_data.models.training.run.evaluate.is_city", lambda _: True)
-    assert evaluate("mine", target=str(builds["bcde"].path), home=home).metrics
+    assert evaluate("mine", dataset=str(builds["bcde"].path), home=home).metrics
 
 
 class Boom:

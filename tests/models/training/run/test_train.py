@@ -531,7 +531,7 @@ def test_evaluate_repeats_the_result_in_every_mode(build, tmp_path):
         assert evaluate(summary.runs[0], home=home).same, option
         assert not torch.are_deterministic_algorithms_enabled()
     other = learnable_build(tmp_path / "other", seed=5, graphs=6)
-    evaluation = evaluate(summary.runs[0], target=str(other.path), home=home)
+    evaluation = evaluate(summary.runs[0], dataset=str(other.path), home=home)
     assert (evaluation.same, evaluation.build.card.sample) == (None, False)
     assert evaluation.metrics["test"] != summary.results[0].metrics["test"]
 
