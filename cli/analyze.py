@@ -12,22 +12,22 @@ import click
 from kmip_data.cli.shared.command_classes import Command, Group
 from kmip_data.cli.shared.names import RUN, SWEEP_OR_RUN
 from kmip_data.cli.shared.options import (
+    combined_options,
     distinct_numbers,
     force_option,
     home_option,
     json_option,
     number_option,
     plugin_option,
-    several,
     work_options,
 )
 from kmip_data.cli.shared.output import (
     Json,
-    csv_of,
-    default_output,
+    default_output_path,
+    format_table,
     picture_and_csv_paths,
-    show,
-    table,
+    print_result,
+    rows_as_csv,
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.card import name_remark
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 GRAPHS = 50  #: most graphs of the test part that are measured
 
-save_option = several(
+save_option = combined_options(
     click.option(
         "--save", metavar="PREFIX",
         help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
@@ -63,7 +63,7 @@ def _pair(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 
 
 #: Source of the projections, their selection, values of k, and where results go.
-analysis_options = several(
+analysis_options = combined_options(
     click.argument("run", required=False, type=RUN),
     click.option(
         "--gaussian", callback=_pair, metavar="NxD",
@@ -171,7 +171,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
     rows = []
     for number, k in enumerate(study.ks):
         rows.append([k, *(f"{column[number]:.4f}" for column in columns)])
-    text = [table(header, rows), f"{source}; {samples}", *_saved(saved)]
+    text = [format_table(header, rows), f"{source}; {samples}", *_saved(saved)]
     result = {
         "analysis": name,
         "about": dict(projections.about),
@@ -180,7 +180,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
         "curves": curves,
         "saved": saved or [],
     }
-    show(result, *text)
+    print_result(result, *text)
 
 
 def _save_paths(
@@ -199,7 +199,7 @@ def _save_paths(
     folder = find_run(run, home)
     paths = folder / f"{name}.png", folder / f"{name}.csv"
     for path in paths:
-        default_output(path, force=force)
+        default_output_path(path, force=force)
     return paths
 
 
@@ -265,21 +265,21 @@ def influence_of_k(
 
     if saved:
         picture, csv_file = saved
-        write_output(csv_file, csv_of(rows))
+        write_output(csv_file, rows_as_csv(rows))
         draw_over_k(curves, picture)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []
     for row in rows:
         means = [_mean(row, name) for name in ("test", "seconds", "paper_test", "paper_seconds")]
         cells.append([row["curve"], row["k"], row["runs"], *means])
-    text = [table(header, cells), *notes, *_saved(saved)]
+    text = [format_table(header, cells), *notes, *_saved(saved)]
     result = {
         "analysis": "influence-of-k",
         "rows": rows,
         "notes": notes,
         "saved": saved or [],
     }
-    show(result, *text)
+    print_result(result, *text)
 
 
 def _mean(row: Json, name: str) -> str | None:

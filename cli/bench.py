@@ -23,7 +23,13 @@ from kmip_data.cli.shared.options import (
     set_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Json, csv_of, picture_and_csv_paths, show, table
+from kmip_data.cli.shared.output import (
+    Json,
+    format_table,
+    picture_and_csv_paths,
+    print_result,
+    rows_as_csv,
+)
 from kmip_data.models.profiling.number_format import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.text import counted
@@ -129,7 +135,7 @@ def attention(
 
     if saved:
         picture, csv_file = saved
-        write_output(csv_file, csv_of(rows))
+        write_output(csv_file, rows_as_csv(rows))
         draw_sweep(cells, picture, title=f"{conditions}\n{machine_line()}", paper=paper)
 
     # 4. Why cells are empty; larger sizes of the same method are not tried, which says nothing new.
@@ -142,7 +148,7 @@ def attention(
     if paper is not None:
         text.append(f"A100: measured by the paper, not on this machine ({paper['source']})")
     result = {"machine": machine_line(), "what": conditions, "cells": rows}
-    show(result, *text)
+    print_result(result, *text)
 
 
 def _chosen(methods: str | None, device: str) -> list[str]:
@@ -178,7 +184,7 @@ def _table(setting: str, cells: list[Measurement], paper: Json | None) -> str:
             costs = _costs(growth_exponent(seconds.items()), peaks)
             rows.append([f"A100: {curve['method']}", *times, *costs])
     header = [setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
-    return table(header, rows)
+    return format_table(header, rows)
 
 
 def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
@@ -273,7 +279,7 @@ def train(
         "data": first_data.description,
         "models": list(map(asdict, paces)),
     }
-    show(result, *text)
+    print_result(result, *text)
 
 
 def pace_table(paces: list[Pace]) -> str:
@@ -292,4 +298,4 @@ def pace_table(paces: list[Pace]) -> str:
                 f"{pace.ratio:.2f}× ({least:.2f} to {most:.2f})",
             ]
         rows.append([pace.name, *cells])
-    return table(["", "a batch", "graphs/s", "memory", "hours", "ratio"], rows)
+    return format_table(["", "a batch", "graphs/s", "memory", "hours", "ratio"], rows)

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.build_summary import summary_of
+from kmip_data.cli.shared.build_summary import summary_of_build
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     SOURCES,
     SPLITS,
     DatasetCommand,
-    keep_settings,
-    requested,
+    requested_values,
+    store_settings,
 )
-from kmip_data.cli.shared.names import NameType, name_of_file
+from kmip_data.cli.shared.names import NameType, dataset_name_of_file
 from kmip_data.cli.shared.options import (
     dask_option,
     force_option,
     jobs_option,
-    on_line,
+    options_on_line,
     path_option,
     plugin_option,
     raw_options,
@@ -33,9 +33,9 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import (
     build_facts,
-    check_output,
-    show,
-    table,
+    check_output_path,
+    format_table,
+    print_result,
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
@@ -137,11 +137,11 @@ def command(
             _add_picture(build, home, quiet=options["quiet"])
         _show(build, build.card.default_split)
         return
-    keep_settings(name, settings)
+    store_settings(name, settings)
     options |= {
         "home": home,
-        "parameters": requested(RECORDS),
-        "split_parameters": requested(SPLITS),
+        "parameters": requested_values(RECORDS),
+        "split_parameters": requested_values(SPLITS),
     }
     if (dry_run or describe) and name != "graphs":
         raise UsageError(
@@ -149,20 +149,20 @@ def command(
             next="kmip-data build graphs --archive PATH --dry-run, for graphs of your own",
         )
     if describe is not None:
-        check_output(describe, "--describe", force=force)
+        check_output_path(describe, "--describe", force=force)
     if dry_run:
         _dry_run(archives, describe, sample=sample, **options)
         return
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, **options)
-    elif requested(SOURCES):
+    elif requested_values(SOURCES):
         raise UsageError(
             f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
             next=f"kmip-data info {name}",
         )
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
-    split = ensure_split(build, requested(SPLITS))
+    split = ensure_split(build, requested_values(SPLITS))
     if describe is not None:
         _describe(build, describe)
     warnings = build.card.statistics.get("city", {}).get("warnings", ())
@@ -204,14 +204,14 @@ def _dry_run(
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         build = _build_recipe("graphs", archives, sample=sample, **options)
-        split = ensure_split(build, requested(SPLITS))
+        split = ensure_split(build, requested_values(SPLITS))
         described = from_card(build.card.statistics)
         assert described is not None, "a build of graphs describes its columns"
         if describe is not None:
             _describe(build, describe)
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
-        summary = summary_of(build, split, kept=False)
-        given = {**requested(RECORDS), **requested(SPLITS), **asked}
+        summary = summary_of_build(build, split, kept=False)
+        given = {**requested_values(RECORDS), **requested_values(SPLITS), **asked}
         words = [
             "build graphs --name",
             name,
@@ -219,9 +219,10 @@ def _dry_run(
             shlex.quote(str(*archives)),
             as_options(given),
         ]
-        show(
+        columns = format_table(header, described.rows())
+        print_result(
             {**_facts(build, split), "path": None},
-            f"{table(header, described.rows())}\n\n{summary}\n\nNext: kmip-data {' '.join(words).rstrip()}",
+            f"{columns}\n\n{summary}\n\nNext: kmip-data {' '.join(words).rstrip()}",
         )
 
 
@@ -252,7 +253,7 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
 
     A picture that cannot be drawn is no fault of the build.
     """
-    from kmip_data.cli.preview import draw, show_on_page
+    from kmip_data.cli.preview import draw_build, show_on_page
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.progress import say
 
@@ -265,14 +266,14 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
         return
     say("Drawing the picture of its page", quiet=quiet)
     try:
-        draw(build, path, home, records=None if city else str(graphs // 2))
+        draw_build(build, path, home, records=None if city else str(graphs // 2))
         show_on_page(build)
     except (KmipDataError, OSError) as error:
         say(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
 
 
 def _show(build: Build, split: str) -> None:
-    show(_facts(build, split), summary_of(build, split))
+    print_result(_facts(build, split), summary_of_build(build, split))
 
 
 def _facts(build: Build, split: str) -> dict[str, Any]:
@@ -301,7 +302,7 @@ def _build_recipe(
 ) -> Build:
     from kmip_data.pipelines.build import build_own
 
-    sources = requested(SOURCES)
+    sources = requested_values(SOURCES)
     name = sources.pop("name", None)
     if sample:
         raise UsageError(
@@ -315,7 +316,7 @@ def _build_recipe(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
             found="no --name",
-            next=f"a name: --name {name_of_file(archives[0]) if archives else 'my-data'}",
+            next=f"a name: --name {dataset_name_of_file(archives[0]) if archives else 'my-data'}",
         )
     if like := sources.get("like"):
         sources["like"] = _data_of_like(like, options["home"])
@@ -354,14 +355,14 @@ def _build_class(
     """Build from a dataset class, whose code runs: only the command line can name it."""
     from kmip_data.models.training.config.overrides import toml_value
 
-    if others := on_line() - _OF_PYG:
+    if others := options_on_line() - _OF_PYG:
         raise UsageError(
             f"build {PYG} does not take {min(others)}.",
             next="give each argument of the class by --set KEY=VALUE",
         )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
-    name = requested(SOURCES).get("name")
+    name = requested_values(SOURCES).get("name")
     if address is None or name is None or len(texts) + 1 != len(settings):
         raise UsageError(
             f"{PYG!r} builds a dataset from a class, and needs its address and a name.",

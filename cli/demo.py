@@ -13,7 +13,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import json_option
-from kmip_data.cli.shared.output import Json, show, table, wants_json
+from kmip_data.cli.shared.output import Json, format_table, print_result, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(folder: str) -> None:
         result, text = _run_demo(home, name)
     seconds = time.monotonic() - started
     click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=wants_json())
-    show({**result, "home": home.root, "seconds": seconds})
+    print_result({**result, "home": home.root, "seconds": seconds})
 
 
 def _run_demo(home: Home, name: str) -> tuple[Json, str]:
@@ -120,11 +120,11 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])
     header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in BANDS[1:])]
     text = f"""\
-{table(header, lines)}
+{format_table(header, lines)}
 Chance is 12.5 %. Attention finds the node at any distance; two layers of message
 passing reach two edges. By distance: {picture}
 
-{table(["nodes", "k-MIP [s]", "full [s]", "ratio"], rows)}
+{format_table(["nodes", "k-MIP [s]", "full [s]", "ratio"], rows)}
 Full attention learns this task as well; use k-MIP where full attention takes too long.
 What does not help: attention on the streets of Helsinki (docs/results.md).
 

@@ -17,7 +17,7 @@ import click
 import kmip_data
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import show, wants_json
+from kmip_data.cli.shared.output import print_result, wants_json
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, PACKAGES, install_command
 from kmip_data.text import counted, human_bytes
@@ -63,7 +63,7 @@ def command(home: Home) -> None:
             _print(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 wrong.append(f"{name}: {detail}")
-    show({"ok": not wrong, "findings": findings})
+    print_result({"ok": not wrong, "findings": findings})
     if wrong:
         raise CheckFailed(
             f"{counted(len(wrong), 'check')} failed.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.datasets import DatasetCommand, find_selected_build
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     dask_option,
@@ -15,7 +15,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import facts, show
+from kmip_data.cli.shared.output import format_facts, print_result
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def command(
 
             import_plugin_of("encodings", encoding)
     parsed = list(map(parse_encoding, encodings))
-    build = resolve(name, home, sample=sample)
+    build = find_selected_build(name, home, sample=sample)
     columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
 
     text = []
@@ -81,8 +81,8 @@ def command(
             ("definition", column["definition"]),
             ("files", f"{len(column['files'])} ({human_bytes(column['bytes'])})"),
         ]
-        text += [f"{column['name']} is a column of {build.path}.", facts(pairs, indent=2)]
+        text += [f"{column['name']} is a column of {build.path}.", format_facts(pairs, indent=2)]
     names = ", ".join(f'"{column["name"]}"' for column in columns)
     text.append(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
     result = {"path": build.path, "dataset": build.card.dataset, "columns": columns}
-    show(result, *text)
+    print_result(result, *text)

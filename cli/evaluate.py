@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import inspect_options, trained_options
-from kmip_data.cli.shared.output import show, table
+from kmip_data.cli.shared.output import format_table, print_result
 
 
 @click.command(cls=Command)
@@ -44,8 +44,8 @@ def command(run: str, by_class: bool, **data: Any) -> None:
             result["distances"] = vars(bands)
             header = ["edges to its answer, test", "nodes", bands.metric]
             rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
-            lines.append(f"\n{table(header, rows)}")
-    show(result, *lines)
+            lines.append(f"\n{format_table(header, rows)}")
+    print_result(result, *lines)
     evaluation.check()
 
 
@@ -59,4 +59,4 @@ def _class_table(
         header += [part, "accuracy [%]"]
         for row, count, correct in zip(cells, counts, right[part], strict=True):
             row += [count, f"{100 * correct / count:.1f}" if count else None]
-    return table(header, cells)
+    return format_table(header, cells)

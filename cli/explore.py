@@ -18,12 +18,18 @@ from kmip_data.cli.shared.options import (
     force_option,
     inspect_options,
     number_option,
-    on_line,
+    options_on_line,
     part_option,
     path_option,
     plugin_option,
 )
-from kmip_data.cli.shared.output import Json, check_output, default_output, show, wants_json
+from kmip_data.cli.shared.output import (
+    Json,
+    check_output_path,
+    default_output_path,
+    print_result,
+    wants_json,
+)
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -75,7 +81,7 @@ def command(
     network.
     """
     if output is not None:
-        check_output(output, force=force)
+        check_output_path(output, force=force)
     if not names:
         raise UsageError("A NAME or RUN is missing.", next="kmip-data list, or kmip-data runs")
 
@@ -128,7 +134,7 @@ def command(
     answers = answers_at(start)
     graphs: list[tuple[Graph, *tuple[GraphPredictions, ...]]]
     if is_city(build.card):
-        if refused := {"--record", "--split"} & on_line():
+        if refused := {"--record", "--split"} & options_on_line():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
                 next=f"leave out {min(refused)}",
@@ -142,7 +148,7 @@ def command(
         graphs = [(_record(build, dataset, start, answers, part, home), *answers)]
         if answer is None or opened.data.unit != "nodes":
             graphs += _following(build, dataset, start, answers_at, part, home)
-    page = output or default_output(folder / PAGE, force=force)
+    page = output or default_output_path(folder / PAGE, force=force)
     draw_explorer(graphs, curves, page)
     result = {
         "path": build.path,
@@ -150,7 +156,7 @@ def command(
         "run": answer and answer.run,
         "sample": build.card.sample,
     }
-    show(result, f"Saved {page}")
+    print_result(result, f"Saved {page}")
     if not (no_open or wants_json()):
         webbrowser.open(page.absolute().as_uri())
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.datasets import DatasetCommand, find_selected_build
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import print_result
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.runtime.progress import say
 from kmip_data.saving import ExportFormat
@@ -48,11 +48,11 @@ def command(
     """
     from kmip_data.saving.export import export
 
-    build = resolve(name, home, sample=sample)
+    build = find_selected_build(name, home, sample=sample)
     folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
     exists = folder.is_dir()
     parts = export(build, to, folder, quiet=quiet)
     if exists:  # else it was refused
         say("Exported before, and unchanged:", quiet=quiet)
     result = {"path": folder, "format": to, "parts": parts}
-    show(result, *map(str, parts.values()))
+    print_result(result, *map(str, parts.values()))

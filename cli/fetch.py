@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import archive_options, work_options
-from kmip_data.cli.shared.output import show, table
+from kmip_data.cli.shared.output import format_table, print_result
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command(name: str, home: Home, **options: Any) -> None:
         rows.append([entry.name, size, entry.sha256[:12], entry.origin])
     text = f"""\
 {name}: {len(receipts)} verified in {folder}
-{table(["file", "size", "sha256", "from"], rows, indent=2)}
+{format_table(["file", "size", "sha256", "from"], rows, indent=2)}
 
 Next: kmip-data build {name} --offline"""
     result = {
@@ -46,4 +46,4 @@ Next: kmip-data build {name} --offline"""
         "path": folder,
         "receipts": [receipt.model_dump() for receipt in receipts],
     }
-    show(result, text)
+    print_result(result, text)

@@ -9,9 +9,9 @@ import click
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     DatasetCommand,
+    find_selected_build,
     parameter_models,
-    requested,
-    resolve,
+    requested_values,
 )
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import inspect_options, plugin_option
@@ -19,11 +19,11 @@ from kmip_data.cli.shared.output import (
     Json,
     build_facts,
     build_pairs,
-    facts,
-    fitted,
-    shortened,
-    show,
-    table,
+    format_facts,
+    format_table,
+    join_first_words,
+    print_result,
+    wrap_to_terminal,
 )
 from kmip_data.cli.shared.printed_tables import WIDTH, builds_table
 from kmip_data.text import OPTIONS, human_bytes
@@ -68,15 +68,15 @@ def command(
 
     if model is not None:
         result, text = _preset(name, model, home)
-    elif name in dataset_names() and not sample and not requested(RECORDS):
+    elif name in dataset_names() and not sample and not requested_values(RECORDS):
         result, text = _dataset(name, home)
     else:
-        build = resolve(name, home, sample=sample)
+        build = find_selected_build(name, home, sample=sample)
         columns = added_facts(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)
     # A line about a preset may have 600 letters.
-    show(result, fitted(text, piped=None if model is None else WIDTH))
+    print_result(result, wrap_to_terminal(text, piped=None if model is None else WIDTH))
 
 
 def _dataset(name: str, home: Home) -> tuple[Json, str]:
@@ -129,7 +129,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
     ]
 
     # 2. Where its raw files come from.
-    text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
+    text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", format_facts(pairs), ""]
     if manifest.recipe:
         text += ["Built from your own files", f"  {command} …"]
     elif manifest.generated:
@@ -146,7 +146,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
 
     # 3. Parameters, notes, citation, and the builds that exist.
-    parameters = table(["of build", "default", "what"], _parameters(manifest), indent=2)
+    parameters = format_table(["of build", "default", "what"], _parameters(manifest), indent=2)
     text.append(f"\nParameters\n{parameters}")
     if manifest.notes:
         text.append("\n  ".join(["\nNotes", *manifest.notes]))
@@ -184,7 +184,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
         if key.kind in kinds and not is_unused and value not in (None, "", (), {}):
             shown = str(value).lower() if isinstance(value, bool) else value
             rows.append([key.name, str(shown), key.doc])
-    text = [table(["key", "value", "what"], rows), "All other keys: docs/keys.md", ""]
+    text = [format_table(["key", "value", "what"], rows), "All other keys: docs/keys.md", ""]
     if preset is None:
         text.append(f"There is no preset for {target}: these are the defaults.")
         return result, "\n".join(text)
@@ -203,10 +203,10 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
             published_result and f"{published_result.value} ({published_result.figure.source})",
         ),
     ]
-    text.append(facts(pairs))
+    text.append(format_facts(pairs))
     differences = [[key, entry.code, entry.paper] for key, entry in preset.text.items()]
     if differences:
-        cells = table(["key", "code", "text"], differences, indent=2)
+        cells = format_table(["key", "code", "text"], differences, indent=2)
         text.append(f"\nThe paper's text differs from its code in\n{cells}")
     text += [f"\n{topic}: {reason}" for topic, reason in preset.note.items()]
     return result, "\n".join(text)
@@ -240,7 +240,7 @@ def _parameters(manifest: Manifest) -> list[list[str]]:
 
 def _classes(names: Sequence[str]) -> str:
     """Return the number of classes and the first names; empty without any."""
-    return f"{len(names)}: {shortened(names, CLASSES_SHOWN)}" if names else ""
+    return f"{len(names)}: {join_first_words(names, CLASSES_SHOWN)}" if names else ""
 
 
 def _tables(build: Build, added: Sequence[Json]) -> str:
@@ -256,7 +256,7 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
         ("classes", _classes(card.class_names)),
         ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
     ]
-    text = [f"{card.heading}\n\n{facts(pairs)}"]
+    text = [f"{card.heading}\n\n{format_facts(pairs)}"]
     text.append(f"\nColumns\n{_columns(card.schema_)}")
     if added:
         header = ["name", "attributes", "bytes", "what"]
@@ -270,7 +270,7 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
                 attributes = ", ".join(column["attributes"])
                 size = human_bytes(column["bytes"])
                 rows.append([column["name"], attributes, size, column["definition"]])
-        text += ["\nAdded columns", table(header, rows, indent=2)]
+        text += ["\nAdded columns", format_table(header, rows, indent=2)]
 
     rows = []
     for name, split in card.splits.items():
@@ -280,7 +280,7 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
         for part, counts in split.in_order():
             rows.append([title, part, counts.graphs, counts.nodes, counts.digest[:12]])
     header = ["split", "part", "graphs", "nodes", "digest of keys"]
-    text.append(f"\nSplits\n{table(header, rows, indent=2)}")
+    text.append(f"\nSplits\n{format_table(header, rows, indent=2)}")
 
     rows = []
     for name, title in SPREADS.items():
@@ -288,7 +288,7 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
         if spread:
             rows.append([title, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])
     if rows:
-        text.append(f"\n{table(['', 'least', 'mean', 'most'], rows)}")
+        text.append(f"\n{format_table(['', 'least', 'mean', 'most'], rows)}")
     text.append(_classes_by_part(card))
     text += [f"\nnote: {note}" for note in card.notes]
     return "\n".join(filter(None, text))
@@ -310,7 +310,7 @@ def _classes_by_part(card: Card) -> str:
         name = card.class_names[number] if number < len(card.class_names) else number
         shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
         rows.append([name, count, *shares])
-    return "\n" + table(["class", "count", *columns], rows)
+    return "\n" + format_table(["class", "count", *columns], rows)
 
 
 def _columns(schema: Schema) -> str:
@@ -333,4 +333,4 @@ def _columns(schema: Schema) -> str:
         rows.append(["edge_index", "edge/neighbor", dtype, f"N×{schema.k}", "k-NN"])
     if schema.edges == "index":
         rows.append(["edge_index", "edge/index", f"{schema.index_dtype} → int64", "2×E", ""])
-    return table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=2)
+    return format_table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=2)

@@ -14,7 +14,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import Json, build_facts, show, table
+from kmip_data.cli.shared.output import Json, build_facts, format_table, print_result
 from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.text import counted, human_bytes, timestamp
 
@@ -104,7 +104,7 @@ def command(everything: bool, home: Home) -> None:
         rows = [
             [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
         ]
-        text.append(f"\nRuns, the newest first\n{table(['run', 'disk', 'begun'], rows)}")
+        text.append(f"\nRuns, the newest first\n{format_table(['run', 'disk', 'begun'], rows)}")
         rest = f"{counted(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
         text.append(f"{rest}states and results: kmip-data runs")
     text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
@@ -114,7 +114,7 @@ def command(everything: bool, home: Home) -> None:
         if not name.startswith(("built/", "runs/"))
     ]
     if others:
-        text.append(table(["folder", "what", "disk"], others))
+        text.append(format_table(["folder", "what", "disk"], others))
 
     # 3. The catalogue, which would push the builds out of sight.
     if everything:
@@ -122,7 +122,7 @@ def command(everything: bool, home: Home) -> None:
         text = [lines, "\nLicenses and sources: kmip-data info NAME; your builds: kmip-data list"]
     else:
         text.append("\nDatasets to build: kmip-data list --all")
-    show(result, *text)
+    print_result(result, *text)
 
 
 def _runs(home: Home) -> list[Json]:
@@ -164,7 +164,7 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
 
     # One table, so that all columns are aligned, with a line before each family.
     rows = list(itertools.chain(*families.values()))
-    header, *lines = table(["dataset", "what", "graphs"], rows).splitlines()
+    header, *lines = format_table(["dataset", "what", "graphs"], rows).splitlines()
     text = [header]
     for family, members in families.items():
         text += [f"\n{family}", *lines[: len(members)]]

@@ -21,7 +21,7 @@ import click
 import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
-from kmip_data.cli.shared.output import JSON_PRINTED, filtered
+from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
 from kmip_data.cli.shared.remedies import complete_step
 from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
@@ -139,16 +139,16 @@ def main() -> NoReturn:
             stream.reconfigure(errors="replace")
     if not {"--quiet", "-q"} & {*sys.argv}:
         compiling.announce(say)
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_command_line(sys.argv[1:]))
 
 
-def run(args: list[str]) -> int:
+def run_command_line(args: list[str]) -> int:
     """Run one command line without raising; return its exit code (:mod:`kmip_data.errors`)."""
     if COMPLETE in os.environ:  # a shell reads completions, whose separators a filter would strip
         from click.shell_completion import shell_complete
 
         return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
-    with filtered():
+    with strip_control_characters():
         return _run(args)
 
 
@@ -266,7 +266,7 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
 
 def _with_archive(args: Sequence[str]) -> str | None:
     """Return the line of a build with a file behind its name as ``--archive``; ``None`` without one."""
-    from kmip_data.cli.shared.names import name_of_file
+    from kmip_data.cli.shared.names import dataset_name_of_file
     from kmip_data.manifest import dataset_names, load_manifest
 
     files = [word for word in args[2:] if Path(word).exists()]
@@ -277,7 +277,7 @@ def _with_archive(args: Sequence[str]) -> str | None:
     if files[0] != args[2] or "--archive" in args:
         return None
     named = "--name" in args or not load_manifest(args[1]).recipe
-    name = [] if named else ["--name", name_of_file(Path(files[0]))]
+    name = [] if named else ["--name", dataset_name_of_file(Path(files[0]))]
     return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
 
 

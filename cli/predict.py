@@ -17,7 +17,7 @@ from kmip_data.cli.shared.options import (
     path_option,
     trained_options,
 )
-from kmip_data.cli.shared.output import check_output, default_output, show
+from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
 from kmip_data.errors import UsageError
 from kmip_data.text import counted
 
@@ -53,7 +53,7 @@ def command(
                 f"{output} ends in neither .npz nor .csv.",
                 next=f"--output {shlex.quote(str(named.with_suffix('.npz')))}",
             )
-        check_output(output, force=force)
+        check_output_path(output, force=force)
     # The path was checked above, before PyTorch is imported, which takes seconds.
     from kmip_data.models.training.run.predictions import predict, write_predictions
 
@@ -61,7 +61,7 @@ def command(
     about = predictions.about
     rows = len(next(iter(predictions.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
-    output = output or default_output(Path(about.run) / "predictions.npz", force=force)
+    output = output or default_output_path(Path(about.run) / "predictions.npz", force=force)
     write_predictions(output, predictions)
     records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
     use = f"numpy.load({str(output)!r})['pred']"
@@ -69,7 +69,7 @@ def command(
         use = f"pandas.read_csv({str(output)!r}, dtype={{'key': str}})"
     elif about.metric is not None:
         use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
-    show(
+    print_result(
         {"path": output, **about.model_dump(), "rows": rows},
         f"{output}  {counted(rows, 'row')} of {records}, {about.dataset}\n"
         f"run  {about.run}\nIn Python: {use}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve, source_pictures
+from kmip_data.cli.shared.datasets import DatasetCommand, find_selected_build, source_pictures
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     force_option,
@@ -18,7 +18,7 @@ from kmip_data.cli.shared.options import (
     part_option,
     path_option,
 )
-from kmip_data.cli.shared.output import Json, check_output, default_output, show
+from kmip_data.cli.shared.output import Json, check_output_path, default_output_path, print_result
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import say
@@ -77,20 +77,22 @@ def command(
         from kmip_data.drawing.style import check_kind
 
         check_kind(output)
-        check_output(output, force=force)
-    build = resolve(name, home, sample=sample)  # names are checked before numpy is imported
-    picture = output or default_output(build.path / PICTURE_NAME, force=force)
+        check_output_path(output, force=force)
+    build = find_selected_build(
+        name, home, sample=sample
+    )  # names are checked before numpy is imported
+    picture = output or default_output_path(build.path / PICTURE_NAME, force=force)
     say(f"Drawing {build.path.name}")
     from kmip_data.drawing.style import using_style
 
     with using_style(style):
-        facts = draw(build, picture, home, records=records, part=part)
+        facts = draw_build(build, picture, home, records=records, part=part)
     show_on_page(build)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
-    show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
+    print_result({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
 
 
-def draw(
+def draw_build(
     build: Build,
     path: Path,
     home: Home,

@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import path_option, work_options
-from kmip_data.cli.shared.output import share_facts, show
+from kmip_data.cli.shared.output import print_result, share_facts
 from kmip_data.text import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ def command(
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
         step = f"info {folder}"
     text.append(f"Next: kmip-data {step}")
-    show(result, *text)
+    print_result(result, *text)

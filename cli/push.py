@@ -12,7 +12,7 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
-from kmip_data.cli.shared.output import share_facts, show
+from kmip_data.cli.shared.output import print_result, share_facts
 from kmip_data.text import address_without_secrets, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ def command(
     content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"
     text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {shlex.quote(where)}"
-    show(result, text)
+    print_result(result, text)

@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import shortened, show, table, wants_json
+from kmip_data.cli.shared.output import format_table, join_first_words, print_result, wants_json
 from kmip_data.errors import UsageError
 from kmip_data.text import human_bytes
 
@@ -43,7 +43,7 @@ def command(
     rows = []
     for folder, size in zip(folders, sizes, strict=True):
         rows.append([folder.name, folder.kind, human_bytes(size)])
-    click.echo(table(["folder", "what", "disk"], rows), err=wants_json())
+    click.echo(format_table(["folder", "what", "disk"], rows), err=wants_json())
 
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
@@ -65,6 +65,8 @@ def command(
         if folder.path.is_dir():
             left = sorted(path.name for path in folder.path.iterdir())
         if left:
-            notes.append(f"left in {folder.path}, not of kmip-data or pinned: {shortened(left)}")
+            notes.append(
+                f"left in {folder.path}, not of kmip-data or pinned: {join_first_words(left)}"
+            )
     result = {"home": home.root, "removed": removed}
-    show(result, f"Removed {human_bytes(total)}.", *notes)
+    print_result(result, f"Removed {human_bytes(total)}.", *notes)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import SWEEP_OR_RUN, refuse_absent
+from kmip_data.cli.shared.names import SWEEP_OR_RUN, check_name_among_runs
 from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
-from kmip_data.cli.shared.output import check_output, csv_of
+from kmip_data.cli.shared.output import check_output_path, rows_as_csv
 from kmip_data.cli.shared.printed_tables import report_text
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
@@ -62,7 +62,7 @@ def command(
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
     if output is not None:
-        check_output(output, force=force)
+        check_output_path(output, force=force)
     form = form or (FORMS.get(output.suffix.lower(), "text") if output else "text")
     folders = select_runs(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.atomic_writes import write_output
@@ -72,8 +72,8 @@ def command(
 
     runs, notices = read_runs(folders)
     existing = sorted({f"{run.result.dataset}/{run.result.model}" for run in runs})
-    refuse_absent("dataset", dataset, {run.result.dataset for run in runs})
-    refuse_absent("model", model, {run.result.model for run in runs})
+    check_name_among_runs("dataset", dataset, {run.result.dataset for run in runs})
+    check_name_among_runs("model", model, {run.result.model for run in runs})
     if dataset is not None:
         runs = [run for run in runs if run.result.dataset == dataset]
     if model is not None:
@@ -102,7 +102,7 @@ def command(
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":
-        text = csv_of(rows).decode()
+        text = rows_as_csv(rows).decode()
     elif form == "text":
         text = report_text(tables)
     else:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import refuse_absent
+from kmip_data.cli.shared.names import check_name_among_runs
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.printed_tables import runs_table
 
 if TYPE_CHECKING:
@@ -48,10 +48,12 @@ def command(
             ("model", model, {run.model for run in existing}),
         )
         for kind, name, names in wanted:
-            refuse_absent(kind, name, {*names, *(known.removesuffix("-sample") for known in names)})
+            check_name_among_runs(
+                kind, name, {*names, *(known.removesuffix("-sample") for known in names)}
+            )
         text = (
             f"No run of {model} on {dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
         )
     if runs:
         text = runs_table(runs)
-    show({"home": home.root, "runs": [run.as_json() for run in runs]}, text)
+    print_result({"home": home.root, "runs": [run.as_json() for run in runs]}, text)

@@ -20,7 +20,7 @@ from kmip_data.cli.shared.options import (
     set_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Json, show, table
+from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
@@ -222,7 +222,7 @@ def _cells_text(rows: list[Json]) -> str:
     if not sources:
         header.pop()
         lines = [line[:-1] for line in lines]
-    return "\n".join([table(header, lines), *sources, ""])
+    return "\n".join([format_table(header, lines), *sources, ""])
 
 
 def _print(
@@ -293,7 +293,7 @@ def _print(
         for (dataset, model), change in best_on_val(cells).items():
             result["chosen"].append({"dataset": dataset, "model": model, "change": change})
             text.append(f"Best on val: {change} of {model} on {dataset}")
-    show(result, *text)
+    print_result(result, *text)
 
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0].reason}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, requested
+from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, requested_values
 from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
     PLUGINS,
@@ -18,14 +18,14 @@ from kmip_data.cli.shared.options import (
     number_list,
     number_option,
     offline_option,
-    on_line,
+    options_on_line,
     path_option,
     plugin_option,
     sample_option,
     set_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Json, facts, show
+from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.runtime.progress import say
 from kmip_data.text import human_bytes
@@ -197,7 +197,9 @@ def command(
             chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
         from kmip_data.models.training.config.compose import configuration
 
-        config = configuration(dataset, requested(RECORDS), requested(SPLITS), **chosen)
+        config = configuration(
+            dataset, requested_values(RECORDS), requested_values(SPLITS), **chosen
+        )
         _check_targets(config, home)
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import changed_keys_digest
@@ -220,7 +222,7 @@ def command(
 def _show(summary: Summary, row: ShippedResult | None) -> None:
     """Print results, and the commands that show and measure the first run."""
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
-    text.append(f"{facts(_facts(summary))}\n")
+    text.append(f"{format_facts(_facts(summary))}\n")
     text.append(f"Next: {_command('explore', summary)}")
     text.append(
         f"On new data, with or without labels: {_command('predict', summary)} --dataset NAME"
@@ -231,7 +233,7 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
 
         data["reproduced"], compared = check_reproduced(row, summary)
         text.insert(0, f"{compared}\n")
-    show(data, *text)
+    print_result(data, *text)
 
 
 def _build(config: RunConfig, name: str | None, options: Json) -> None:
@@ -357,7 +359,7 @@ def _other_with_targets(build: Build, home: Home) -> str | None:
 
 def _refuse_second_model() -> None:
     """Refuse options that name a model where a configuration or a preset does."""
-    options = on_line()
+    options = options_on_line()
     for option, others in {
         "--config": {"--model", "--preset", "--variant"},
         "--preset": {"--model"},
@@ -380,7 +382,7 @@ _GO_WITH_BOTH = {"--home", "--json", "--quiet", "--plugin", "--offline"}
 
 def _refuse_others(option: str, value: str) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    others = on_line() - {option} - _GO_WITH[option] - _GO_WITH_BOTH
+    others = options_on_line() - {option} - _GO_WITH[option] - _GO_WITH_BOTH
     if others:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
@@ -394,7 +396,7 @@ def _only_with(option: str, value: str) -> str:
     words = ["kmip-data", "train", option, value]
     for param in context.command.params:
         flag = param.opts[0]
-        if flag not in on_line() & (_GO_WITH[option] | _GO_WITH_BOTH):
+        if flag not in options_on_line() & (_GO_WITH[option] | _GO_WITH_BOTH):
             continue
         if flag == "--plugin":
             for source in context.meta[PLUGINS]:

@@ -11,7 +11,7 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import print_result
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.text import counted
 
@@ -93,7 +93,7 @@ def command(
         "repaired": rebuilt,
         "remarks": report.remarks,
     }
-    show(result, *text, *report.remarks)
+    print_result(result, *text, *report.remarks)
     if report.ok:
         return
 
@@ -122,7 +122,7 @@ def _verify_run(run: Path) -> None:
     if not problems:
         write_marker(run, RUN)
     text = [] if problems else [f"{run} is sound."]
-    show({"path": run, "ok": not problems, "problems": problems}, *text)
+    print_result({"path": run, "ok": not problems, "problems": problems}, *text)
     if problems:
         raise CheckFailed(
             f"{run} is broken.",

@@ -49,11 +49,11 @@ def child(arguments: list[str], *, step: bool) -> None:
 
     threading.setprofile(profile)
     sys.setprofile(profile)
-    from kmip_data.cli.main import run
+    from kmip_data.cli.main import run_command_line
 
     if step:
         _watch_the_step(files, of_step)
-    code = run(arguments)
+    code = run_command_line(arguments)
     sys.setprofile(None)
     print(code, *sorted(of_step if step else files), sep="\n", file=sys.__stderr__)
 

@@ -142,7 +142,7 @@ def search_heads(
 
 def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Train one head of 64 dimensions on Helsinki; return queries and keys of first and last layer."""
-    from kmip_data.cli.main import run
+    from kmip_data.cli.main import run_command_line
     from kmip_data.models.attention import kmip
 
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -162,7 +162,7 @@ def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     try:
         with tempfile.TemporaryDirectory() as home:
             os.environ["KMIP_DATA_HOME"] = home
-            run(command)
+            run_command_line(command)
     finally:
         kmip.search_op = search
 

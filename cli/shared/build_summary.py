@@ -7,8 +7,8 @@ import math
 import shlex
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.datasets import RECORDS, requested
-from kmip_data.cli.shared.output import build_pairs, facts, shortened, table
+from kmip_data.cli.shared.datasets import RECORDS, requested_values
+from kmip_data.cli.shared.output import build_pairs, format_facts, format_table, join_first_words
 from kmip_data.errors import UsageError
 from kmip_data.text import as_options, counted
 
@@ -23,7 +23,7 @@ _LISTED = 12  #: ignored columns and files, each on a line of its own
 _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 
 
-def summary_of(build: Build, split: str, *, kept: bool = True) -> str:
+def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
     """Return the path, counts and split of a build, and the next command; of one ``kept`` no longer neither."""
     from kmip_data.pipelines.added_splits import fill_step
 
@@ -48,9 +48,9 @@ def summary_of(build: Build, split: str, *, kept: bool = True) -> str:
         ("other builds", _about_others(build)),
     ]
 
-    parts = table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
+    parts = format_table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
     if not kept:
-        return f"{facts(pairs[1:], indent=2)}\n\n{parts}"
+        return f"{format_facts(pairs[1:], indent=2)}\n\n{parts}"
 
     step = f"train {_name_of(build)}"
     if split != card.default_split:
@@ -59,7 +59,7 @@ def summary_of(build: Build, split: str, *, kept: bool = True) -> str:
         # Nothing is trained on it, so its split has no use.
         return f"""\
 {card.dataset}{card.remark}
-{facts(pairs, indent=2)}
+{format_facts(pairs, indent=2)}
 
 Next: kmip-data preview {_name_of(build)}; to predict: kmip-data predict RUN --dataset {_name_of(build)}"""
     remedy = fill_step(card, split)
@@ -75,7 +75,7 @@ Next: kmip-data preview {_name_of(build)}; to predict: kmip-data predict RUN --d
             step += " --set data.features=degree-profile"
     return f"""\
 {card.dataset}{card.remark}
-{facts(pairs, indent=2)}
+{format_facts(pairs, indent=2)}
 
 {parts}
 
@@ -97,7 +97,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     if target is None:
         yield "target", "none: a trained run can predict it"
     else:
-        of = shortened(target.fields or (target.doc,))
+        of = join_first_words(target.fields or (target.doc,))
         yield "target", f"{target_type_of(target)} of each {target.level} ({of})"
     if counts := card.statistics["classes"]["total"]:
         several = target is not None and target_type_of(target) == "multilabel"
@@ -105,7 +105,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         named = [f"{count:,}" for count in counts]
         if len(names) == len(counts):
             named = [f"{name} {count}" for name, count in zip(names, named, strict=True)]
-        listed = shortened(named)
+        listed = join_first_words(named)
         yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
     files = card.statistics.get("files")
     if files is None:
@@ -113,7 +113,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     for column in card.schema_.columns:
         if column.key in _FEATURES:
             number = math.prod(column.shape)
-            of = f" ({shortened(column.fields)})" if column.fields else ""
+            of = f" ({join_first_words(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{of}"
     for name, value in files.items():
         if name in {"warnings", "features", "columns"}:  # printed above, or by --dry-run
@@ -165,7 +165,7 @@ def _warnings(card: Card, split: str) -> Iterator[str]:
                 missing.append(card.class_names[label] if card.class_names else str(label))
                 enough &= total[label] >= len(entry.parts)
         if missing and any(numbers):
-            line = f"{part} has no example of {shortened(missing)}"
+            line = f"{part} has no example of {join_first_words(missing)}"
             # A given split is meant, and a class of two records is in two parts.
             if entry.rule == "random" and enough:
                 line += "; try --split-rule stratified"
@@ -215,7 +215,7 @@ def _name_of(build: Build) -> str:
     from kmip_data.builds.home import Home
 
     card = build.card
-    parameters = as_options(requested(RECORDS))
+    parameters = as_options(requested_values(RECORDS))
     if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
     renamed = not _is_shipped(card)

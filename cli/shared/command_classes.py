@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def examples() -> dict[str, list[str]]:
+def command_examples() -> dict[str, list[str]]:
     """Read the examples of every command, without the imports of :mod:`kmip_data.manifest`."""
     import tomllib
     from importlib import resources
@@ -74,7 +74,7 @@ class Command(click.Command):
         """Write the examples unwrapped, so that they can be copied."""
         program, _, name = ctx.command_path.partition(" ")
         with formatter.section("Examples"):
-            for line in examples().get(name or program, ()):
+            for line in command_examples().get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 

@@ -94,7 +94,7 @@ def _stored_option(store: str, name: str) -> click.Option:
     )
 
 
-def requested(store: str) -> Json:
+def requested_values(store: str) -> Json:
     """Return the values given for one of the stores, such as :data:`RECORDS`."""
     return dict(click.get_current_context().meta.get(store, {}))
 
@@ -110,7 +110,7 @@ def parameter_models(manifest: Manifest) -> dict[str, type[BaseModel]]:
     return models
 
 
-def keep_settings(dataset: str, settings: Sequence[str]) -> None:
+def store_settings(dataset: str, settings: Sequence[str]) -> None:
     """Put each KEY=VALUE into the store of this parameter; tuples may be repeated.
 
     Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
@@ -148,11 +148,11 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             values[name] = value
 
 
-def resolve(name: str, home: Home, *, sample: bool) -> Build:
+def find_selected_build(name: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that a name and the options select."""
     from kmip_data.pipelines.find import find
 
-    return find(name, requested(RECORDS), home=home, sample=sample)
+    return find(name, requested_values(RECORDS), home=home, sample=sample)
 
 
 def build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
@@ -160,7 +160,7 @@ def build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
     from kmip_data.models.training.run.run_folder import find_run
 
     try:
-        return resolve(name, home, sample=sample)
+        return find_selected_build(name, home, sample=sample)
     except UsageError:
         with contextlib.suppress(UsageError):
             return find_run(name, home)

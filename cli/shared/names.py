@@ -221,7 +221,7 @@ def _newest_run(dataset: str, home: Home) -> str | None:
     return None if newest is None else newest.parent.relative_to(home.runs).as_posix()
 
 
-def refuse_absent(kind: str, name: str | None, known: Collection[str]) -> None:
+def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
     """Raise ``UsageError`` for a "dataset" or "model" that neither runs nor kmip-data know."""
     from kmip_data.errors import unknown_name
     from kmip_data.manifest import dataset_names
@@ -234,7 +234,7 @@ def refuse_absent(kind: str, name: str | None, known: Collection[str]) -> None:
         )
 
 
-def name_of_file(path: Path) -> str:
+def dataset_name_of_file(path: Path) -> str:
     """Return a name for the dataset of a file, which no published dataset has."""
     from kmip_data.manifest import dataset_names
 
@@ -253,7 +253,7 @@ def _is_file(text: str, home: Home, run: str) -> UsageError:
         recipe = "points"
     elif path.suffix in {".pbf", ".osm"}:
         recipe = "city"
-    name = name_of_file(path)
+    name = dataset_name_of_file(path)
     command = ["kmip-data", "build", recipe, "--name", name, "--archive", text]
     error = UsageError(f"{text} is a file; this command takes the name of a dataset.")
     then = ""

@@ -39,7 +39,7 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home
     return home
 
 
-def several(*options: Callable[[F], F]) -> Callable[[F], F]:
+def combined_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator for options that go together, in the order in which help has them."""
 
     def decorate(function: F) -> F:
@@ -78,9 +78,9 @@ plugin_option = click.option(
     help="Plugin to import: a Python file or an installed package; may be repeated.",
 )  # fmt: skip
 #: Options of every command that only looks at a build or a run.
-inspect_options = several(sample_option, home_option, json_option)
+inspect_options = combined_options(sample_option, home_option, json_option)
 #: Options of every long-running command.
-work_options = several(home_option, json_option, quiet_option)
+work_options = combined_options(home_option, json_option, quiet_option)
 
 
 def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
@@ -102,7 +102,7 @@ def part_option(text: str, *more: str) -> Callable[[F], F]:
 
 
 #: Options of commands that evaluate a trained model.
-trained_options = several(
+trained_options = combined_options(
     click.option(
         "--dataset", "dataset", metavar="NAME", type=BUILD,
         help="Other data with the same features and classes.  [default: the data of the run]",
@@ -110,7 +110,7 @@ trained_options = several(
     device_option("as the run was trained"),
     plugin_option,
 )  # fmt: skip
-archive_options = several(
+archive_options = combined_options(
     click.option(
         "--archive", "archives", multiple=True, metavar="PATH", type=click.Path(path_type=Path),
         help="Local archive or folder to use instead of a download; may be repeated.",
@@ -126,7 +126,7 @@ offline_option = click.option(
     help="Never use the network: needs a finished build or fetched raw files.",
 )
 #: Options for the origin of raw files.
-raw_options = several(archive_options, offline_option)
+raw_options = combined_options(archive_options, offline_option)
 
 
 def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -226,7 +226,7 @@ dask_option = click.option(
 )  # fmt: skip
 
 
-def on_line() -> set[str]:
+def options_on_line() -> set[str]:
     """Return the options of the running command that are on the line."""
     context = click.get_current_context()
     options = set()

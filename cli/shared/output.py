@@ -50,7 +50,7 @@ class _Filtered:
 
 
 @contextlib.contextmanager
-def filtered() -> Iterator[None]:
+def strip_control_characters() -> Iterator[None]:
     """Strip control characters from stdout and stderr, including warnings.
 
     Progress bars bypass it.
@@ -78,7 +78,7 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(WANTS_JSON))
 
 
-def show(result: Mapping[str, object], *lines: str) -> None:
+def print_result(result: Mapping[str, object], *lines: str) -> None:
     """Print the result of a command: as one JSON object, or as lines, where there are any."""
     if wants_json():
         print_json(result)
@@ -86,7 +86,9 @@ def show(result: Mapping[str, object], *lines: str) -> None:
         click.echo("\n".join(lines))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
+def format_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0
+) -> str:
     """Return columns separated by two spaces, numbers to the right, text to the left.
 
     >>> print(table(["part", "graphs"], [["train", 39], ["test", 10]]))
@@ -114,7 +116,7 @@ def _is_number(cell: str) -> bool:
 
 
 def with_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
-    r"""Add notes below the rows of a :func:`table`, indented; empty notes are left out.
+    r"""Add notes below the rows of a :func:`format_table`, indented; empty notes are left out.
 
     >>> with_row_notes(table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
     'part\ntrain\n    shuffled\ntest'
@@ -127,7 +129,7 @@ def with_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     return "\n".join(result)
 
 
-def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
+def format_facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
     # Several pairs may have one name, or none: each is a line.
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
@@ -141,7 +143,7 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
-def fitted(text: str, *, piped: int | None = None) -> str:
+def wrap_to_terminal(text: str, *, piped: int | None = None) -> str:
     """Wrap lines that are wider than the terminal, below the beginning of their last column.
 
     ``piped`` is the width without a terminal, None: unlimited.
@@ -167,7 +169,7 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def shortened(words: Sequence[str], most: int = 10) -> str:
+def join_first_words(words: Sequence[str], most: int = 10) -> str:
     """Return the first words of a list."""
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
@@ -209,7 +211,7 @@ def share_facts(share: Share, files: Sequence[SharedFile]) -> Json:
     }
 
 
-def csv_of(rows: Sequence[Json]) -> bytes:
+def rows_as_csv(rows: Sequence[Json]) -> bytes:
     """Return rows with the same keys as a CSV file."""
     from kmip_data.files.reading import csv_bytes
 
@@ -219,21 +221,21 @@ def csv_of(rows: Sequence[Json]) -> bytes:
 def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
     """Return the paths of picture and CSV file of ``--save``: ``a`` is a.png and a.csv, ``a.svg`` stays.
 
-    Raises UsageError as :func:`check_output`.
+    Raises UsageError as :func:`check_output_path`.
     """
     from kmip_data.drawing.style import KINDS
 
     picture = absolute_path(prefix)
-    check_output(picture, "--save", force=True)  # it needs a name, to add a suffix to
+    check_output_path(picture, "--save", force=True)  # it needs a name, to add a suffix to
     if picture.suffix.lower() not in KINDS:
         picture = picture.with_name(f"{picture.name}.png")
     csv_file = picture.with_suffix(".csv")
     for path in (picture, csv_file):
-        check_output(path, "--save", force=force)
+        check_output_path(path, "--save", force=force)
     return picture, csv_file
 
 
-def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
+def check_output_path(path: Path, option: str = "--output", *, force: bool) -> None:
     """Raise UsageError before the work if a file cannot be written, or exists and may not be replaced."""
     folder = path.parent
     if not path.name or not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -248,15 +250,15 @@ def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
         )
 
 
-def default_output(path: Path, *, force: bool) -> Path:
+def default_output_path(path: Path, *, force: bool) -> Path:
     """Return the default path of a picture or page; an earlier one of ours there is replaced.
 
-    Raise UsageError as :func:`check_output`, and if a link is there.
+    Raise UsageError as :func:`check_output_path`, and if a link is there.
     """
     from kmip_data.files.atomic_writes import refuse_link
     from kmip_data.files.folder_marker import unchanged_outputs
 
     # A path given by the user may be a link; this default path may not.
     refuse_link(path)
-    check_output(path, force=force or path.name in unchanged_outputs(path.parent))
+    check_output_path(path, force=force or path.name in unchanged_outputs(path.parent))
     return path

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import build_facts, table, with_row_notes
+from kmip_data.cli.shared.output import build_facts, format_table, with_row_notes
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def builds_table(builds: list[Build]) -> str:
         date = f"built {date_of(build)}" if len(same_name) > 1 else ""
         about = ", ".join(filter(None, [difference, card.sources, date, state]))
         notes.append(wrap(about, 76))
-    return with_row_notes(table(["name", "graphs", "disk", "built"], rows), notes)
+    return with_row_notes(format_table(["name", "graphs", "disk", "built"], rows), notes)
 
 
 def runs_table(runs: Sequence[RunStatus]) -> str:
@@ -69,7 +69,7 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
             left = f"{run.left} left, by the epochs so far"
         notes.append([left, run.reason, run.resume and f"resume: {run.resume}"])
     return with_row_notes(
-        table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
+        format_table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
     )
 
 
@@ -102,7 +102,7 @@ def _text(sheet: Sheet) -> str:
             if value != "–":
                 others.append(value if name == "changes" else f"{name} {value}")
         notes.append(textwrap.wrap("; ".join(others), WIDTH - 4))
-    rows = table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
+    rows = format_table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
 
     about = [_filled(text) for text in (sheet.title, sheet.shared) if text]
     return "\n".join([*about, with_row_notes(rows, notes), *filter(None, [_filled(sheet.notes)])])

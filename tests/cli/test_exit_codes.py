@@ -235,7 +235,7 @@ def test_a_terminal_without_every_letter_gets_the_rest_of_the_line(home):
 def test_threads_of_torch_wait_passively(monkeypatch):
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     monkeypatch.setattr(main.sys, "unraisablehook", main.sys.unraisablehook)
-    monkeypatch.setattr(main, "run", lambda _: 0)
+    monkeypatch.setattr(main, "run_command_line", lambda _: 0)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     with pytest.raises(SystemExit):
         main.main()

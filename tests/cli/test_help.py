@@ -15,8 +15,8 @@ from support.cli import done, kmip, python
 from support.shared import ROOT
 
 import kmip_data
-from kmip_data.cli.main import COMMANDS, COMPLETE, GROUPS, root, run
-from kmip_data.cli.shared.command_classes import examples as read_examples
+from kmip_data.cli.main import COMMANDS, COMPLETE, GROUPS, root, run_command_line
+from kmip_data.cli.shared.command_classes import command_examples as read_examples
 from kmip_data.cli.shared.options import distinct_numbers, number_list
 from kmip_data.errors import UsageError
 
@@ -137,7 +137,7 @@ def test_commands_and_options_are_completed(monkeypatch, capfd):
     def check(words):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
-        assert run([]) == 0
+        assert run_command_line([]) == 0
         assert cases[words] <= {
             line.partition(",")[2] for line in capfd.readouterr().out.splitlines()
         }

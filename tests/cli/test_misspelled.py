@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 from support.cases import check_each
 
-from kmip_data.cli.main import root, run
-from kmip_data.cli.shared.datasets import RECORDS, keep_settings
+from kmip_data.cli.main import root, run_command_line
+from kmip_data.cli.shared.datasets import RECORDS, store_settings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime.extras import install_command
@@ -169,10 +169,10 @@ def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
 def test_a_file_behind_the_name_of_a_build_belongs_to_archive(tmp_path, home, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "roads.csv").write_text("source,target\n1,2\n")
-    assert run(["build", "graphs", "roads.csv"]) == 2
+    assert run_command_line(["build", "graphs", "roads.csv"]) == 2
     advised = "kmip-data build graphs --name roads --archive roads.csv"
     assert f"next: {advised}\n" in capsys.readouterr().err
-    assert run(advised.split()[1:]) == 0
+    assert run_command_line(advised.split()[1:]) == 0
     # A name that is possible and no published dataset's; a published dataset takes no --name.
     (tmp_path / "My Roads.csv").write_text("source,target\n1,2\n")
     (tmp_path / "cora.csv").write_text("source,target\n1,2\n")
@@ -181,7 +181,7 @@ def test_a_file_behind_the_name_of_a_build_belongs_to_archive(tmp_path, home, mo
         (["graphs", "cora.csv"], "graphs --name my-cora --archive cora.csv"),
         (["s3dis", "cora.csv"], "s3dis --archive cora.csv"),
     ):
-        assert run(["build", *words]) == 2
+        assert run_command_line(["build", *words]) == 2
         assert f"next: kmip-data build {step}\n" in capsys.readouterr().err
 
 
@@ -193,7 +193,7 @@ def test_a_run_keeps_the_options_that_go_with_it(tmp_path, capsys):
     (folder / "config.toml").touch()
     kept = ["--epochs", "5", "--offline", "--plugin", str(plugin), "--home", str(tmp_path)]
     for others in (["--seeds", "0..2"], ["--dataset", "cora"]):
-        assert run(["train", "--resume", "a/b/c", *others, *kept]) == 2
+        assert run_command_line(["train", "--resume", "a/b/c", *others, *kept]) == 2
         step = capsys.readouterr().err.partition("next: ")[2].partition(";")[0].strip()
         assert step == shlex.join(["kmip-data", "train", "--resume", "a/b/c", *kept])
 
@@ -216,7 +216,7 @@ def test_each_parameter_of_a_dataset_that_is_no_option_is_a_key():
         for name in {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}:
             if name not in OPTIONS:
                 with click.Context(root) as context:
-                    keep_settings(dataset, [f"{name}=1", f"{name.replace('_', '-')}=2"])
+                    store_settings(dataset, [f"{name}=1", f"{name.replace('_', '-')}=2"])
                     [(store, values)] = context.meta.items()
                 assert values in ({name: "2"}, {name: ["1", "2"]})
                 assert (store == RECORDS) is (name in pipeline.Params.model_fields)

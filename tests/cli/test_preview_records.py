@@ -6,7 +6,7 @@ import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.builds.home import Home
-from kmip_data.cli.preview import draw, record_positions
+from kmip_data.cli.preview import draw_build, record_positions
 from kmip_data.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def build(tmp_path):
 def test_three_records_of_a_part_by_their_place_in_the_build(build, tmp_path):
     home = Home(tmp_path / "home")
     for part, records in (("test", [7, 8]), (None, [1, 4, 7])):
-        facts = draw(build, tmp_path / "p", home, part=part)
+        facts = draw_build(build, tmp_path / "p", home, part=part)
         assert [record["position"] for record in facts["records"]] == records
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
 

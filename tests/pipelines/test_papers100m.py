@@ -22,7 +22,7 @@ from torch_geometric.utils import to_undirected
 from kmip_data import OGBNPapers100M
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.cli.preview import draw
+from kmip_data.cli.preview import draw_build
 from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.layers import NO_CLASS
 from kmip_data.drawing.neighborhoods import drawable
@@ -328,7 +328,7 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     assert graph.header["key"] == drawn.keys[3]
     assert graph.header["layers"][0]["labels"][-1] == NO_CLASS
     assert graph.header["layers"][0]["counts"][-1] == int((around.y < 0).sum())
-    facts = draw(build, tmp_path / "preview.png", Home(tmp_path), records="0,699")
+    facts = draw_build(build, tmp_path / "preview.png", Home(tmp_path), records="0,699")
     assert [row["key"] for row in facts["records"]] == [
         "sample around node 0",
         "sample around node 699",

@@ -34,11 +34,11 @@ class Outcome:
 
 def kmip(*args: object) -> Outcome:
     """Run ``kmip-data ARGS`` in this process."""
-    from kmip_data.cli.main import run
+    from kmip_data.cli.main import run_command_line
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([str(arg) for arg in args])
+        code = run_command_line([str(arg) for arg in args])
     # The command line made an exit code of a signal that was meant for the tests.
     if code - 128 in ENDING:
         signal.raise_signal(code - 128)

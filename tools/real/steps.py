@@ -73,12 +73,12 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
 
 def command(home: Home, *words: str) -> str:
     """Run a command of kmip-data on ``home``; a failure raises with its message."""
-    from kmip_data.cli.main import run
+    from kmip_data.cli.main import run_command_line
 
     out = io.StringIO()
     err = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([*words, "--home", str(home.root), "--quiet"])
+        code = run_command_line([*words, "--home", str(home.root), "--quiet"])
     if code:
         raise CheckFailed(f"exit code {code}: {' '.join(err.getvalue().split())[:400]}")
     return f"kmip-data {' '.join(words)}"

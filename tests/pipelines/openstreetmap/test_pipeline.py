@@ -17,7 +17,7 @@ from support.shared import shared_data
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.cli.shared.build_summary import summary_of
+from kmip_data.cli.shared.build_summary import summary_of_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for
@@ -103,7 +103,7 @@ def test_options_make_other_builds(home):
     assert other.card.default_split == obtain_split(other) == "spatial-60m-buffer1-seed0"
     inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
     with click.Context(click.Command("build")):  # options of the line: none
-        summary = summary_of(other, other.card.default_split).splitlines()
+        summary = summary_of_build(other, other.card.default_split).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
     assert obtain_split(other, {"split_rule": "random"}) == "random-seed0"

@@ -23,7 +23,7 @@ from support.attacks.power_cuts import recorded
 from support.builds.learnable import OF_THE_MACHINE, learnable_build, read_history
 from support.cli import kmip
 
-from kmip_data.cli.main import run
+from kmip_data.cli.main import run_command_line
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600)]
 
@@ -121,7 +121,7 @@ def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None)
             os.kill(os.getpid(), signal.SIGKILL)
 
     said = home.parent / "said"
-    pid = fork(lambda: run(words), said, home, around)
+    pid = fork(lambda: run_command_line(words), said, home, around)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.read_text()
 
 
@@ -145,7 +145,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     learnable_build(folder / "build")
     assert (
-        run([*train(folder, folder / "warm"), "--quiet"]) == 0
+        run_command_line([*train(folder, folder / "warm"), "--quiet"]) == 0
     )  # what every fork would begin with
     return folder
 
