@@ -82,10 +82,10 @@ def thread_count(count: int) -> Iterator[None]:
     """Give torch, the compiled kernels and FAISS this many threads, while inside."""
     import torch
 
-    from kmip_data.runtime.threads import limit_restored, set_num_threads
+    from kmip_data.runtime.threads import set_num_threads, thread_limit_restored
 
     before = torch.get_num_threads()
-    with limit_restored():
+    with thread_limit_restored():
         torch.set_num_threads(count)
         set_num_threads(count)
         with suppress(ImportError):

@@ -31,7 +31,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.card import name_remark
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -153,7 +153,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
     # Every layer is measured on every graph.
     layers = len({layer for layer, *_ in study.samples})
     graphs = len(study.samples) // layers
-    samples = f"{counted(layers, 'layer')} of {counted(graphs, 'graph')}"
+    samples = f"{count_with_noun(layers, 'layer')} of {count_with_noun(graphs, 'graph')}"
     if len(projections.layers) > layers:
         samples += ", the first layer left out"
     curves = {}

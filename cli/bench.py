@@ -32,7 +32,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.models.profiling.number_format import machine_line, quantity
 from kmip_data.runtime.progress import say
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -126,7 +126,9 @@ def attention(
     # 3. A table and a picture, next to the paper's measurements where sizes agree.
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
-    conditions = f"{dimensions}, {shape.data}, {device_type}, {counted(protocol.threads, 'thread')}"
+    conditions = (
+        f"{dimensions}, {shape.data}, {device_type}, {count_with_noun(protocol.threads, 'thread')}"
+    )
     rows = [cell.as_dict() for cell in cells]
     text = []
     for setting in SETTINGS:

@@ -39,7 +39,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.text import as_options
+from kmip_data.text import parameters_as_options
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -217,7 +217,7 @@ def _dry_run(
             name,
             "--archive",
             shlex.quote(str(*archives)),
-            as_options(given),
+            parameters_as_options(given),
         ]
         columns = format_table(header, described.rows())
         print_result(

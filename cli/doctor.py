@@ -20,7 +20,7 @@ from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result, wants_json
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, PACKAGES, install_command
-from kmip_data.text import counted, human_bytes
+from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def command(home: Home) -> None:
     print_result({"ok": not wrong, "findings": findings})
     if wrong:
         raise CheckFailed(
-            f"{counted(len(wrong), 'check')} failed.",
+            f"{count_with_noun(len(wrong), 'check')} failed.",
             found="; ".join(wrong),
             next="fix these, then run kmip-data doctor again",
         )

@@ -27,11 +27,11 @@ class EncodeCommand(DatasetCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then each encoding with its parameter."""
-        from kmip_data.graphs.encoding import encodings
+        from kmip_data.graphs.encoding import known_encodings
 
         super().format_options(ctx, formatter)
         with formatter.section("Encodings"):
-            for encoding_class in encodings():
+            for encoding_class in known_encodings():
                 name = f"{encoding_class.stem}{encoding_class.metavar or '|'.join(encoding_class.choices)}"
                 formatter.write_dl(
                     [(f"{name}[-seedS]" if encoding_class.seeded else name, encoding_class.help)]
@@ -60,8 +60,7 @@ def command(
     finished one.
     """
     from kmip_data.builds.added_columns import column_facts
-    from kmip_data.graphs.encoding import encodings as known_encodings
-    from kmip_data.graphs.encoding import parse_encoding
+    from kmip_data.graphs.encoding import known_encodings, parse_encoding
     from kmip_data.pipelines.engine.encode import encode_build
 
     for encoding in encodings:

@@ -116,7 +116,7 @@ def command(
 
     say(f"Drawing the page of {build.path.name}")
     from kmip_data.drawing.graphs import city_graph
-    from kmip_data.drawing.neighborhoods import drawable
+    from kmip_data.drawing.neighborhoods import drawable_dataset
     from kmip_data.drawing.page import PAGE, draw_explorer
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
@@ -144,7 +144,7 @@ def command(
         graphs = [(city_graph(build, predicted, split, run, other=other), *answers)]
     else:
         split_name = None if answer is None else answer.split
-        dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
+        dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
         graphs = [(_record(build, dataset, start, answers, part, home), *answers)]
         if answer is None or opened.data.unit != "nodes":
             graphs += _following(build, dataset, start, answers_at, part, home)
@@ -223,10 +223,10 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
 
 def _compared(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
     """Return the run that the first one is compared with, if it is of the same data and split."""
-    from kmip_data.drawing.page import compared
+    from kmip_data.drawing.page import runs_to_compare
 
     first = runs[0].data
-    pair = [curve["name"] for curve in compared(curves)]
+    pair = [curve["name"] for curve in runs_to_compare(curves)]
     for run, curve in zip(runs[1:], curves[1:], strict=True):
         data = run.data
         same_data = data.build.path == first.build.path and data.split_name == first.split_name

@@ -63,7 +63,7 @@ def command(
     The name of a dataset shows the dataset and lists its builds. The folder of a build shows this
     build. So does the name of the dataset with --sample, or with parameters such as --k 16.
     """
-    from kmip_data.builds.added_columns import added_facts
+    from kmip_data.builds.added_columns import facts_of_added_columns
     from kmip_data.manifest import dataset_names
 
     if model is not None:
@@ -72,7 +72,7 @@ def command(
         result, text = _dataset(name, home)
     else:
         build = find_selected_build(name, home, sample=sample)
-        columns = added_facts(build)
+        columns = facts_of_added_columns(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)
     # A line about a preset may have 600 letters.
@@ -82,7 +82,7 @@ def command(
 def _dataset(name: str, home: Home) -> tuple[Json, str]:
     """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
-    from kmip_data.manifest import digests_of, load_manifest
+    from kmip_data.manifest import describe_digests, load_manifest
     from kmip_data.models.training.config.presets import models_with_preset
 
     manifest = load_manifest(name)
@@ -119,7 +119,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
         opened = f"from kmip_data import {manifest.dataset_class}"
     license_ = manifest.license
     pairs += [
-        ("digests", digests_of(manifest)),
+        ("digests", describe_digests(manifest)),
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", opened),
@@ -296,14 +296,14 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
 
 def _classes_by_part(card: Card) -> str:
     """Return the count of each class, and its share in all records and in each part."""
-    from kmip_data.format.split_files import in_order
+    from kmip_data.format.split_files import parts_in_order
 
     counts = card.statistics.get("classes")
     if not counts or not counts.get("total"):
         return ""
     columns = {"all": counts["total"]}
     for name, parts in counts.get("splits", {}).items():
-        columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
+        columns |= {f"{part} ({name})": parts[part] for part in parts_in_order(parts)}
 
     rows = []
     for number, count in enumerate(counts["total"]):

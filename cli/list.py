@@ -16,7 +16,7 @@ from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, build_facts, format_table, print_result
 from kmip_data.cli.shared.printed_tables import builds_table
-from kmip_data.text import counted, human_bytes, timestamp
+from kmip_data.text import count_with_noun, human_bytes, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -96,16 +96,18 @@ def command(everything: bool, home: Home) -> None:
     damage = "has a card that is damaged or of a newer version"
     text += [f"unreadable: {path} {damage}" for path in unreadable]
     for entry in unfinished:
-        shards = counted(entry.finished, "shard")
+        shards = count_with_noun(entry.finished, "shard")
         if entry.shards is not None:
-            shards = f"{entry.finished} of {counted(entry.shards, 'shard')}"
+            shards = f"{entry.finished} of {count_with_noun(entry.shards, 'shard')}"
         text.append(f"unfinished: {entry.path} has {shards}")
     if runs:
         rows = [
             [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
         ]
         text.append(f"\nRuns, the newest first\n{format_table(['run', 'disk', 'begun'], rows)}")
-        rest = f"{counted(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
+        rest = (
+            f"{count_with_noun(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
+        )
         text.append(f"{rest}states and results: kmip-data runs")
     text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     others = [
@@ -141,7 +143,7 @@ def _runs(home: Home) -> list[Json]:
 def _datasets() -> tuple[list[dict[str, object]], str]:
     """Return the shipped datasets and datasets of installed plugins, for JSON and as tables by family."""
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.plugins import offered
+    from kmip_data.plugins import names_of_installed_plugins
 
     entries = []
     families: dict[str, list[list[str | int | None]]] = {}
@@ -156,7 +158,7 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
         row: list[str | int | None] = [name, manifest.title, manifest.expected.graphs]
         families.setdefault(family, []).append(row)
     families[_OWN].append(["pyg", "Datasets of PyTorch Geometric, or your own", None])
-    for name, plugin in offered("datasets").items():
+    for name, plugin in names_of_installed_plugins("datasets").items():
         if name not in dataset_names():
             title = f"of the plugin {plugin}"
             entries.append({"name": name, "title": title})
@@ -191,7 +193,7 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
         if kind == "run":
             name = name.rpartition("/")[0]
             runs[name] += 1
-            kind = counted(runs[name], "run")
+            kind = count_with_noun(runs[name], "run")
         sizes[name] += folder_bytes(item.path)
         kinds[name] = kind
     for name, kind in {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}.items():

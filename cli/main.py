@@ -26,7 +26,7 @@ from kmip_data.cli.shared.remedies import complete_step
 from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import say
-from kmip_data.runtime.signals import ENDING, end, repeating
+from kmip_data.runtime.signals import ENDING, resend_swallowed_signals, unwind_on_signal
 from kmip_data.text import OPTIONS, is_likely_typo, nearest_names
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, end)
-    sys.unraisablehook = repeating(sys.unraisablehook)
+            signal.signal(number, unwind_on_signal)
+    sys.unraisablehook = resend_swallowed_signals(sys.unraisablehook)
     # Commands print this themselves.
     warnings.simplefilter("ignore", errors.PartialBuildWarning)
     # What libraries are about to change is nothing that a user of commands can act on.
@@ -138,7 +138,7 @@ def main() -> NoReturn:
             # A terminal without © still gets the rest of the line.
             stream.reconfigure(errors="replace")
     if not {"--quiet", "-q"} & {*sys.argv}:
-        compiling.announce(say)
+        compiling.announce_first_compilation(say)
     sys.exit(run_command_line(sys.argv[1:]))
 
 
@@ -157,9 +157,9 @@ def _run(args: list[str]) -> int:
     meta = {}
     try:
         if os.environ.get("KMIP_DATA_PLUGINS"):
-            from kmip_data.plugins import load_named
+            from kmip_data.plugins import load_plugins_of_environment
 
-            load_named()
+            load_plugins_of_environment()
         with root.make_context(PROGRAM, list(args)) as context:
             meta = context.meta
             root.invoke(context)

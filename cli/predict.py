@@ -19,7 +19,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
 from kmip_data.errors import UsageError
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 
 @click.command(cls=Command)
@@ -71,6 +71,6 @@ def command(
         use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
     print_result(
         {"path": output, **about.model_dump(), "rows": rows},
-        f"{output}  {counted(rows, 'row')} of {records}, {about.dataset}\n"
+        f"{output}  {count_with_noun(rows, 'row')} of {records}, {about.dataset}\n"
         f"run  {about.run}\nIn Python: {use}",
     )

@@ -74,9 +74,9 @@ def command(
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
     if output is not None:
-        from kmip_data.drawing.style import check_kind
+        from kmip_data.drawing.style import picture_kind
 
-        check_kind(output)
+        picture_kind(output)
         check_output_path(output, force=force)
     build = find_selected_build(
         name, home, sample=sample
@@ -110,7 +110,7 @@ def draw_build(
     """
     from kmip_data.drawing.arrays import Records
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
-    from kmip_data.drawing.neighborhoods import drawable, is_drawn_by_neighborhoods
+    from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.pictures import draw_png
     from kmip_data.drawing.records import label_distribution, read_drawing, up_axis_name
     from kmip_data.graphs.city_columns import is_city
@@ -135,7 +135,7 @@ def draw_build(
     if part is not None or is_drawn_by_neighborhoods(dataset):
         from kmip_data.reading.dataset import ShardedDataset  # which takes seconds: PyTorch
 
-        dataset = drawable(ShardedDataset(build, part), part)
+        dataset = drawable_dataset(ShardedDataset(build, part), part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")

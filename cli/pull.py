@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import path_option, work_options
 from kmip_data.cli.shared.output import print_result, share_facts
-from kmip_data.text import counted, human_bytes
+from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -49,7 +49,7 @@ def command(
 
     size = human_bytes(result["bytes"])
     state = "already complete" if pulled.was_complete else "verified"
-    content = f"{share.kind}: {counted(len(files), 'file')}, {size}, {state}"
+    content = f"{share.kind}: {count_with_noun(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
     folder = shlex.quote(str(pulled.path))
     step = f"evaluate {folder} --dataset NAME"

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_result, share_facts
-from kmip_data.text import address_without_secrets, counted, human_bytes
+from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -54,7 +54,7 @@ def command(
         share = push_build(source, address, view=view, page=page, quiet=quiet)
     where = address_without_secrets(address)
     result = {"address": where, **share_facts(share, share.files)}
-    content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
+    content = f"{count_with_noun(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"
     text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {shlex.quote(where)}"
     print_result(result, text)

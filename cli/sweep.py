@@ -24,7 +24,7 @@ from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -296,6 +296,8 @@ def _print(
     print_result(result, *text)
 
     if failed and not (dry_run or status):
-        message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0].reason}"
+        message = (
+            f"{len(failed)} of {count_with_noun(len(cells), 'run')} failed: {failed[0].reason}"
+        )
         left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command tries them again")

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_result
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -72,7 +72,7 @@ def command(
                 write_marker(path, build_marker_content(card.key))
         counts = []
         for item, count in report.checked.items():
-            counts.append(counted(count, item.removesuffix("s")))
+            counts.append(count_with_noun(count, item.removesuffix("s")))
         text.append(f"{path} is sound: {', '.join(counts)}.")
         if card.origin:
             text.append(f"Raw files: {card.origin}.")

@@ -115,7 +115,7 @@ MAX_SHOWN = 16  #: names that an error lists
 FEW = MAX_SHOWN  #: names that are also listed after the nearest one
 
 
-def given_twice(option: str, value: object, setting: str) -> UsageError:
+def given_twice_error(option: str, value: object, setting: str) -> UsageError:
     """Return the error for a key that ``option`` and ``--set setting`` give different values."""
     key = setting.partition("=")[0].strip()
     return UsageError(
@@ -124,7 +124,7 @@ def given_twice(option: str, value: object, setting: str) -> UsageError:
     )
 
 
-def unknown_name(
+def unknown_name_error(
     noun: str,
     name: str,
     known: Sequence[str],

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_datasets
 from kmip_data.text import address_without_secrets
@@ -253,7 +253,7 @@ class Manifest(Strict):
         return [self.content, *(source.content for source in self.sources if source.content)]
 
 
-def digests_of(manifest: Manifest) -> str:
+def describe_digests(manifest: Manifest) -> str:
     """Describe how many raw files have a known digest, and its kinds; empty without raw files."""
     number = len(manifest.sources)
     if not number:
@@ -287,7 +287,7 @@ def load_manifest(name: str) -> Manifest:
         added: Manifest = ADDED["datasets"][name].value.manifest
         return added
     if name not in (names := dataset_names()):
-        raise unknown_name("dataset", name, names)
+        raise unknown_name_error("dataset", name, names)
     try:
         values = read_shipped(f"datasets/{name}", "dataset")
         # A family shares one file: the keys of a dataset win over the keys of its base.

@@ -4,7 +4,7 @@ A plugin is a Python file with a table ``PLUGIN``, or an installed package with 
 groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: groups of
 :data:`_NEEDED`. It is code, so it is imported only where the user names it: by
 ``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of
-its names. Names in cards and runs import nothing (:func:`allowed`).
+its names. Names in cards and runs import nothing (:func:`allowed_plugins`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,20 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, unknown_name
+from kmip_data.errors import (
+    CheckFailed,
+    DamagedInput,
+    KmipDataError,
+    UsageError,
+    unknown_name_error,
+)
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Added, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
-from kmip_data.text import is_likely_typo, nearest
+from kmip_data.text import is_likely_typo, nearest_name
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points
@@ -93,7 +99,7 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     return plugin
 
 
-def load_named() -> None:
+def load_plugins_of_environment() -> None:
     """Import the plugins in ``KMIP_DATA_PLUGINS``: files and packages, separated as in ``PATH``."""
     for source in _inherited():
         load(source)
@@ -108,7 +114,7 @@ def import_plugin_of(group: str, name: str) -> None:
 
     Call it for names that the user gave, never for those that a file has.
     """
-    load_named()
+    load_plugins_of_environment()
     if name in ADDED[group]:
         return
     for point in _entry_points(group):
@@ -126,7 +132,7 @@ def import_plugins_of(dataset: str | None = None, model: str | None = None) -> N
             import_plugin_of(group, name)
 
 
-def offered(group: str) -> dict[str, str]:
+def names_of_installed_plugins(group: str) -> dict[str, str]:
     """Return the names that installed plugins add to a group, and their packages.
 
     Nothing is imported.
@@ -134,7 +140,7 @@ def offered(group: str) -> dict[str, str]:
     return {point.name: point.dist.name for point in _entry_points(group)}
 
 
-def allowed(listed: object, config: str, folder: Path | None = None) -> list[Plugin]:
+def allowed_plugins(listed: object, config: str, folder: Path | None = None) -> list[Plugin]:
     """Return the plugins that a configuration lists, which must be loaded.
 
     ``listed`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
@@ -142,7 +148,7 @@ def allowed(listed: object, config: str, folder: Path | None = None) -> list[Plu
     ``UsageError``, which says how to allow it, where a plugin is not loaded; ``CheckFailed`` where
     it is another; ``DamagedInput`` where ``listed`` is something else.
     """
-    load_named()
+    load_plugins_of_environment()
     try:
         entries = TypeAdapter(list[Plugin | str]).validate_python(listed)
     except ValidationError as error:
@@ -223,7 +229,7 @@ def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
         code = read_small(path)
     except OSError as error:
         step = f"ls {shlex.quote(str(path.parent))}, which shows the files there"
-        close = nearest(name, [file.stem for file in path.parent.glob("*.py")])
+        close = nearest_name(name, [file.stem for file in path.parent.glob("*.py")])
         if close and is_likely_typo(name, close):
             step = f"--plugin {shlex.quote(str(path.with_stem(close)))}"
         raise UsageError(
@@ -284,7 +290,7 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
     Raises ``UsageError`` where it cannot be added under a name.
     """
     if group not in _NEEDED:
-        raise unknown_name(
+        raise unknown_name_error(
             "group of plugins", group, list(_NEEDED), command="docs/bring-your-own.md"
         )
     label = f"{name!r} in {group} of the plugin {plugin.name}"

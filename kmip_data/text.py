@@ -128,7 +128,7 @@ def timestamp(when: float | None = None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
-def counted(count: int, noun: str) -> str:
+def count_with_noun(count: int, noun: str) -> str:
     """Return a number with its noun, passed in the singular.
 
     >>> counted(1, "graph"), counted(1200, "graph")
@@ -137,7 +137,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def rough_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration, rounded for people.
 
     >>> rough_time(95), rough_time(5000), rough_time(400_000)
@@ -154,7 +154,7 @@ def rough_time(seconds: float) -> str:
     return f"{hours // 24} days {hours % 24} h"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant; ``None`` if there is no similar one."""
     return next(iter(nearest_names(name, known)), None)
 
@@ -200,7 +200,7 @@ def is_likely_typo(name: str, known: str) -> bool:
     return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= 0.75
 
 
-def possible_name(text: str) -> str:
+def dataset_name_from(text: str) -> str:
     """Return a name of a dataset or a run that resembles a text; empty if it has no letter or digit.
 
     >>> possible_name("my data (2)")
@@ -220,7 +220,7 @@ def natural_sort_key(text: str) -> list[str | float]:
     return parts
 
 
-def as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
+def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
     """Return parameters as options on the command line, without unset ones.
 
     ``prefix`` begins the keys of ``--set``.

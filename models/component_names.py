@@ -18,7 +18,7 @@ from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
 from kmip_data.registry import with_plugin_entries
-from kmip_data.text import nearest
+from kmip_data.text import nearest_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +48,7 @@ class Names:
     def nearest(self, text: str) -> str | None:
         """Return the name that was probably meant, if any: of a word of other libraries, or the most similar."""
         word = re.sub(r"[^a-z0-9]", "", text.lower())
-        return self.aliases.get(word) or nearest(text, self.table())
+        return self.aliases.get(word) or nearest_name(text, self.table())
 
     def check(self, name: str) -> str:
         """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from kmip_data.errors import unknown_name
+from kmip_data.errors import unknown_name_error
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPComponent
@@ -67,7 +67,7 @@ def _of_kind(section: str) -> Callable[[object], object]:
         kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
         kinds = component_kinds(section)
         if str(kind) not in kinds:
-            error = unknown_name(f"kind of model.{section}", str(kind), list(kinds))
+            error = unknown_name_error(f"kind of model.{section}", str(kind), list(kinds))
             raise ValueError(f"{error.what} Known: {error.lines['expected']}")
         if isinstance(value, Mapping):
             return kinds[str(kind)].model_validate(value)
@@ -310,7 +310,7 @@ class ModelConfig(Strict):
                 keys[section] = {"kind": keys[section]}
         name = str(keys.get("name", cls.model_fields["name"].default))
         if name not in models():
-            raise ValueError(unknown_name("model", name, list(models())).what)
+            raise ValueError(unknown_name_error("model", name, list(models())).what)
         return merged(models()[name], keys)
 
     @model_validator(mode="after")

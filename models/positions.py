@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kmip_data.errors import UsageError
-from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, encodings, parse_encoding
+from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, known_encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.models.component_names import Builder, Names, attributes, lazy
@@ -139,7 +139,7 @@ class PositionalNames(Names):
     def check(self, name: str) -> str:
         """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
         for term in name.split("+"):
-            found = (encoding_class.parse(term) for encoding_class in encodings())
+            found = (encoding_class.parse(term) for encoding_class in known_encodings())
             encoding = next(filter(None, found), None)
             if encoding is None or term in POSITIONAL:
                 super().check(term)

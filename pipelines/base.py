@@ -34,7 +34,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Strict
-from kmip_data.text import counted, is_likely_typo, nearest
+from kmip_data.text import count_with_noun, is_likely_typo, nearest_name
 
 
 class Params(Strict):
@@ -407,7 +407,7 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
             next=f"another seed: --split-rule random --split-seed {fold}",
         )
     error = UsageError(
-        f"{dataset} has {counted(folds, 'fold')}: there is no fold {fold}.",
+        f"{dataset} has {count_with_noun(folds, 'fold')}: there is no fold {fold}.",
         next="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
     )
     error.meant = (f"fold={fold}", "fold=0")
@@ -429,7 +429,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             # List the names for an unknown name, not for a bad value.
             if problem["type"] == "extra_forbidden":
                 unknown = True
-                close = nearest(field, model.model_fields)
+                close = nearest_name(field, model.model_fields)
                 hint = f" (did you mean {close!r}?)" if close else ""
                 if field in SplitParams.model_fields and not issubclass(model, SplitParams):
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"

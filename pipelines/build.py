@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from kmip_data.builds.added_columns import WORK
-from kmip_data.builds.home import Build, Home, find_build, make_newest
+from kmip_data.builds.home import Build, Home, find_build, make_build_newest
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
@@ -34,7 +34,7 @@ from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.pipelines.user_files import MAX_MEMORY
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
-from kmip_data.text import possible_name
+from kmip_data.text import dataset_name_from
 
 
 def build_dataset(
@@ -272,7 +272,7 @@ def build_own(
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     # A command that is repeated gives its build the name again.
-    make_newest(build, home)
+    make_build_newest(build, home)
     return build
 
 
@@ -311,5 +311,5 @@ def _check_name(name: str) -> None:
 
 def _name_like(name: str) -> str:
     """Return a possible name of a dataset that resembles ``name``."""
-    like = possible_name(name)
+    like = dataset_name_from(name)
     return like if like and like.lower() not in dataset_names() else f"my-{like or 'data'}"

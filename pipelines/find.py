@@ -31,7 +31,7 @@ from typing import Unpack
 from kmip_data.builds.home import (
     Build,
     Home,
-    added_names,
+    added_column_names,
     build_in,
     list_builds,
     named_build,
@@ -142,7 +142,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
     Raises ``UsageError`` for an unknown encoding, or a read-only build folder; ``DamagedInput`` for
     a damaged shard.
     """
-    missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
+    missing = [parse_encoding(name) for name in names if name not in added_column_names(build.path)]
     if missing:
         from kmip_data.pipelines.engine.encode import encode_build
 

@@ -17,12 +17,12 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.path_errors import absolute_path, require_room, writing
+from kmip_data.files.path_errors import absolute_path, require_room, write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
-from kmip_data.graphs.split_rules import share_of
+from kmip_data.graphs.split_rules import count_of_share
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
 from kmip_data.strict_model import Strict
@@ -138,7 +138,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
         def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
             destinations = [destination / name for name in files]
-            with writing(destination):
+            with write_errors(destination):
                 destination.mkdir()
                 total = sum(path.stat().st_size for path in files.values())
                 require_room(folder, total, "A copy of the files")
@@ -190,7 +190,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return train and val, of whole files that are drawn from the files of ``train``."""
         files = sorted({self.file_of(keys[row]) for row in train})
         order = Generator(PCG64(params.split_seed)).permutation(len(files))
-        size = min(share_of(len(files), params.val_fraction or 0), len(files) - 1)
+        size = min(count_of_share(len(files), params.val_fraction or 0), len(files) - 1)
         drawn = {files[position] for position in order[:size]}
         parts: dict[str, list[int]] = {"train": [], "val": []}
         for row in train:
@@ -262,10 +262,10 @@ def check_codes(classes: str, most: int) -> int:
 
 def divide_at_random(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
-    test = share_of(total, params.test_fraction) if params.test_fraction else 0
+    test = count_of_share(total, params.test_fraction) if params.test_fraction else 0
     # Take test first: its fraction is of all, val's fraction of the rest.
     val_share = params.val_fraction / (1 - params.test_fraction)  # share of the rows outside test
-    val = share_of(total - test, val_share) if val_share else 0
+    val = count_of_share(total - test, val_share) if val_share else 0
 
     order = Generator(PCG64(params.split_seed)).permutation(total)
     rows = {

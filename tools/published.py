@@ -36,7 +36,7 @@ from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.result import RunResult, metric_text, title_of
 from kmip_data.models.training.run.run_folder import metrics_columns
-from kmip_data.text import rough_time
+from kmip_data.text import format_duration
 
 NOTE = "Other work ran on the machine: seconds are too long."
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
@@ -181,7 +181,7 @@ def results_table(file: str) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        seconds = rough_time(sum(row.seconds) / len(row.seconds))
+        seconds = format_duration(sum(row.seconds) / len(row.seconds))
         cells = [
             row.name,
             row.text("val"),

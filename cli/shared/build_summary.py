@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kmip_data.cli.shared.datasets import RECORDS, requested_values
 from kmip_data.cli.shared.output import build_pairs, format_facts, format_table, join_first_words
 from kmip_data.errors import UsageError
-from kmip_data.text import as_options, counted
+from kmip_data.text import count_with_noun, parameters_as_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
 
     step = f"train {_name_of(build)}"
     if split != card.default_split:
-        step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
+        step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.labels is None:
         # Nothing is trained on it, so its split has no use.
         return f"""\
@@ -133,7 +133,7 @@ def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]
     """Yield the number of skipped records, and the first ones with their reasons."""
     if not skipped:
         return
-    yield "skipped", counted(len(skipped), "record")
+    yield "skipped", count_with_noun(len(skipped), "record")
     for key, reason in skipped[:_LISTED]:
         yield "", f"{key}: {reason}"
     if len(skipped) > _LISTED:
@@ -215,7 +215,7 @@ def _name_of(build: Build) -> str:
     from kmip_data.builds.home import Home
 
     card = build.card
-    parameters = as_options(requested_values(RECORDS))
+    parameters = parameters_as_options(requested_values(RECORDS))
     if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
     renamed = not _is_shipped(card)

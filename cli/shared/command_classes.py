@@ -92,7 +92,9 @@ class Group(Command, click.Group):
         """Find the command, or raise an error that names the nearest one."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from kmip_data.errors import unknown_name
+            from kmip_data.errors import unknown_name_error
 
-            raise unknown_name("command", args[0], known, command=f"{ctx.command_path} --help")
+            raise unknown_name_error(
+                "command", args[0], known, command=f"{ctx.command_path} --help"
+            )
         return super().resolve_command(ctx, args)

@@ -11,7 +11,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.output import Json
-from kmip_data.errors import UsageError, given_twice
+from kmip_data.errors import UsageError, given_twice_error
 from kmip_data.text import OPTIONS
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def store_settings(dataset: str, settings: Sequence[str]) -> None:
     Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
     used.
     """
-    from kmip_data.errors import unknown_name
+    from kmip_data.errors import unknown_name_error
     from kmip_data.manifest import load_manifest
 
     # 1. Parameters of this dataset by name: their stores and types.
@@ -133,14 +133,14 @@ def store_settings(dataset: str, settings: Sequence[str]) -> None:
         if not equals:
             raise click.BadParameter(f"{item!r} is not KEY=VALUE", param_hint="--set")
         if name not in known:
-            raise unknown_name(
+            raise unknown_name_error(
                 f"parameter of {dataset}", key, sorted(known), command=f"kmip-data info {dataset}"
             )
         store, value_type = known[name]
         values = meta.setdefault(store, {})
         if name in by_option[store] and str(values[name]) != value:
             option = OPTIONS.get(name, f"--{name}")
-            raise given_twice(option, values[name], item)
+            raise given_twice_error(option, values[name], item)
         # An option of a tuple, also of one that may be none, takes each of its values.
         if any(get_origin(member) is tuple for member in (value_type, *get_args(value_type))):
             values.setdefault(name, []).append(value)

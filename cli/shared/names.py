@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from kmip_data.errors import MAX_SHOWN, UsageError
-from kmip_data.text import nearest_names, possible_name
+from kmip_data.text import dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -128,8 +128,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         A dataset of the user's own needs another command, a folder lacks a file, a dataset is no
         run; others have a nearest name.
         """
-        from kmip_data.builds.home import list_builds, own_command
-        from kmip_data.errors import unknown_name
+        from kmip_data.builds.home import list_builds, rebuild_command
+        from kmip_data.errors import unknown_name_error
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
@@ -148,7 +148,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             error.meant = (text, f"--dataset {text}")
             raise error
         if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
-            raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
+            raise UsageError(
+                f"{text!r} is a dataset of your own.", next=rebuild_command(builds, text)
+            )
         if Path(text).expanduser().is_dir():
             files = [_FILES[kind] for kind in self.kinds if kind in _FILES]
             raise UsageError(
@@ -185,7 +187,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         shipped = {*dataset_names()}
         if kind == "run" and "sweep" not in self.kinds:
             shipped.update({"sweep"}, shipped_names("sweeps"))
-        raise unknown_name(
+        raise unknown_name_error(
             _TITLES.get(self.name, self.name),
             text,
             known,
@@ -223,13 +225,13 @@ def _newest_run(dataset: str, home: Home) -> str | None:
 
 def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
     """Raise ``UsageError`` for a "dataset" or "model" that neither runs nor kmip-data know."""
-    from kmip_data.errors import unknown_name
+    from kmip_data.errors import unknown_name_error
     from kmip_data.manifest import dataset_names
     from kmip_data.strict_model import shipped_names
 
     shipped = dataset_names() if kind == "dataset" else shipped_names("models")
     if name is not None and known and name not in known and name not in shipped:
-        raise unknown_name(
+        raise unknown_name_error(
             kind, name, sorted(known), command="kmip-data runs", where="among the runs"
         )
 
@@ -238,7 +240,7 @@ def dataset_name_of_file(path: Path) -> str:
     """Return a name for the dataset of a file, which no published dataset has."""
     from kmip_data.manifest import dataset_names
 
-    name = possible_name(path.name.partition(".")[0].lower()) or "mine"
+    name = dataset_name_from(path.name.partition(".")[0].lower()) or "mine"
     return f"my-{name}" if name in dataset_names() else name
 
 

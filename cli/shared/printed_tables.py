@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def builds_table(builds: list[Build]) -> str:
     """Return each build with its date, and below it its sources and how builds of one name differ."""
-    from kmip_data.builds.home import date_of, differences
+    from kmip_data.builds.home import date_of_build, differences_of_builds
     from kmip_data.format.card import COMPLETE_BY_COUNTS
 
     rows = []
@@ -27,12 +27,14 @@ def builds_table(builds: list[Build]) -> str:
     for build in builds:
         card = build.card
         size = human_bytes(build_facts(build)["bytes"])
-        rows.append([build.path.name, card.counts.get("graphs", 0), size, date_of(build)[:10]])
+        rows.append(
+            [build.path.name, card.counts.get("graphs", 0), size, date_of_build(build)[:10]]
+        )
 
         same_name = [other for other in builds if other.card.label == card.label]
-        difference = differences(same_name)[same_name.index(build)]
+        difference = differences_of_builds(same_name)[same_name.index(build)]
         state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
-        date = f"built {date_of(build)}" if len(same_name) > 1 else ""
+        date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""
         about = ", ".join(filter(None, [difference, card.sources, date, state]))
         notes.append(wrap(about, 76))
     return with_row_notes(format_table(["name", "graphs", "disk", "built"], rows), notes)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.folder_marker import MARKER
@@ -93,7 +93,7 @@ def find_removable(name: str, home: Home) -> Removable:
         item.name for item in known if item.kind != "raw files" or name.startswith("raw")
     ]
     known_names += sorted({build.card.dataset for build in list_builds(home)})
-    raise unknown_name(
+    raise unknown_name_error(
         "build, run or raw/NAME", name, known_names, command="kmip-data list", where="in the home"
     )
 

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing.style import STYLES, mixed_color
+from kmip_data.drawing.style import STYLES, mix_colors
 
 LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
 INK, QUIET, GROUND = LIGHT.ink, LIGHT.quiet, LIGHT.ground
-PANEL = mixed_color(LIGHT.faint, LIGHT.ground, 0.7)
+PANEL = mix_colors(LIGHT.faint, LIGHT.ground, 0.7)
 BLUE, ORANGE = LIGHT.palette[:2]
 #: What each colour becomes on dark ground.
 DARK = {
     INK: NIGHT.ink,
     QUIET: NIGHT.quiet,
     GROUND: NIGHT.ground,
-    PANEL: mixed_color(NIGHT.faint, NIGHT.ground, 0.6),
+    PANEL: mix_colors(NIGHT.faint, NIGHT.ground, 0.6),
     **dict(zip(LIGHT.palette[:7], NIGHT.palette[:7], strict=True)),
 }
 LETTERS = 'font-family="system-ui, sans-serif" text-anchor="middle"'

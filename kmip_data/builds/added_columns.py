@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, TypeAdapter, model_validator
 
-from kmip_data.builds.home import COLUMNS, Build, added_names
-from kmip_data.errors import DamagedInput, UsageError, unknown_name
-from kmip_data.files.atomic_writes import written_name
+from kmip_data.builds.home import COLUMNS, Build, added_column_names
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.files.atomic_writes import final_name
 from kmip_data.files.folder_marker import MARKER, unchanged_outputs
 from kmip_data.files.reading import json_digest, read_json, read_model, read_small, sealed_json
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
@@ -121,7 +121,7 @@ def columns_key(encoding: Encoding, card: Card) -> str:
     return json_digest(identity)[:12]
 
 
-def read_columns(build: Build, name: str) -> ColumnsCard:
+def read_columns_card(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
     Raises ``UsageError``, which names the command that adds it, if none exists;
@@ -136,10 +136,10 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
             next=build.remedy,
         )
     except FileNotFoundError as error:
-        raise unknown_name(
+        raise unknown_name_error(
             "added column",
             name,
-            added_names(build.path),
+            added_column_names(build.path),
             command="kmip-data encode NAME --help",
         ) from error
     if read_small(path) != card.to_json().encode():
@@ -230,7 +230,7 @@ def _with_members(folder: Path, shards: Iterable[str]) -> list[str]:
     return names
 
 
-def strays(folder: Path) -> Iterator[str]:
+def remarks_on_strays(folder: Path) -> Iterator[str]:
     """Yield a remark on each file, or folder of files, that is not of the build.
 
     They stay.
@@ -241,7 +241,7 @@ def strays(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
         name = PurePosixPath(path.relative_to(folder).as_posix())
         is_file = path.is_symlink() or not path.is_dir()
-        if is_file and str(name) not in known and written_name(name.name) is None:
+        if is_file and str(name) not in known and final_name(name.name) is None:
             # A folder in which nothing is of the build is named once.
             whole = [parent for parent in name.parents if parent not in parents]
             others[whole[-1] if whole else name] = None
@@ -262,15 +262,15 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
     }
 
 
-def added_facts(build: Build) -> list[dict[str, object]]:
+def facts_of_added_columns(build: Build) -> list[dict[str, object]]:
     """:func:`column_facts` of all added columns.
 
     A damaged one has ``name`` and the reason, ``damaged``.
     """
     facts = []
-    for name in added_names(build.path):
+    for name in added_column_names(build.path):
         try:
-            facts.append(column_facts(build, read_columns(build, name)))
+            facts.append(column_facts(build, read_columns_card(build, name)))
         except DamagedInput as error:
             facts.append({"name": name, "damaged": error.what})
     return facts

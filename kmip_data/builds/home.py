@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import say
-from kmip_data.text import as_options, counted, format_parameters, timestamp
+from kmip_data.text import count_with_noun, format_parameters, parameters_as_options, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
@@ -45,7 +45,7 @@ class Home:
         ``root`` is PyTorch Geometric's name for ``path``: whatever returns a dataset or its build
         accepts either name, functions of runs ``home`` alone. Raises ``UsageError`` for both.
         """
-        path = one_folder(path, root)
+        path = home_argument(path, root)
         if isinstance(path, Home):
             return path
         path = path or os.environ.get(ENVIRONMENT)
@@ -84,7 +84,7 @@ class Home:
 FolderOrHome = TypeVar("FolderOrHome", bound="str | os.PathLike[str] | Home")
 
 
-def one_folder(home: FolderOrHome | None, root: FolderOrHome | None) -> FolderOrHome | None:
+def home_argument(home: FolderOrHome | None, root: FolderOrHome | None) -> FolderOrHome | None:
     """Return ``home`` or ``root``, two names of one argument; ``UsageError`` if both are given."""
     if home is not None and root is not None:
         raise UsageError(
@@ -204,7 +204,7 @@ def named_build(
     builds = list_builds(home)
     known = _known_datasets(builds)
     if dataset not in known:
-        raise unknown_name("dataset or build folder", dataset, sorted(known))
+        raise unknown_name_error("dataset or build folder", dataset, sorted(known))
 
     if sample and dataset not in dataset_names():
         raise UsageError(
@@ -212,10 +212,12 @@ def named_build(
             next="leave out --sample",
         )
     unusual = {name: value for name, value in parameters.items() if value != defaults.get(name)}
-    options = f"{as_options(unusual)} --sample" if sample else as_options(unusual)
+    options = (
+        f"{parameters_as_options(unusual)} --sample" if sample else parameters_as_options(unusual)
+    )
     options = options.strip()
 
-    command = own_command(builds, dataset)
+    command = rebuild_command(builds, dataset)
     if dataset in dataset_names():
         command = f"kmip-data build {dataset}"
     step = f"{command} {options}".strip()
@@ -234,7 +236,7 @@ def named_build(
     )
 
 
-def own_command(builds: Sequence[Build], dataset: str) -> str:
+def rebuild_command(builds: Sequence[Build], dataset: str) -> str:
     """Return the command that rebuilds a dataset of your own from its source."""
     manifests = [build.card.manifest for build in builds if build.card.dataset == dataset]
     manifest = manifests[0] if manifests else ""
@@ -245,7 +247,7 @@ def own_command(builds: Sequence[Build], dataset: str) -> str:
     return f"kmip-data info {dataset}"
 
 
-def added_names(folder: Path) -> list[str]:
+def added_column_names(folder: Path) -> list[str]:
     """Return the names of the finished added columns of a build folder, sorted."""
     return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
 
@@ -302,7 +304,7 @@ def matching_builds(
     return sorted(matches, key=_built_at, reverse=True)
 
 
-def make_newest(build: Build, home: Home) -> None:
+def make_build_newest(build: Build, home: Home) -> None:
     """Make a build of the home the one that its name means, as if it had been built just now."""
     if build.path.parent != home.built:
         return
@@ -319,7 +321,7 @@ _announced = set[Path]()
 def _newest_line(dataset: str, builds: Sequence[Build]) -> str:
     """Return the line that says which of several builds a name means, the newest first."""
     newest, *others = builds
-    line = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of(newest)}"
+    line = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of_build(newest)}"
     names = " or ".join(build.path.name for build in others[:3])
     return f"{line}; name {names} to use another."
 
@@ -327,9 +329,9 @@ def _newest_line(dataset: str, builds: Sequence[Build]) -> str:
 def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     """Return the error for several builds of a shipped dataset, the newest first."""
     lines = []
-    for build, difference in zip(builds, differences(builds), strict=True):
+    for build, difference in zip(builds, differences_of_builds(builds), strict=True):
         age = " (the newest)" if build is builds[0] else ""
-        facts = [difference, build.card.sources, f"built {date_of(build)}{age}"]
+        facts = [difference, build.card.sources, f"built {date_of_build(build)}{age}"]
         # The name of a dataset precedes a folder of that name.
         name = build.path if build.path.name == dataset else build.path.name
         lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
@@ -343,7 +345,7 @@ def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     return error
 
 
-def date_of(build: Build) -> str:
+def date_of_build(build: Build) -> str:
     """Return when the first shard of a build was written (UTC), to the minute."""
     return timestamp(_built_at(build))[:16].replace("T", " ")
 
@@ -358,7 +360,7 @@ def _built_at(build: Build) -> float:
     return written.stat().st_mtime
 
 
-def differences(builds: Sequence[Build]) -> list[str]:
+def differences_of_builds(builds: Sequence[Build]) -> list[str]:
     """Return the counts and parameters of each build in which builds of one name differ.
 
     Parameters that are unset are left out. The texts are empty for a single build.
@@ -367,7 +369,7 @@ def differences(builds: Sequence[Build]) -> list[str]:
     rows = []
     for build in builds:
         card = build.card
-        counts = [counted(card.counts[unit], unit.removesuffix("s")) for unit in UNITS]
+        counts = [count_with_noun(card.counts[unit], unit.removesuffix("s")) for unit in UNITS]
         values = [format_parameters({name: card.parameters.get(name)}) for name in names]
         rows.append([*counts, *values])
     differing = [len(set(column)) > 1 for column in zip(*rows, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.runtime.extras import require_extra
 
 EngineName = Literal["processes", "dask"]
@@ -66,7 +66,7 @@ class BuildOptions:
         names = [field.name for field in fields(cls)]
         for name in arguments:
             if name not in names:
-                raise unknown_name(
+                raise unknown_name_error(
                     "option",
                     name,
                     names,

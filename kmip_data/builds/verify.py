@@ -17,10 +17,10 @@ from kmip_data.builds.added_columns import (
     columns_key,
     columns_schema,
     named_encoding,
-    read_columns,
-    strays,
+    read_columns_card,
+    remarks_on_strays,
 )
-from kmip_data.builds.home import COLUMNS, Build, added_names
+from kmip_data.builds.home import COLUMNS, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER
@@ -160,7 +160,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     report.outdated += _outdated(path, card)
     for name in report.outdated:
         report.remarks.append(f"{name} is not what the card says; --repair writes it again")
-    report.remarks += strays(path)
+    report.remarks += remarks_on_strays(path)
     shards = _check_shards(report, card, card.schema_)
     # 2. Keys and splits run over all records, so a shard that cannot be read hides their problems.
     readable = len(shards) == len(card.shards)
@@ -175,7 +175,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     report.checked["splits"] = len(card.splits)
 
     # 3. Added columns, each file next to its shard.
-    columns = added_names(path)
+    columns = added_column_names(path)
     if columns:
         build = Build(path, card)
         report.problems += _column_problems(build, shards if readable else None)
@@ -397,10 +397,10 @@ def _column_problems(
 
     ``shards`` are the build's; ``None`` where some cannot be read.
     """
-    for name in added_names(build.path):
+    for name in added_column_names(build.path):
         folder = f"{COLUMNS}/{name}"
         try:
-            card = read_columns(build, name)
+            card = read_columns_card(build, name)
         except DamagedInput as error:
             # A folder that no encoding of this version names may be anybody's.
             if named_encoding(name) is not None:

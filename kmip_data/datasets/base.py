@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Unpack
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from kmip_data.builds.home import Build, Home, one_folder
+from kmip_data.builds.home import Build, Home, home_argument
 from kmip_data.builds.options import BuildArguments, BuildOptions
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
@@ -171,7 +171,7 @@ class BuiltDataset(ShardedDataset):
                 )
             if key not in own_keys | _DEFAULTS.keys():
                 title = type(self).__name__
-                raise unknown_name(
+                raise unknown_name_error(
                     f"argument of {title}",
                     key,
                     sorted(inspect.signature(type(self)).parameters),
@@ -187,7 +187,9 @@ class BuiltDataset(ShardedDataset):
             )
         part = part_name(options["split"])
         if part is not None and part not in _PARTS:  # before a download and a build
-            raise unknown_name("part of the split", str(part), PARTS, command="split=None, for all")
+            raise unknown_name_error(
+                "part of the split", str(part), PARTS, command="split=None, for all"
+            )
         # Opening never replaces a build: an explicit command builds again.
         if options["force_reload"]:
             raise UsageError(
@@ -248,20 +250,20 @@ class BuiltDataset(ShardedDataset):
 
 def home_or_root(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
     """Return ``root``, or the argument ``home``, which means the same; ``UsageError`` for both."""
-    folder = one_folder(arguments.get("home"), root)
+    folder = home_argument(arguments.get("home"), root)
     return folder.root if isinstance(folder, Home) else folder
 
 
-def names_of(dataset_class: type[BuiltDataset]) -> list[str]:
+def names_of_class(dataset_class: type[BuiltDataset]) -> list[str]:
     """Return the names of the datasets of a class, sorted."""
     title = load_manifest(dataset_class.dataset_name).dataset_class
     return [name for name in dataset_names() if load_manifest(name).dataset_class == title]
 
 
-def known_name(name: str, dataset_class: type[BuiltDataset]) -> str:
+def dataset_name_of_class(name: str, dataset_class: type[BuiltDataset]) -> str:
     """Return the name of a dataset of a class, given in any case and with ``_`` for ``-``."""
-    known = names_of(dataset_class)
+    known = names_of_class(dataset_class)
     wanted = name.lower().replace("_", "-")
     if wanted not in known:
-        raise unknown_name("graph", name, known)
+        raise unknown_name_error("graph", name, known)
     return wanted

@@ -12,16 +12,16 @@ from kmip_data.datasets.base import (
     Arguments,
     BuiltDataset,
     Folder,
+    dataset_name_of_class,
     home_or_root,
-    known_name,
-    names_of,
+    names_of_class,
 )
-from kmip_data.datasets.inputs import feed_city
-from kmip_data.datasets.pyg_calls import pyg_order, stored_as
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.datasets.inputs import replace_city_inputs
+from kmip_data.datasets.pyg_calls import accept_pyg_order, value_as_stored
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
-from kmip_data.graphs.city_columns import Coordinates, input_names, is_city
+from kmip_data.graphs.city_columns import Coordinates, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
 
 
@@ -85,10 +85,10 @@ class CityNetwork(BuiltDataset):
     dataset_name = "paris"
     has_parts = False
 
-    @pyg_order(
+    @accept_pyg_order(
         *("root", "name", "augmented", "transform", "pre_transform", "force_reload"),
         "delete_raw",
-        augmented=lambda name, value: {"raw_features": True, **stored_as(True)(name, value)},
+        augmented=lambda name, value: {"raw_features": True, **value_as_stored(True)(name, value)},
         delete_raw=_raw_is_kept,
     )
     def __init__(  # noqa: PLR0913 -- the parameters of its build and split
@@ -111,7 +111,7 @@ class CityNetwork(BuiltDataset):
         **arguments: Unpack[Arguments],
     ) -> None:
         if coordinates not in get_args(Coordinates):
-            raise unknown_name(
+            raise unknown_name_error(
                 "value of coordinates",
                 coordinates,
                 get_args(Coordinates),
@@ -144,14 +144,18 @@ class CityNetwork(BuiltDataset):
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
         data = super().get(idx)
-        return data if self._coordinates is None else feed_city(data, self.card, self._coordinates)
+        return (
+            data
+            if self._coordinates is None
+            else replace_city_inputs(data, self.card, self._coordinates)
+        )
 
     @property
     def num_node_features(self) -> int:
         """Number of columns of ``x``."""
         if self._coordinates is None or self.transform is not None:
             return super().num_node_features
-        return len(input_names(self.card, self._coordinates))
+        return len(city_input_names(self.card, self._coordinates))
 
 
 class GraphLandCall(TypedDict, total=False):
@@ -174,7 +178,7 @@ class GraphLandArguments(Arguments, GraphLandCall, total=False):
 def _target_scaling(name: str, value: str | None) -> dict[str, object]:
     if value is None:
         return {"target_scaling": "none"}
-    return stored_as("default", "standard_scaler")(name, value)
+    return value_as_stored("default", "standard_scaler")(name, value)
 
 
 class GraphLandDataset(BuiltDataset):
@@ -210,17 +214,17 @@ class GraphLandDataset(BuiltDataset):
     dataset_name = "city-roads-m"
     has_parts = False
 
-    @pyg_order(
+    @accept_pyg_order(
         *("root", "name", *GraphLandCall.__annotations__),
         *("transform", "pre_transform", "force_reload"),
         split=lambda _, value: {"split_rule": value},
-        numerical_features_transform=stored_as("default", "quantile_transform_normal"),
-        fraction_features_transform=stored_as("default", None),
-        categorical_features_transform=stored_as("one_hot_encoding"),
+        numerical_features_transform=value_as_stored("default", "quantile_transform_normal"),
+        fraction_features_transform=value_as_stored("default", None),
+        categorical_features_transform=value_as_stored("one_hot_encoding"),
         regression_targets_transform=_target_scaling,
-        numerical_features_nan_imputation_strategy=stored_as("most_frequent"),
-        fraction_features_nan_imputation_strategy=stored_as("most_frequent"),
-        to_undirected=stored_as(True),
+        numerical_features_nan_imputation_strategy=value_as_stored("most_frequent"),
+        fraction_features_nan_imputation_strategy=value_as_stored("most_frequent"),
+        to_undirected=value_as_stored(True),
     )
     def __init__(
         self,
@@ -237,7 +241,7 @@ class GraphLandDataset(BuiltDataset):
         self._open(
             root,
             arguments,
-            name=known_name(name, type(self)),
+            name=dataset_name_of_class(name, type(self)),
             target_scaling=scaling,
             split_rule=split_rule,
             split_seed=split_seed,
@@ -253,7 +257,7 @@ def _check_built(name: str, root: Folder | None) -> None:
         return
     raise UsageError(
         f"There is no city called {name!r} in {home.built}.",
-        expected=f"{', '.join(names_of(CityNetwork))}, or a city that you built",
+        expected=f"{', '.join(names_of_class(CityNetwork))}, or a city that you built",
         next=f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
         " --archive FILE.osm.pbf, without a network",
     )
@@ -267,7 +271,7 @@ def _check_city(name: str, build: Build) -> None:
 def _not_a_city(name: str, found: str) -> UsageError:
     return UsageError(
         f"{name!r} is not a city.",
-        expected=f"{', '.join(names_of(CityNetwork))}, or a city built under a name of its own",
+        expected=f"{', '.join(names_of_class(CityNetwork))}, or a city built under a name of its own",
         found=found,
         next="kmip-data list",
     )

@@ -10,11 +10,17 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.transforms import LocalDegreeProfile
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
-from kmip_data.graphs.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
+from kmip_data.graphs.city_columns import (
+    Coordinates,
+    city_input_names,
+    city_inputs,
+    city_vocabulary,
+    is_city,
+)
 from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
@@ -49,7 +55,7 @@ def feature_views(
     if name == "all":
         return ()
     if name not in known:
-        raise unknown_name(
+        raise unknown_name_error(
             f"set of features of {dataset}",
             name,
             ["all", *known, *computed],
@@ -68,13 +74,13 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     # One-hot columns mean what the build's own categories say: a digest tells them apart.
     categories = ""
     if city := is_city(card):
-        known = vocabulary(card)
+        known = city_vocabulary(card)
         categories = json_digest(card.key if known is None else known)[:12]
     if features == DEGREE_PROFILE:
         return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
     if city:
-        transform = partial(feed_city, card=card, coordinates=coordinates)
-        names = input_names(card, coordinates)
+        transform = partial(replace_city_inputs, card=card, coordinates=coordinates)
+        names = city_input_names(card, coordinates)
         return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
     # A view is read as a slice: columns that it leaves out are never gathered.
     views = feature_views(card.dataset, features, computed=[DEGREE_PROFILE])
@@ -82,7 +88,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
 
 
-def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
+def replace_city_inputs(data: Data, card: Card, coordinates: Coordinates) -> Data:
     """Replace ``x`` of a city by the inputs of a model."""
     # Sinusoids are stored next to x and joined to it here: one build serves all three inputs.
     encoding = data.coordinate_encoding.numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
-from kmip_data.datasets.pyg_calls import STEPS, pyg_order
+from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
 from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.graphs.encodings.degree_profile import Rule
 
@@ -40,7 +40,7 @@ class MalNetTiny(BuiltDataset):
 
     dataset_name = "malnet-tiny"
 
-    @pyg_order("root", "split", *STEPS)
+    @accept_pyg_order("root", "split", *STEPS)
     def __init__(
         self,
         root: Folder | None = None,

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
-from kmip_data.datasets.pyg_calls import STEPS, pyg_order
+from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
 
 
 class ZINC(BuiltDataset):
@@ -32,7 +32,7 @@ class ZINC(BuiltDataset):
 
     dataset_name = "zinc"
 
-    @pyg_order("root", "subset", "split", *STEPS)
+    @accept_pyg_order("root", "subset", "split", *STEPS)
     def __init__(
         self,
         root: Folder | None = None,
@@ -161,7 +161,7 @@ class PCQM4Mv2(BuiltDataset):
 
     dataset_name = "pcqm4mv2"
 
-    @pyg_order("root", "split", "transform", "backend", "from_smiles")
+    @accept_pyg_order("root", "split", "transform", "backend", "from_smiles")
     def __init__(
         self,
         root: Folder | None = None,

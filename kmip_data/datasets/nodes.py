@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, RuleArguments, known_name
-from kmip_data.datasets.pyg_calls import pyg_order
+from kmip_data.datasets.base import (
+    Arguments,
+    BuiltDataset,
+    Folder,
+    RuleArguments,
+    dataset_name_of_class,
+)
+from kmip_data.datasets.pyg_calls import accept_pyg_order
 
 
 class _PublishedFolds(BuiltDataset):
     has_parts = False
 
-    @pyg_order("root", "name", "transform", "pre_transform", "force_reload")
+    @accept_pyg_order("root", "name", "transform", "pre_transform", "force_reload")
     def __init__(
         self,
         name: str,
@@ -25,7 +31,7 @@ class _PublishedFolds(BuiltDataset):
         self._open(
             root,
             arguments,
-            name=known_name(name, type(self)),
+            name=dataset_name_of_class(name, type(self)),
             split_rule=split_rule,
             split_seed=split_seed,
             fold=fold,
@@ -118,7 +124,7 @@ class Planetoid(BuiltDataset):
     dataset_name = "cora"
     has_parts = False
 
-    @pyg_order(
+    @accept_pyg_order(
         *("root", "name", "split", "num_train_per_class", "num_val", "num_test"),
         *("transform", "pre_transform", "force_reload"),
     )
@@ -135,7 +141,7 @@ class Planetoid(BuiltDataset):
         self._open(
             root,
             arguments,
-            name=known_name(name, type(self)),
+            name=dataset_name_of_class(name, type(self)),
             split_rule=split_rule,
             split_seed=split_seed,
             fold=fold,

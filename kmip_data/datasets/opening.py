@@ -55,10 +55,10 @@ def open(  # noqa: A001 -- its public name
         The build is damaged; an address does not answer.
     """
     if is_address(path_or_name):
-        from kmip_data.sharing.remote_build import open_remote
+        from kmip_data.sharing.remote_build import open_remote_build
 
         # Only the card is fetched here; rows come when they are read.
-        build: Build = open_remote(os.fspath(path_or_name), Home.locate(home, root))
+        build: Build = open_remote_build(os.fspath(path_or_name), Home.locate(home, root))
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
         if path_or_name not in dataset_names():

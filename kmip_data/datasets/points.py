@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
 from kmip_data.datasets.inputs import feature_views
-from kmip_data.datasets.pyg_calls import STEPS, pyg_order
+from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
 
 
 class S3DIS(BuiltDataset):
@@ -57,7 +57,7 @@ class S3DIS(BuiltDataset):
 
     dataset_name = "s3dis"
 
-    @pyg_order(
+    @accept_pyg_order(
         *("root", "test_area", "train", *STEPS),
         train=lambda _, value: {"split": "trainval" if value else "test"},
     )
@@ -127,7 +127,7 @@ class ShapeNetPart(BuiltDataset):
 
     dataset_name = "shapenet-part"
 
-    @pyg_order(
+    @accept_pyg_order(
         *("root", "categories", "include_normals", "split", *STEPS),
         include_normals=lambda _, value: (
             {} if value else {"columns": ["edge_index", "y", "pos", "category"]}

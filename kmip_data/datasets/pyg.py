@@ -8,7 +8,7 @@ import kmip_data
 from kmip_data.datasets.base import BuiltDataset, Folder
 from kmip_data.datasets.points import ShapeNetPart
 from kmip_data.datasets.pyg_calls import STEPS
-from kmip_data.errors import unknown_name
+from kmip_data.errors import unknown_name_error
 from kmip_data.manifest import load_manifest
 from kmip_data.strict_model import shipped_datasets
 
@@ -87,7 +87,7 @@ def _open_named(
         manifest.name: manifest.dataset_class for manifest in manifests if manifest.pyg == title
     }
     if name.lower() not in classes:
-        raise unknown_name(f"dataset of {title}", name, [*classes])
+        raise unknown_name_error(f"dataset of {title}", name, [*classes])
     if len(steps) > len(STEPS):
         raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")
     by_position: dict[str, Any] = dict(zip(STEPS, steps, strict=False))

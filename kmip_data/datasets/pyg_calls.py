@@ -22,7 +22,7 @@ Meaning = Callable[[str, Any], dict[str, object]]
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
+def accept_pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
     """Let ``__init__`` be called as PyTorch Geometric's class is.
 
     Parameters
@@ -73,7 +73,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
     return decorate
 
 
-def stored_as(*values: object) -> Meaning:
+def value_as_stored(*values: object) -> Meaning:
     """Return the meaning of an argument that must be one of ``values``, as the build stores it."""
 
     def meaning(name: str, value: object) -> dict[str, object]:

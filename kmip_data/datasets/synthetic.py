@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, names_of
-from kmip_data.datasets.pyg_calls import STEPS, pyg_order
-from kmip_data.errors import unknown_name
+from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, names_of_class
+from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
+from kmip_data.errors import unknown_name_error
 
 
 class SBMPattern(BuiltDataset):
@@ -100,7 +100,7 @@ class LRIM(BuiltDataset):
 
     dataset_name = "lrim-16-hard"
 
-    @pyg_order("root", "name", *STEPS)
+    @accept_pyg_order("root", "name", *STEPS)
     def __init__(
         self,
         name: str,
@@ -108,9 +108,9 @@ class LRIM(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        known = [dataset.removeprefix("lrim-") for dataset in names_of(LRIM)]
+        known = [dataset.removeprefix("lrim-") for dataset in names_of_class(LRIM)]
         if name not in known:
-            raise unknown_name("set of LRIM", name, known, command="help(kmip_data.LRIM)")
+            raise unknown_name_error("set of LRIM", name, known, command="help(kmip_data.LRIM)")
         self._open(root, arguments, name=f"lrim-{name}")
 
 
@@ -169,7 +169,7 @@ class ECHO(BuiltDataset):
 
     dataset_name = "echo-sssp"
 
-    @pyg_order("root", "task", *STEPS)
+    @accept_pyg_order("root", "task", *STEPS)
     def __init__(
         self,
         task: Literal["sssp", "ecc", "diam", "charge", "energy"],
@@ -177,7 +177,7 @@ class ECHO(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        known = [name.removeprefix("echo-") for name in names_of(ECHO)]
+        known = [name.removeprefix("echo-") for name in names_of_class(ECHO)]
         if task not in known:
-            raise unknown_name("task of ECHO", task, known, command="help(kmip_data.ECHO)")
+            raise unknown_name_error("task of ECHO", task, known, command="help(kmip_data.ECHO)")
         self._open(root, arguments, name=f"echo-{task}")

@@ -19,17 +19,17 @@ from kmip_data.drawing.layers import (
     Scale,
     class_layer,
     in_smallest_dtype,
-    limits_of,
+    limits_of_scale,
 )
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
     LONGER,
-    are_longer,
     city_layers,
     dense_area,
     part_layer,
     prediction_layers,
     read_city_map,
+    streets_longer_than_drawn,
 )
 from kmip_data.drawing.molecules import SYMBOLS, atoms_of
 from kmip_data.drawing.records import Drawing, Values, class_name, read_drawing, up_axis_name
@@ -37,14 +37,14 @@ from kmip_data.drawing.run_predictions import (
     class_layers,
     distinguishing_names,
     error_difference,
-    of_second_run,
+    layers_of_second_run,
     outcome_layer,
     value_layers,
 )
 from kmip_data.drawing.style import colors_by_background, element_colors, sequential_colors
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import NODE_PARTS
-from kmip_data.text import counted, format_parameters
+from kmip_data.text import count_with_noun, format_parameters
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -85,7 +85,7 @@ class Packer:
         # Identifiers are integers below 2**53, which float64 holds exactly.
         if values.dtype != np.float32:
             values = values.astype(np.float64)
-        facts = {"limits": asdict(limits_of(values))}
+        facts = {"limits": asdict(limits_of_scale(values))}
         distinct, codes = np.unique(values, return_inverse=True)
         if len(distinct) > min(65_536, len(values) // 2):
             return {**facts, "values": self.add(values)}
@@ -139,7 +139,7 @@ def city_graph(
     if classes is not None and other is not None:
         both = distinguishing_names(run, other[0])
         outcomes = outcome_layer(city.classes, (classes, other[1]), both, test)
-        more = of_second_run(prediction_layers(city, *other, split), both[1])
+        more = layers_of_second_run(prediction_layers(city, *other, split), both[1])
         layers = [outcomes, *layers, *more]
 
     header = _page_header(
@@ -149,14 +149,14 @@ def city_graph(
         layers,
         packer,
     )
-    nodes = counted(len(city.position), "intersection")
-    header["facts"] = f"{nodes}, {counted(city.streets.shape[1], 'street')}"
+    nodes = count_with_noun(len(city.position), "intersection")
+    header["facts"] = f"{nodes}, {count_with_noun(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
     # The page begins with the mass; some intersections may lie outside.
     low, high = dense_area(city.position)
     header["mass"] = np.stack([low, high], axis=1).tolist()
-    longer = are_longer(city)
+    longer = streets_longer_than_drawn(city)
     header["longer"] = packer.add(longer.astype(np.uint8))
     if longer.any():
         header["facts"] += f"; dashed: over {LONGER:g} times as long as the line"
@@ -194,7 +194,7 @@ def graph_of_record(
     Raises ``UsageError`` for an unknown record.
     """
     if not 0 <= position < len(dataset):
-        records = counted(len(dataset), "record")
+        records = count_with_noun(len(dataset), "record")
         raise UsageError(
             f"There is no record {position}.",
             found=f"{records}, numbered from 0",
@@ -278,7 +278,7 @@ def _target_layers(
         if predicted is not None:
             layers += class_layers(truth, names, predicted, run)
         if compared and other:
-            layers += of_second_run(
+            layers += layers_of_second_run(
                 class_layers(truth, names, other[1], other[0]), names_of_runs[1]
             )
     elif drawing.values is not None:
@@ -290,18 +290,18 @@ def _target_layers(
         if predicted is not None:
             layers += value_layers(values, unit, predicted, run)
         if compared and other:
-            layers += of_second_run(
+            layers += layers_of_second_run(
                 value_layers(values, unit, other[1], other[0]), names_of_runs[1]
             )
     return layers
 
 
 def _record_facts(drawing: Drawing, lines: int) -> str:
-    nodes = counted(len(drawing.pos), "node")
+    nodes = count_with_noun(len(drawing.pos), "node")
     edges = drawing.edge_index.shape[1]
-    facts = f"{nodes}, {counted(edges, 'edge')}"
+    facts = f"{nodes}, {count_with_noun(edges, 'edge')}"
     if lines != edges:
-        facts += f" between {counted(lines, 'pair')}"
+        facts += f" between {count_with_noun(lines, 'pair')}"
     if drawing.position_source:
         facts += f" ({drawing.position_source})"
     return facts

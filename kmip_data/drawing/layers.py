@@ -41,7 +41,7 @@ class Limits:
         return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
-def limits_of(values: Array) -> Limits:
+def limits_of_scale(values: Array) -> Limits:
     """Return the limits of a scale for values (n,): all but one per cent at either end.
 
     A single long street would leave one colour for all others. Without finite values all are 0.
@@ -92,7 +92,7 @@ class Scale:
     @property
     def limits(self) -> Limits:
         """Limits of the colours."""
-        return limits_of(self.values if self.within is None else self.within)
+        return limits_of_scale(self.values if self.within is None else self.within)
 
     @property
     def label(self) -> str:
@@ -162,7 +162,7 @@ def draw_legend(axes: Axes, layer: Layer) -> None:
     # Inside the axes: a separate colour bar would be at the end of the panel.
     if isinstance(layer, Scale):
         draw_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
-        missing = limits_of(layer.values).missing
+        missing = limits_of_scale(layer.values).missing
         if missing:
             _draw_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
         return

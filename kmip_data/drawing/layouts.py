@@ -19,7 +19,7 @@ MAX_NODES = 20_000
 WORK = 500_000_000  #: most pairs of nodes compared over all steps
 
 
-def layout(edge_index: I64, nodes: int) -> F64:
+def spring_layout(edge_index: I64, nodes: int) -> F64:
     """Return a position for each node, (N, 2): the largest component, the others in rows above it.
 
     Springs (Fruchterman and Reingold, 1991) with a fixed start, so that results are reproducible.

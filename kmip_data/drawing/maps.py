@@ -19,20 +19,20 @@ from kmip_data.drawing.style import (
     Axes,
     class_colors,
     current_style,
+    in_current_style,
     new_figure,
     readable_color,
-    save,
+    save_figure,
     sequential_colors,
-    styled,
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
-from kmip_data.graphs.city_columns import is_city, vocabulary
+from kmip_data.graphs.city_columns import city_vocabulary, is_city
 from kmip_data.reading.store import ShardStore, shared_store
-from kmip_data.text import counted, format_parameters
+from kmip_data.text import count_with_noun, format_parameters
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
@@ -102,7 +102,7 @@ def read_city_map(build: Build) -> CityMap:
     # Keep every street once, as edges are stored in both directions.
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
-    names = category_names(schema.column("node/x").fields, vocabulary(card))
+    names = category_names(schema.column("node/x").fields, city_vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
     shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
@@ -112,7 +112,7 @@ def read_city_map(build: Build) -> CityMap:
     return CityMap(
         title=card.heading,
         options=format_parameters(card.parameters),
-        position=project(features[:, :2]),
+        position=project_to_metres(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
         hops=hops if isinstance(hops, int) else None,
@@ -126,7 +126,7 @@ def read_city_map(build: Build) -> CityMap:
     )
 
 
-def project(lon_lat: Array) -> F64:
+def project_to_metres(lon_lat: Array) -> F64:
     """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
 
     An equirectangular projection: a city spans so little of the globe that distances and directions
@@ -283,7 +283,7 @@ def _part_colors(count: int) -> list[str]:
     return [hues[1], hues[0], readable_color("#b4b4b4"), hues[3]][:count]
 
 
-@styled()
+@in_current_style()
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     """Draw streets as lines and intersections as points, once for each of ``layers``.
 
@@ -303,8 +303,8 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         footer += f"; one of {step} intersections and streets is drawn"
     outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
     if outside:
-        footer += f"; {counted(outside, 'intersection')} outside of the map"
-    longer = are_longer(city)
+        footer += f"; {count_with_noun(outside, 'intersection')} outside of the map"
+    longer = streets_longer_than_drawn(city)
     if longer.any():
         footer += f"; dashed: streets over {LONGER:g} times as long as the line"
     figure = new_figure(
@@ -344,7 +344,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         draw_legend(axes, layer)
         _scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (current_style().widest - figure.get_figwidth()) / 2))
-    save(figure, path, bbox_inches="tight", pad_inches=margin)
+    save_figure(figure, path, bbox_inches="tight", pad_inches=margin)
 
 
 def broken_line(pos: Array, edges: I64) -> Array:
@@ -389,7 +389,7 @@ def dense_area(position: F64) -> tuple[F64, F64]:
     return inner_low, inner_high
 
 
-def are_longer(city: CityMap) -> Array:
+def streets_longer_than_drawn(city: CityMap) -> Array:
     """Return where a street is clearly longer than the straight line that is drawn for it: (S,) bool."""
     starts, ends = city.position[city.streets]
     straight = np.linalg.norm(ends - starts, axis=1)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
 
 
-def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
+def drawable_dataset(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
     """Return the dataset, or the :class:`Surroundings` of a single large graph without positions."""
     if not is_drawn_by_neighborhoods(dataset):
         return dataset

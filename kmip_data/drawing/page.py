@@ -14,7 +14,7 @@ from kmip_data.drawing.graphs import Graph, Json, Packer
 from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
-from kmip_data.files.page_templates import asset, template
+from kmip_data.files.page_templates import asset_text, page_template
 
 ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
 PAGE = "explore.html"  #: in the folder of a build or run
@@ -89,7 +89,7 @@ def draw_explorer(
     graph = graphs[0][0]
     title = graph.title
     if curves:
-        names = [run["name"].partition("/")[2] for run in compared(curves)]
+        names = [run["name"].partition("/")[2] for run in runs_to_compare(curves)]
         title = f"{' and '.join(names)} on {curves[0]['name'].partition('/')[0]}"
 
     without_influence = []
@@ -108,7 +108,7 @@ def draw_explorer(
             explore.update(_answered(shown, answers))
         if curves:
             shown.header["about"] = shown.title
-    for run in compared(with_influence):
+    for run in runs_to_compare(with_influence):
         influence = {
             "name": run["name"],
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
@@ -119,7 +119,7 @@ def draw_explorer(
     following = [
         {"header": _header(other), "data": other.packer.text()} for other, *_ in graphs[1:]
     ]
-    page = template(ASSETS, "page.html").render(
+    page = page_template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,
         thing=graph.thing,
@@ -127,7 +127,7 @@ def draw_explorer(
         header=_header(graph),
         following=following,
         data=graph.packer.text(),
-        script="\n".join(asset(ASSETS, name) for name in SCRIPTS),
+        script="\n".join(asset_text(ASSETS, name) for name in SCRIPTS),
     )
     write_output(path, page.encode())
 
@@ -142,7 +142,7 @@ def page_style() -> str:
     """Return the style sheet for light and dark mode, with the colours and fonts of plots."""
     light = _variables(STYLES["light"])
     dark = _variables(STYLES["dark"])
-    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset(ASSETS, 'page.css')}"
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset_text(ASSETS, 'page.css')}"
 
 
 def _variables(style: Style) -> str:
@@ -177,7 +177,7 @@ def _answered(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
             predicted = answer.classes[measured]
             run["names"] = graph.names
             run["measured"] = "all" if graph.test.all() else "test"
-            run["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
+            run["confusion"] = confusion_matrix(truth, predicted, len(graph.names)).tolist()
         runs.append(run)
     shown: Json = {"runs": runs, "split": answers[0].split}
 
@@ -189,7 +189,7 @@ def _answered(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
     return shown
 
 
-def compared(runs: Sequence[Json]) -> Sequence[Json]:
+def runs_to_compare(runs: Sequence[Json]) -> Sequence[Json]:
     """Return the first run and one of another model, else the second."""
     models = [run["name"].split("/")[-2:-1] for run in runs]
     for run, model in zip(runs, models, strict=True):
@@ -247,7 +247,7 @@ def _keys(answer: GraphPredictions, count: int, packer: Packer) -> Json:
     return {"nodes": nodes, "all": len(answer.nodes) == count, "layers": layers}
 
 
-def confusion(truth: I64, predicted: I64, count: int) -> I64:
+def confusion_matrix(truth: I64, predicted: I64, count: int) -> I64:
     """Return the confusion matrix (C, C), true class by predicted class."""
     cells = np.bincount(truth * count + predicted, minlength=count * count)
     return cells.reshape(count, count)

@@ -17,13 +17,21 @@ from kmip_data.drawing.layers import (
     Scale,
     class_layer,
     draw_bar,
-    limits_of,
+    limits_of_scale,
     node_colors,
 )
 from kmip_data.drawing.maps import length_text, nice_length
 from kmip_data.drawing.records import Drawing, Labels, class_name
-from kmip_data.drawing.style import NOTE, Axes, Figure, current_style, new_figure, save, styled
-from kmip_data.text import counted
+from kmip_data.drawing.style import (
+    NOTE,
+    Axes,
+    Figure,
+    current_style,
+    in_current_style,
+    new_figure,
+    save_figure,
+)
+from kmip_data.text import count_with_noun
 
 FEW = 1_000  #: nodes below which nodes and edges share a panel
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
@@ -50,7 +58,7 @@ class _Sheet:
     shared: dict[str, Axes]  #: first panel of each kind, whose axes the others have
 
 
-@styled()
+@in_current_style()
 def draw_png(
     drawings: Sequence[Drawing],
     path: Path,
@@ -105,7 +113,7 @@ def draw_png(
             _draw_values(_panel(figure, grid[row, 3], "values", sheet), layer)
         else:
             _draw_label(figure.add_subplot(grid[row, 3]), drawing, labels)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _panel(
@@ -265,7 +273,7 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     _add_lines(axes, segments[crossing], current_style().ink, width)
 
     total = drawing.edge_index.shape[1]
-    title = counted(total, "edge")
+    title = count_with_noun(total, "edge")
     if shown.shape[1] < total:
         title = f"{shown.shape[1]:,} of {total:,} edges"
     if drawing.y is not None:
@@ -292,9 +300,9 @@ def _joining(drawing: Drawing) -> str:
 
 def _title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
     """Return key and numbers of a record, wrapped to the width of the panel."""
-    facts = counted(len(drawing.pos), "node")
+    facts = count_with_noun(len(drawing.pos), "node")
     if edges:
-        facts += f", {counted(drawing.edge_index.shape[1], 'edge')}"
+        facts += f", {count_with_noun(drawing.edge_index.shape[1], 'edge')}"
         if drawing.is_directed:
             facts += " with a direction"
     if drawing.position_source:
@@ -419,10 +427,10 @@ def _draw_values(axes: Axes, layer: Scale) -> None:
     middles = (edges[:-1] + edges[1:]) / 2
     colors = node_colors(Scale("", middles, "", within=layer.within))
     axes.bar(middles, counts, width=np.diff(edges), color=colors)
-    missing = limits_of(layer.values).missing
+    missing = limits_of_scale(layer.values).missing
     axes.set(title="target of the nodes", ylabel="nodes", xticks=[])
     if missing:
-        note = f"{counted(missing, 'node')} without a target, drawn grey"
+        note = f"{count_with_noun(missing, 'node')} without a target, drawn grey"
         axes.set_title(f"target of the nodes\n{note}")
     _whole_numbers(axes.yaxis)
     draw_bar(axes, layer, ax=axes, orientation="horizontal", pad=0.02, aspect=30)

@@ -151,7 +151,7 @@ def _placed(
     nodes: int,
 ) -> tuple[Array, U8 | None, str]:
     """Return positions, their image, and the origin of computed positions."""
-    from kmip_data.drawing.layouts import layout
+    from kmip_data.drawing.layouts import spring_layout
     from kmip_data.drawing.molecules import atoms_of, draw_molecule
 
     # 1. Row and column of a superpixel; rows of a picture go down.
@@ -177,7 +177,7 @@ def _placed(
         if drawn is not None:
             picture, on_picture = drawn
             return on_picture * (1, -1), picture, BY_RDKIT
-    return layout(edge_index, nodes), None, "places by springs, not of the data"
+    return spring_layout(edge_index, nodes), None, "places by springs, not of the data"
 
 
 def label_text(column: Column, value: Array, names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import F32, I64, Array
 from kmip_data.drawing.layers import Layer, Scale, class_layer
 from kmip_data.drawing.style import class_colors, current_style
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
 
@@ -61,7 +61,7 @@ def distinguishing_names(first: str, second: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def of_second_run(layers: Sequence[Layer], name: str) -> list[Layer]:
+def layers_of_second_run(layers: Sequence[Layer], name: str) -> list[Layer]:
     """Return the layers of the second of two runs under its name."""
     return [replace(layer, name=f"{layer.name} ({name})") for layer in layers]
 
@@ -80,7 +80,7 @@ def outcome_layer(
     labels = ("both right", f"only {names[0]} right", f"only {names[1]} right", "both wrong")
     counts = np.bincount(outcome[test & (outcome >= 0)], minlength=OUTCOMES).tolist()
     told = ", ".join(f"{count:,} {label}" for count, label in zip(counts, labels, strict=True))
-    note = f"of {counted(sum(counts), 'test node')}: {told}"
+    note = f"of {count_with_noun(sum(counts), 'test node')}: {told}"
 
     def colors() -> Sequence[str]:
         hues = class_colors(OUTCOMES)

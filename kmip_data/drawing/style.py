@@ -134,7 +134,7 @@ def current_style() -> Style:
 
 
 @contextlib.contextmanager
-def styled() -> Iterator[None]:
+def in_current_style() -> Iterator[None]:
     """Draw in the caller's style, by setting matplotlib's defaults; also a decorator: ``@styled()``."""
     import matplotlib as mpl
 
@@ -168,12 +168,12 @@ def new_figure(
     return figure
 
 
-def save(figure: Figure, path: Path, **options: object) -> None:
+def save_figure(figure: Figure, path: Path, **options: object) -> None:
     """Write a figure in the format of the suffix of ``path``; equal figures give equal bytes.
 
     Letters that no installed font has are drawn as boxes; one line on stderr names them.
     """
-    ending = check_kind(path)
+    ending = picture_kind(path)
     picture = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -200,7 +200,7 @@ def save(figure: Figure, path: Path, **options: object) -> None:
     write_output(path, picture.getvalue())
 
 
-def check_kind(path: Path) -> str:
+def picture_kind(path: Path) -> str:
     """Return the key in :data:`KINDS` for the suffix of ``path``, PNG without one.
 
     Raises ``UsageError`` for other suffixes.
@@ -215,7 +215,7 @@ def check_kind(path: Path) -> str:
     return ending
 
 
-def percent(share: float, _: int | None = None) -> str:
+def format_percent(share: float, _: int | None = None) -> str:
     """Format a fraction for an axis.
 
     >>> percent(0.225), percent(0.07)
@@ -324,7 +324,7 @@ def _luminance(color: str) -> float:
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
-def mixed_color(color: str, other: str, share: float) -> str:
+def mix_colors(color: str, other: str, share: float) -> str:
     """Return ``color`` with a ``share`` of ``other`` in it."""
     from matplotlib.colors import to_hex, to_rgb
 
@@ -335,7 +335,7 @@ def mixed_color(color: str, other: str, share: float) -> str:
 
 def readable_color(color: str) -> str:
     """Return ``color`` mixed with enough text colour to be visible on the background."""
-    shades = (mixed_color(color, current_style().ink, step / STEPS) for step in range(STEPS + 1))
+    shades = (mix_colors(color, current_style().ink, step / STEPS) for step in range(STEPS + 1))
     return next(
         shade for shade in shades if contrast_ratio(shade, current_style().ground) >= MIN_CONTRAST
     )
@@ -354,7 +354,7 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     colors = []
     for share in SHADES:
         colors += [
-            mixed_color(color, current_style().ink, share) for color in current_style().palette
+            mix_colors(color, current_style().ink, share) for color in current_style().palette
         ]
 
     numbers = list(range(count))

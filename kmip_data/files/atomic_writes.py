@@ -36,7 +36,7 @@ from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files.folder_marker import MARKER, OUTPUTS, read_marker
-from kmip_data.files.path_errors import occupied_error, writing
+from kmip_data.files.path_errors import occupied_error, write_errors
 from kmip_data.files.reading import readable_json
 from kmip_data.runtime.progress import say
 
@@ -61,7 +61,7 @@ def begin_folder(folder: Path, content: str) -> None:
 
     Raises as :func:`refuse_taken_folder`.
     """
-    with writing(folder):
+    with write_errors(folder):
         refuse_taken_folder(folder, content)
         folder.mkdir(parents=True, exist_ok=True)
         write_marker(folder, content)
@@ -111,7 +111,7 @@ def refuse_taken_folder(folder: Path, content: str, remedy: str | None = None) -
 
 def _is_begun(name: str) -> bool:
     """True if a process that was killed before it wrote the marker leaves a file of this name."""
-    return name == LOCK or written_name(name) == MARKER
+    return name == LOCK or final_name(name) == MARKER
 
 
 def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
@@ -144,7 +144,7 @@ def write_file(
     if isinstance(data, bytes):
         needed = len(data)
         data = [data]
-    with writing(path, left=left, needed=needed), _opened(path.parent, root) as folder:
+    with write_errors(path, left=left, needed=needed), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         _remove_stale(folder, f"{path.name}.")
         partial = partial_name(path.name)
@@ -183,7 +183,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
     Hold the folder's lock; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
-    with writing(path, left=left), _opened(path.parent, root) as folder:
+    with write_errors(path, left=left), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         with open(
             open_partial(path.with_name(partial), folder),
@@ -363,7 +363,7 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
     After an error nothing is left of it; the next call removes the remains of a killed process.
     """
     partial = folder.with_name(shortened_name(f".{folder.name}", PARTIAL))
-    with writing(folder, left="nothing"):
+    with write_errors(folder, left="nothing"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with build_lock(folder, quiet=quiet):
             remove_scratch(partial)
@@ -399,7 +399,7 @@ def remove_partials(folder: Path, *, root: Path) -> None:
         _remove_stale(handle, "")
 
 
-def written_name(name: str) -> str | None:
+def final_name(name: str) -> str | None:
     """Return the final name of a half-written file; ``None`` for other names."""
     match = _PARTIAL_NAME.fullmatch(name)
     return match and match[1]
@@ -533,7 +533,7 @@ def build_lock(
     After waiting, look at the folder again. Raises ``FolderInUse`` where another process has it
     and ``wait`` is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
-    with writing(lock_path(folder)):
+    with write_errors(lock_path(folder)):
         path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
     try:
         yield

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-def asset(package: str, name: str) -> str:
+def asset_text(package: str, name: str) -> str:
     """Return the text of a template, script or style sheet."""
     return (files(package) / "assets" / name).read_text("utf-8").rstrip()
 
 
 @functools.cache
-def template(package: str, name: str, *filters: Callable[..., str]) -> Template:
+def page_template(package: str, name: str, *filters: Callable[..., str]) -> Template:
     """Return a template; in HTML all fields are escaped, in Markdown ``filters`` do it, by their names."""
     from jinja2 import Environment, StrictUndefined  # late: most commands write no page
 
@@ -28,4 +28,4 @@ def template(package: str, name: str, *filters: Callable[..., str]) -> Template:
         autoescape=name.endswith(".html"),
     )
     environment.filters |= {function.__name__.strip("_"): function for function in filters}
-    return environment.from_string(asset(package, name))
+    return environment.from_string(asset_text(package, name))

@@ -82,7 +82,7 @@ def disk_error(
 
 
 @contextlib.contextmanager
-def writing(
+def write_errors(
     path: Path, *, left: str | None = "nothing was left behind", needed: int | None = None
 ) -> Iterator[None]:
     """Turn an ``OSError`` inside the block into our error about ``path``, as :func:`disk_error` does."""

@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.folder_marker import read_marker
 from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, parse_schema, shard_member_name
-from kmip_data.format.split_files import in_order
+from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict_model import Strict
 from kmip_data.text import format_parameters
@@ -213,7 +213,7 @@ class SplitEntry(Strict):
 
     def in_order(self) -> list[tuple[str, SplitPart]]:
         """Return the parts in the order train, val, test."""
-        return [(part, self.parts[part]) for part in in_order(self.parts)]
+        return [(part, self.parts[part]) for part in parts_in_order(self.parts)]
 
 
 class Receipt(Strict):

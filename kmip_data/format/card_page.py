@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.files.page_templates import template
+from kmip_data.files.page_templates import page_template
 from kmip_data.format.card import Card
-from kmip_data.format.split_files import in_order
+from kmip_data.format.split_files import parts_in_order
 from kmip_data.text import without_controls
 
 #: Key in the statistics of a card and its caption.
@@ -32,7 +32,7 @@ def render_card(card: Card, *, picture: bool = False) -> str:
     ``picture``: begin with the picture next to it, which ``build`` and ``preview`` draw.
     """
     filters = (_bars, _code, _number, _settings, _text, code_block)
-    page = template("kmip_data.format", "build.md", *filters)
+    page = page_template("kmip_data.format", "build.md", *filters)
     return page.render(**_facts(card), picture=PICTURE_NAME if picture else None)
 
 
@@ -63,7 +63,7 @@ def _facts(card: Card) -> dict[str, object]:
         "splits": {name: card.splits[name] for name in names},
         "total": total,
         "class_names": class_names,
-        "parts": {part: parts[part] for part in in_order(parts)},
+        "parts": {part: parts[part] for part in parts_in_order(parts)},
         "spreads": {
             title: card.statistics[key]
             for key, title in SPREADS.items()

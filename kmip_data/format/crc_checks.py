@@ -31,7 +31,7 @@ Identity = tuple[int, ...]
 sound: dict[tuple[Path, str], Identity] = {}
 
 
-def identity_of(status: os.stat_result) -> Identity:
+def file_identity(status: os.stat_result) -> Identity:
     """Return device, inode, size and the times of the last change of data and of the file, in ns."""
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_dev, status.st_ino, status.st_size, *times)
@@ -50,7 +50,7 @@ def check_size_and_crc(
     same folder of ``receipts``.
     """
     status = os.fstat(file.fileno())
-    identity = identity_of(status)
+    identity = file_identity(status)
     key = (path, member.crc32)
     if status.st_size != member.bytes:
         size = f"{status.st_size:,} bytes, not {member.bytes:,}"

@@ -32,7 +32,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
         rai = Responsible(**constants["generated"])
         synthetic = True
     stated = {
-        "creator": creators(card.citation),
+        "creator": citation_authors(card.citation),
         "rai:dataCollection": rai.collection,
         "rai:dataBiases": rai.biases,
         "rai:dataUseCases": rai.uses,
@@ -67,7 +67,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
     }
 
 
-def creators(citation: str) -> list[dict[str, str]]:
+def citation_authors(citation: str) -> list[dict[str, str]]:
     """Return the authors of the first BibTeX entry; a name in braces of its own is an organisation."""
     found = re.search(r"\bauthor\s*=\s*\{(.*)\},?\s*$", citation, re.MULTILINE)
     if found is None:

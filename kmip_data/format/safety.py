@@ -7,7 +7,7 @@ interface, follows no link, and refuses the file before any data are read.
 
 HDF5's gzip filter inflates a chunk to whatever its stream gives, however small the chunk was
 declared: a file of 1 MB can fill 1 GB. So readers of compressed raw files inflate by
-:func:`inflate`, to exactly the declared size or an error.
+:func:`inflate_chunk`, to exactly the declared size or an error.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
     return size
 
 
-def inflate(stored: bytes, size: int) -> bytes:
+def inflate_chunk(stored: bytes, size: int) -> bytes:
     """Return the ``size`` bytes of a gzip chunk; a ValueError if it holds others, or is damaged."""
     inflater = zlib.decompressobj()
     try:

@@ -255,7 +255,7 @@ def shard_member_name(file: str, number: int) -> str:
     return f"{file.removesuffix('.h5')}-{number:05d}.h5"
 
 
-def bytes_per(schema: Schema) -> tuple[int, int, int]:
+def bytes_per_graph_node_edge(schema: Schema) -> tuple[int, int, int]:
     """Return the bytes that one graph, one node and one edge add to a shard.
 
     The neighbour table counts with the nodes: its size does not depend on the number of edges.

@@ -17,7 +17,7 @@ from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import canonical_json, read_small
-from kmip_data.format.writer import file_bytes, memory_file, put_text
+from kmip_data.format.writer import file_bytes, open_memory_file, write_text_attribute
 from kmip_data.strict_model import Strict
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
@@ -30,7 +30,7 @@ def part_name(name: str | None) -> str | None:
     return _OTHER_NAMES.get(name, name) if name else name
 
 
-def in_order(parts: Iterable[str]) -> list[str]:
+def parts_in_order(parts: Iterable[str]) -> list[str]:
     """Sort names of parts: train, val, test, then others by name.
 
     >>> in_order(["extra", "test", "train"])
@@ -100,7 +100,9 @@ def encode_split(
     order of the part. A position out of range or repeated is ``DamagedInput``.
     """
     # Positions are checked before a byte is written: a file that exists is sound.
-    arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
+    arrays = {
+        name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in parts_in_order(parts)
+    }
     problem = parts_problem(arrays, len(keys))
     _refuse_problem(rule, f"each of {len(keys):,} records in one part at most", problem)
 
@@ -222,7 +224,7 @@ def read_split(
             code = file[NODE_CODE][:]
         else:
             parts = {}
-            for name in in_order(key.removeprefix("split/") for key in stored):
+            for name in parts_in_order(key.removeprefix("split/") for key in stored):
                 positions = file[f"split/{name}"][:]
                 parts[name] = positions.astype(np.int64, copy=False)
 
@@ -252,12 +254,12 @@ def _encode(
     stored = dict(parameters)
     if "split_rule" in stored:
         stored[_STORED_RULE] = stored.pop("split_rule")
-    with memory_file() as file:
-        put_text(file, "format", SPLIT_FORMAT)
+    with open_memory_file() as file:
+        write_text_attribute(file, "format", SPLIT_FORMAT)
         file.attrs.create("format_version", np.array(SPLIT_VERSION, dtype="<i8"))
-        put_text(file, "rule", rule)
-        put_text(file, "parameters", canonical_json(stored))
-        put_text(file, "digests", canonical_json(digests))
+        write_text_attribute(file, "rule", rule)
+        write_text_attribute(file, "parameters", canonical_json(stored))
+        write_text_attribute(file, "digests", canonical_json(digests))
         for key, array in datasets.items():
             file.create_dataset(key, data=array, track_times=False)
         return file_bytes(file)

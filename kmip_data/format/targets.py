@@ -60,7 +60,7 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
     return labels
 
 
-def check_inputs(card: Card, folder: Path, *, features: bool = True) -> None:
+def check_network_inputs(card: Card, folder: Path, *, features: bool = True) -> None:
     """Raise ``UsageError`` if a network cannot be applied to a build, with targets or without.
 
     ``features`` as in :func:`learned_column`.
@@ -85,7 +85,7 @@ def _missing_inputs(schema: Schema, *, features: bool) -> tuple[list[str], list[
     return missing, steps
 
 
-def is_integer(column: Column) -> bool:
+def is_integer_column(column: Column) -> bool:
     """True if targets are integers."""
     return column.stored.startswith(("int", "uint", "bool"))
 
@@ -94,10 +94,10 @@ def target_type_of(column: Column) -> TargetType:
     """Return the type of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
-    if column.shape == () and is_integer(column):
+    if column.shape == () and is_integer_column(column):
         return "classification"
     # Labels are stored as floats where some are unknown.
-    is_labels = is_integer(column) or column.num_classes is not None
+    is_labels = is_integer_column(column) or column.num_classes is not None
     return "multilabel" if is_labels else "regression"
 
 

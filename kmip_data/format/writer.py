@@ -27,7 +27,7 @@ from kmip_data.format.schema import (
     Column,
     ExpectedDataset,
     Schema,
-    bytes_per,
+    bytes_per_graph_node_edge,
     expected_datasets,
     shard_member_name,
 )
@@ -46,7 +46,7 @@ _MAX_TEXT = 64_000  #: an attribute lies in its object's header, which HDF5 limi
 
 
 @contextlib.contextmanager
-def memory_file() -> Iterator[h5py.File]:
+def open_memory_file() -> Iterator[h5py.File]:
     """Open a new HDF5 file that exists in memory only.
 
     ``libver="earliest"`` because the bytes of ``latest`` differ between HDF5 versions; data are
@@ -59,13 +59,13 @@ def memory_file() -> Iterator[h5py.File]:
 
 
 def file_bytes(file: h5py.File) -> bytes:
-    """Return all bytes of an open file of :func:`memory_file`."""
+    """Return all bytes of an open file of :func:`open_memory_file`."""
     file.flush()
     image: bytes = file.id.get_file_image()
     return image
 
 
-def put_text(file: h5py.File, name: str, text: str) -> None:
+def write_text_attribute(file: h5py.File, name: str, text: str) -> None:
     """Store ``text`` as a fixed-length ASCII attribute of the root.
 
     A variable-length string, the default of h5py, would go through HDF5's global heap: another
@@ -162,7 +162,7 @@ def write_shard(
     from kmip_data.files.atomic_writes import remove_file
 
     content = ShardContent.of(records, schema, dataset, build_key)
-    size = int(np.dot(bytes_per(schema), content.totals))
+    size = int(np.dot(bytes_per_graph_node_edge(schema), content.totals))
     stream = _pieces(path, content, size)
 
     # 1. One file.
@@ -220,10 +220,10 @@ def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDatase
     Returns the datasets of these by offset.
     """
     left_out = {}
-    put_text(file, "format", FORMAT)
+    write_text_attribute(file, "format", FORMAT)
     file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
     for name, text in content.texts.items():
-        put_text(file, name, text)
+        write_text_attribute(file, name, text)
     for entry in content.layout.values():
         shape = entry.shape(*content.totals)
         if entry.per not in {"node", "edge"} or 0 in shape:

@@ -70,7 +70,7 @@ def is_city(card: Card) -> bool:
     return {COORDINATES, "node/x"} <= {column.key for column in card.schema_.columns}
 
 
-def family(dataset: str, card: Card | None = None) -> str:
+def dataset_family(dataset: str, card: Card | None = None) -> str:
     """Return the family of a dataset: ``city`` for cities, else its name.
 
     ``card`` is the card of its build.
@@ -111,7 +111,7 @@ def city_inputs(
     return np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
 
 
-def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
+def city_input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
     """Return the names of the columns of :func:`city_inputs`."""
     features = card.schema_.column("node/x").fields
     if coordinates != "append":
@@ -138,7 +138,7 @@ def feature_statistics(card: Card) -> Mapping[str, Sequence[object]]:
     return scaling
 
 
-def vocabulary(card: Card) -> dict[str, list[str]] | None:
+def city_vocabulary(card: Card) -> dict[str, list[str]] | None:
     """Return the categories of the one-hot columns of a city; ``None`` if unknown."""
     categories: dict[str, list[str]] | None
     categories = card.statistics.get("city", {}).get("vocabulary")

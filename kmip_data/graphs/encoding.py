@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kmip_data.arrays import I64, Array, Integers
-from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.format.schema import Column
 from kmip_data.registry import modules_in, with_plugin_entries
 
@@ -107,7 +107,7 @@ def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
         )
 
 
-def encodings() -> tuple[type[Encoding], ...]:
+def known_encodings() -> tuple[type[Encoding], ...]:
     """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and plugins' encodings."""
     return tuple(with_plugin_entries("encodings", _shipped()).values())
 
@@ -124,11 +124,11 @@ def parse_encoding(name: str) -> Encoding:
 
     Raises ``UsageError`` if no encoding has that name.
     """
-    for encoding_class in encodings():
+    for encoding_class in known_encodings():
         if (encoding := encoding_class.parse(name)) is not None:
             return encoding
     known = []
-    for encoding_class in encodings():
+    for encoding_class in known_encodings():
         example = "20" if encoding_class.metavar else ""
         names = [
             encoding_class.stem + parameter for parameter in encoding_class.choices or (example,)
@@ -142,7 +142,7 @@ def parse_encoding(name: str) -> Encoding:
             error.meant = (name, names[0])
             raise error
         known += names
-    raise unknown_name(
+    raise unknown_name_error(
         "encoding",
         name,
         known,

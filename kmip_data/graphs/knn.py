@@ -89,7 +89,7 @@ def _checked(pos: ArrayLike) -> F32:
 
 
 def _searched(points: F32, k: int) -> I32:
-    from kmip_data.graphs.kernels.knn_search import Tree, build_tree, search
+    from kmip_data.graphs.kernels.knn_search import Tree, build_tree, search_tree
 
     n = len(points)
     leaves = 1
@@ -106,5 +106,5 @@ def _searched(points: F32, k: int) -> I32:
         lowest=np.empty(2 * leaves, np.int32),
     )
     build_tree(tree)
-    run_in_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=MIN_LEAVES_PER_THREAD)
+    run_in_ranges(lambda a, b: search_tree(tree, table, a, b), leaves, grain=MIN_LEAVES_PER_THREAD)
     return table

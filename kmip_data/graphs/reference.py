@@ -22,7 +22,7 @@ def squared_distances(pos: F32, i: int) -> F32:
     return distances
 
 
-def order_of(pos: F32, i: int) -> I64:
+def points_by_distance(pos: F32, i: int) -> I64:
     """Return all points, point i too, by (distance from i, index): (N,)."""
     return np.argsort(squared_distances(pos, i), kind="stable")
 
@@ -34,7 +34,7 @@ def knn_table(pos: F32, k: int, *, every: int = 1) -> I64:
     """
     rows = []
     for i in range(0, len(pos), every):
-        order = order_of(pos, i)
+        order = points_by_distance(pos, i)
         rows.append(order[order != i][:k])
     return np.array(rows, np.int64).reshape(-1, k)
 

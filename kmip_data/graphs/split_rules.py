@@ -14,7 +14,7 @@ from kmip_data.arrays import I64, Array
 Parts = dict[str, list[int]]
 
 
-def share_of(count: int, share: float | Fraction) -> int:
+def count_of_share(count: int, share: float | Fraction) -> int:
     """Return the number of records that is nearest to ``share`` of ``count``, halves up.
 
     Both parts keep at least one record where ``count`` allows it.

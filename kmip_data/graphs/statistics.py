@@ -74,7 +74,7 @@ def count_classes(values: Array, column: Column) -> I64:
     return np.bincount(flat, minlength=classes)
 
 
-def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def sum_statistics(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up :meth:`UnitStatistics.to_json` of all units for the card."""
     # Integers add up in any order to the same numbers: jobs change no card.
     totals = {name: Counter[int]() for name in MEASURED}
@@ -89,10 +89,10 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "graphs": totals["nodes"].total(),
         "nodes": _sum(totals["nodes"]),
         "edges": _sum(totals["edges"]),
-        "nodes_per_graph": describe(totals["nodes"], "linear"),
-        "edges_per_graph": describe(totals["edges"], "linear"),
-        "in_degree": describe(totals["in_degree"], "log2"),
-        "out_degree": describe(totals["out_degree"], "log2"),
+        "nodes_per_graph": summarise_counts(totals["nodes"], "linear"),
+        "edges_per_graph": summarise_counts(totals["edges"], "linear"),
+        "in_degree": summarise_counts(totals["in_degree"], "log2"),
+        "out_degree": summarise_counts(totals["out_degree"], "log2"),
         "classes": list(map(sum, zip(*classes, strict=True))),
     }
 
@@ -102,7 +102,9 @@ def _sum(counts: Mapping[int, int]) -> int:
     return sum(value * count for value, count in counts.items())
 
 
-def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, object]:
+def summarise_counts(
+    counts: Mapping[int, int], scale: Literal["linear", "log2"]
+) -> dict[str, object]:
     """Least, mean and largest value and a histogram; ``{}`` where nothing was counted."""
     total = sum(counts.values())
     if not total:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from kmip_data.arrays import I64, Array, DType
-from kmip_data.errors import unknown_name
+from kmip_data.errors import unknown_name_error
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.reading import gather
 from kmip_data.reading.store import ShardStore
@@ -61,7 +61,7 @@ def item_fields(
         names.append("edge_index")
     for name in columns or ():
         if name not in names:
-            raise unknown_name(
+            raise unknown_name_error(
                 "column",
                 name,
                 sorted(names),
@@ -231,12 +231,16 @@ class Assembler:
         values, destinations, converted = _allocate(outputs, totals, pin=pin)
         graph_of_node = _NO_NUMBERS
         if numbers:
-            graph_of_node, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
+            graph_of_node, values["batch"] = empty_array_and_tensor(
+                (totals[gather.NODE],), _INT64, pin=pin
+            )
         width = -1
         index = _NO_EDGES
         if self.lengths or (self.edges and not compact):
             width = self._k or 0
-            index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
+            index, values["edge_index"] = empty_array_and_tensor(
+                (2, totals[gather.EDGE]), _INT64, pin=pin
+            )
 
         unchecked = bool(self._unchecked[graphs].any())
         if unchecked:
@@ -287,7 +291,7 @@ class Assembler:
         index = _NO_EDGES
         if self.edges or self.lengths:
             width = self._k or 0
-            index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
+            index, values["edge_index"] = empty_array_and_tensor((2, totals[gather.EDGE]), _INT64)
 
         unchecked = None
         if self._unchecked[graph]:
@@ -374,7 +378,7 @@ class Assembler:
             for block, following in pairwise([order[:0], *blocks, order[:0]]):
                 for source, stride in cold:
                     request_pages(source, stride, stride, rows[following])
-                gather.copy_chosen(sources, rows, block, layout, destinations[fields])
+                gather.copy_chosen_rows(sources, rows, block, layout, destinations[fields])
         self._finish(values, converted, None, _NO_EDGES)
         self._check_values(values, graph)
 
@@ -404,7 +408,9 @@ class Assembler:
             self._check_values(values, int(unchecked[0]))
             self._unchecked[unchecked] = False
         if self.lengths:
-            lengths, values["edge_attr"] = empty((index.shape[1], 1), _FLOAT32, pin=pin)
+            lengths, values["edge_attr"] = empty_array_and_tensor(
+                (index.shape[1], 1), _FLOAT32, pin=pin
+            )
             gather.edge_lengths(
                 values["pos"].numpy(),
                 index[0],
@@ -416,7 +422,7 @@ class Assembler:
         """Refuse edges out of their graph, as compiled code follows edges without checking."""
         if not len(edges):
             return
-        position = gather.first_outside(edges, counts, self._k or 0, self._like)
+        position = gather.first_graph_with_outside_edge(edges, counts, self._k or 0, self._like)
         if position >= 0:
             nodes = counts[gather.NODE, position]
             problem = f"an edge leads out of its graph of {nodes:,} nodes"
@@ -454,7 +460,7 @@ def _allocate(
     addresses = []
     converted = []
     for attribute, level, shape, presented, stored in outputs:
-        array, tensor = empty((totals[level], *shape), presented, pin=pin)
+        array, tensor = empty_array_and_tensor((totals[level], *shape), presented, pin=pin)
         values[attribute] = tensor
         if stored is not None:
             as_stored = np.empty(array.shape, stored)
@@ -464,7 +470,7 @@ def _allocate(
     return values, np.array(addresses, np.int64), converted
 
 
-def empty(
+def empty_array_and_tensor(
     shape: tuple[int, ...],
     dtype: DType,
     *,

@@ -12,9 +12,9 @@ import torch
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.added_columns import ColumnsCard, read_columns
-from kmip_data.builds.home import Build, added_names
-from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name
+from kmip_data.builds.added_columns import ColumnsCard, read_columns_card
+from kmip_data.builds.home import Build, added_column_names
+from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import PART, Card, read_card
@@ -24,7 +24,7 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
-from kmip_data.text import counted, without_controls
+from kmip_data.text import count_with_noun, without_controls
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
 
@@ -90,7 +90,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             build = Build(folder, read_card(folder))
         # Figures of a part of the set must not pass for figures of the published set.
         if build.card.extent == PART:
-            graphs = counted(build.card.counts["graphs"], "graph")
+            graphs = count_with_noun(build.card.counts["graphs"], "graph")
             warnings.warn(
                 f"{build.path} has {graphs}, {PART}; see kmip-data info {build.path}",
                 PartialBuildWarning,
@@ -124,7 +124,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         names = list(self.card.splits)
         info = f"kmip-data info {self.build.path}"
         if self.split_name is not None and self.split_name not in names:
-            raise unknown_name("split", self.split_name, names, command=info)
+            raise unknown_name_error("split", self.split_name, names, command=info)
         # All records in source order need no split; a single graph has its masks even then.
         if part is None and (len(self._store) != 1 or self.split_name is None):
             return
@@ -141,7 +141,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if part == TRAIN_AND_VAL and part not in parts:
             chosen = ["train", "val"]
         if part is not None and not set(chosen) <= set(parts):
-            raise unknown_name("part of the split", part, parts, command=info)
+            raise unknown_name_error("part of the split", part, parts, command=info)
 
         # A split of nodes becomes masks; one of graphs becomes the positions of the part.
         if split.node_code is not None:
@@ -280,7 +280,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     def __repr__(self) -> str:
         name = f"{self.card.dataset!r} {self.card.extent}".rstrip()
-        parts = [name, counted(len(self), "graph")]
+        parts = [name, count_with_noun(len(self), "graph")]
         if self.split is not None:
             parts.append(f"split={self.split!r}, split_name={self.split_name!r}")
         k = self.card.parameters.get("k")
@@ -309,7 +309,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             except IndexError:
                 where = "the build" if self.split is None else f"the part {self.split}"
                 raise IndexError(
-                    f"There is no item {idx}: {where} has {counted(len(self), 'item')}, from 0."
+                    f"There is no item {idx}: {where} has {count_with_noun(len(self), 'item')}, from 0."
                 ) from None
 
     def len(self) -> int:
@@ -428,12 +428,12 @@ def _divide_names(
     if schema.edges != "none":
         stored.add("edge_index")
 
-    finished = added_names(build.path)
+    finished = added_column_names(build.path)
     attributes = []
     added = []
     for name in dict.fromkeys(names):
         if name in finished and name not in stored:
-            added.append(read_columns(build, name))
+            added.append(read_columns_card(build, name))
         else:
             attributes.append(name)
     if not added:

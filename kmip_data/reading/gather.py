@@ -116,7 +116,7 @@ def copy_rows(
 
 
 @njit_nogil()
-def copy_chosen(source: I64, rows: I64, order: I64, layout: I64, destination: I64) -> None:
+def copy_chosen_rows(source: I64, rows: I64, order: I64, layout: I64, destination: I64) -> None:
     """Copy some rows of one graph for F fields: ``rows[i]`` to row i of the output.
 
     They are read in the order ``rows[order]``. ``source`` (F,) has the address of the first row of
@@ -258,7 +258,7 @@ def copy_graph(
 
 
 @njit_nogil()
-def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
+def first_graph_with_outside_edge(source: I64, counts: I64, width: int, like: Array) -> int:
     """Return the first graph of a batch with an edge out of the graph; −1 if there is none.
 
     ``source`` (P, B) has the addresses of the edges of each graph: of a neighbour table with
@@ -285,7 +285,7 @@ def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
 def edge_lengths(pos: F32, sources: Integers, targets: Integers, out: F32) -> None:
     """Write Euclidean lengths (E,) of edges between positions (N, 2 or 3): the root of (dx² + dy²) + dz².
 
-    The edges must have been checked by :func:`first_outside`.
+    The edges must have been checked by :func:`first_graph_with_outside_edge`.
     """
     for e in range(sources.size):
         # unsigned: no test for negative indices

@@ -22,7 +22,7 @@ from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges,
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_from_a_loader
-from kmip_data.runtime.threads import close_at_exit, prepared_ahead
+from kmip_data.runtime.threads import close_at_exit, prepare_ahead
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -325,7 +325,7 @@ class GraphLoader(DataLoader[Data]):
             waits = self._assembler is not None and self.dataset.build.waits
             threads = _WHILE_WAITING if waits else 1
             depth = max(self.prefetch, threads)
-            made = prepared_ahead(batches, self._make, threads=threads, depth=depth)
+            made = prepare_ahead(batches, self._make, threads=threads, depth=depth)
         for batch in made:
             progress[1] += 1
             yield batch

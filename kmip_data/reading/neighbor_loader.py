@@ -16,7 +16,7 @@ from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
-from kmip_data.text import nearest
+from kmip_data.text import nearest_name
 
 SUBGRAPHS = ("directional", "bidirectional", "induced")
 
@@ -207,7 +207,7 @@ def _check(data: object, num_neighbors: object, name: str, options: dict[str, ob
         known |= inspect.signature(loader).parameters.keys()
     for option in options:
         if option not in known:
-            close = nearest(option, known)
+            close = nearest_name(option, known)
             hint = f" Did you mean {close!r}?" if close else ""
             raise TypeError(f"NeighborLoader has no argument {option!r}.{hint}")
     if not isinstance(data, Data) or data.edge_index is None:

@@ -13,7 +13,7 @@ from kmip_data.builds.added_columns import ColumnsCard
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry
-from kmip_data.format.crc_checks import identity_of
+from kmip_data.format.crc_checks import file_identity
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
 from kmip_data.format.split_files import SplitFile, read_split
@@ -37,7 +37,7 @@ def shared_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
         # The digests of a card are not verified here: a folder that was replaced shows by its
         # files.
         if not build.waits and path.exists():
-            key.append(identity_of(path.stat()))
+            key.append(file_identity(path.stat()))
 
     store = _open_stores.get(tuple(key))
     if store is None:

@@ -26,13 +26,13 @@ _announce: Callable[[str], object] | None = None
 _announced = set[str]()
 
 
-def announce(function: Callable[[str], object]) -> None:
+def announce_first_compilation(function: Callable[[str], object]) -> None:
     """Call ``function`` with :data:`NOTICE` when this process compiles the first kernel of a part."""
     global _announce
     _announce = function
 
 
-def working_time() -> float:
+def time_without_compiling() -> float:
     """Return the seconds of a clock that stands still while kernels are compiled."""
     return time.perf_counter() - _seconds
 

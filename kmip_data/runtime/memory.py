@@ -99,7 +99,7 @@ def require_memory(needed: int, purpose: str, remedy: str) -> None:
         )
 
 
-def bound_memory(most: int) -> None:
+def limit_memory(most: int) -> None:
     """Let allocations of this process fail beyond ``most`` bytes.
 
     Mapped files do not count (Linux).

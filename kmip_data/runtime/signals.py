@@ -30,7 +30,7 @@ class Ended(SystemExit):
     """Exit because of a signal; code that catches ``SystemExit`` must re-raise it."""
 
 
-def end(number: int, _frame: FrameType | None) -> NoReturn:
+def unwind_on_signal(number: int, _frame: FrameType | None) -> NoReturn:
     """Handle a signal of :data:`ENDING`: locks are freed and children ended on the way out."""
     for stream in (1, 2):
         try:
@@ -44,7 +44,7 @@ def end(number: int, _frame: FrameType | None) -> NoReturn:
 _Hook = Callable[["sys.UnraisableHookArgs"], object]
 
 
-def repeating(shown: _Hook) -> _Hook:
+def resend_swallowed_signals(shown: _Hook) -> _Hook:
     """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal.
 
     ``shown`` takes all else.
@@ -83,10 +83,10 @@ def exit_on_signals() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        (end if number in ENDING else signal.default_int_handler)(number, frame)
+        (unwind_on_signal if number in ENDING else signal.default_int_handler)(number, frame)
 
     hook = sys.unraisablehook
-    sys.unraisablehook = repeating(sys.unraisablehook)
+    sys.unraisablehook = resend_swallowed_signals(sys.unraisablehook)
     for number in handled:
         signal.signal(number, stop)
     try:
@@ -129,7 +129,7 @@ def signals_deferred() -> Iterator[None]:
             signal.raise_signal(late)
 
 
-def ignore_ends() -> None:
+def ignore_ending_signals() -> None:
     """In a worker: ignore SIGINT, SIGTERM and SIGHUP; the parent stops its workers."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

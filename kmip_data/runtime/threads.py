@@ -54,7 +54,7 @@ def set_num_threads(count: int | None) -> None:
 
 
 @contextlib.contextmanager
-def limit_restored() -> Iterator[None]:
+def thread_limit_restored() -> Iterator[None]:
     """Put the limit of :func:`set_num_threads` back afterwards, whatever the block sets it to."""
     before = _limit
     try:
@@ -242,7 +242,7 @@ R = TypeVar("R")
 _NAME = "kmip-data-ahead"
 
 
-def prepared_ahead(
+def prepare_ahead(
     items: Iterable[T],
     make: Callable[[T], R],
     *,
@@ -304,7 +304,7 @@ def _close_all() -> None:
 PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 
 
-def begin_process(
+def start_process(
     arguments: Sequence[str], output: IO[bytes], *, share: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:
     """Start ``kmip-data`` as a process without input that writes into ``output``.

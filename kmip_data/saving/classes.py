@@ -21,8 +21,8 @@ from kmip_data.builds.home import Build
 from kmip_data.columns.part_masks import MASKS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
-from kmip_data.graphs.split_rules import share_of, shuffled_split
-from kmip_data.saving.data_to_arrays import arrays_of
+from kmip_data.graphs.split_rules import count_of_share, shuffled_split
+from kmip_data.saving.data_to_arrays import arrays_of_data
 from kmip_data.saving.pipeline import IndicesOrMask, SpooledGraphs
 from kmip_data.saving.save import check_new_folder, save
 
@@ -164,7 +164,7 @@ def _check_differ(address: str, items: Sequence[object]) -> None:
     digests = set()
     for data in items:
         graph = SpooledGraphs(None)
-        graph.add(*arrays_of(data, "0"))
+        graph.add(*arrays_of_data(data, "0"))
         digests.add(graph.digest)
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(
@@ -183,7 +183,7 @@ def _items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
 
 def _drawn(count: int) -> dict[str, IndicesOrMask]:
     order = shuffled_split(range(count), (), val=0, seed=0)["train"]
-    tenth = share_of(count, 0.1)
+    tenth = count_of_share(count, 0.1)
     return {
         "train": order[2 * tenth :],
         "val": order[:tenth],

@@ -17,7 +17,7 @@ from kmip_data.format.writer import GraphRecord
 _NUMBERS: dict[str, type[np.generic]] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 
-def arrays_of(data: object, name: str) -> tuple[GraphRecord, dict[str, ItemForm]]:
+def arrays_of_data(data: object, name: str) -> tuple[GraphRecord, dict[str, ItemForm]]:
     """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays by attribute.
 
     Returned with it: the forms of numbers, whose arrays have no axes, and of texts, whose arrays

@@ -18,7 +18,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.croissant import build_croissant
@@ -42,7 +42,7 @@ _DATA_TYPES = {"object": "sc:Text", "bool": "sc:Boolean"}
 _GROUP_BYTES = 2**26  #: bytes of arrays in memory: a row group, or one larger graph
 
 
-def parts_of(build: Build) -> dict[str, I64]:
+def records_by_part(build: Build) -> dict[str, I64]:
     """Return the records of each part of the default split, in its order, leaving out empty parts.
 
     Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single
@@ -178,11 +178,11 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     ) as progress:
         try:
             tables = _Tables(build)
-            for part, records in parts_of(build).items():
+            for part, records in records_by_part(build).items():
                 path = folder / f"{part}.parquet"
                 paths[part] = path
                 with (
-                    writing(path),
+                    write_errors(path),
                     parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
                 ):
                     for group in tables.groups(records):
@@ -282,7 +282,7 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
 
     ``parquet``: ``PART.parquet``, see :func:`write_parquet`. ``pt``: ``PART.pt``, read by
     ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are the parts of
-    :func:`~kmip_data.saving.export.parts_of`.
+    :func:`~kmip_data.saving.export.records_by_part`.
 
     A hidden folder next to ``folder`` is written and renamed at the end; the next call removes the
     remains of a killed one, and returns a finished one of the same build and format.
@@ -293,7 +293,7 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     card = build.card.to_json().encode()
     content = f"export {to} of {hashlib.sha256(card).hexdigest()}"
     if os.path.lexists(folder):
-        paths = {part: folder / f"{part}.{to}" for part in parts_of(build)}
+        paths = {part: folder / f"{part}.{to}" for part in records_by_part(build)}
         finished = all(path.is_file() for path in paths.values())
         if finished and atomic_writes.marker_content(folder) == content:
             return paths
@@ -311,7 +311,7 @@ def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
     with Progress(
         f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
-        for part, records in parts_of(build).items():
+        for part, records in records_by_part(build).items():
             items = []
             for record in records.tolist():
                 items.append(dataset[record])

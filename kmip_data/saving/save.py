@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.saving.data_to_arrays import arrays_of
+from kmip_data.saving.data_to_arrays import arrays_of_data
 from kmip_data.saving.pipeline import GivenTables, IndicesOrMask, InMemoryPipeline, SpooledGraphs
 
 
@@ -189,7 +189,7 @@ def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGrap
     unknown = set(params.ignore)
     for number, data in enumerate(dataset):
         name = f"{number:08d}" if names is None else names[number]
-        graph, forms = arrays_of(data, name)
+        graph, forms = arrays_of_data(data, name)
         columns = dict(graph.columns)
         unknown -= columns.keys()
         for attribute in params.ignore:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
 
-from kmip_data.builds.added_columns import read_columns, shards_digest
+from kmip_data.builds.added_columns import read_columns_card, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, Home
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import (
     PARTIAL,
     begin_folder,
@@ -28,7 +28,7 @@ from kmip_data.files.atomic_writes import (
     write_output,
 )
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.files.path_errors import absolute_path, occupied_error, require_room, writing
+from kmip_data.files.path_errors import absolute_path, occupied_error, require_room, write_errors
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -41,7 +41,7 @@ from kmip_data.sharing.push_files import (
     damaged_error,
     parse_pushed,
 )
-from kmip_data.sharing.remote import Remote, folder_for, read_exactly, read_share
+from kmip_data.sharing.remote import Remote, make_folder_of, read_exactly, read_share
 
 _TRIES = 5  #: tries for one file
 
@@ -90,7 +90,7 @@ def pull(
             refuse_link(folder)
     else:
         folder = absolute_path(output, "folder")
-    with writing(folder):
+    with write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
         if is_run:
@@ -116,7 +116,7 @@ def _pull_build(
         added[name] = [entry for entry in entries.values() if entry.file.startswith(prefix)]
     for name in columns or ():
         if name not in added:
-            raise unknown_name(
+            raise unknown_name_error(
                 "added column",
                 name,
                 list(added),
@@ -142,7 +142,7 @@ def _pull_build(
         write_output(folder / PICTURE_NAME, received.read(PICTURE_NAME))
     finished = _write_texts(folder, present or card)
     for name in wanted:
-        read_columns(Build(folder, card), name)
+        read_columns_card(Build(folder, card), name)
     return Pulled(
         path=folder,
         share=received.share,
@@ -250,8 +250,8 @@ class Received:
         and the next call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all of them first: a link could lead out of the folder
-            folder_for(entry.file, folder)
-        missing = [entry for entry in files if not is_intact(folder / entry.file, entry)]
+            make_folder_of(entry.file, folder)
+        missing = [entry for entry in files if not is_intact_file(folder / entry.file, entry)]
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"The missing part of {self.remote.address}")
         with Progress(
@@ -312,7 +312,7 @@ class Received:
         return size
 
 
-def is_intact(path: Path, entry: SharedFile) -> bool:
+def is_intact_file(path: Path, entry: SharedFile) -> bool:
     """True if a regular file exists with the right bytes."""
     regular = path.is_file() and not path.is_symlink()
     return regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256

@@ -15,10 +15,10 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.builds.added_columns import named_encoding, read_columns
-from kmip_data.builds.home import COLUMNS, Build, added_names
+from kmip_data.builds.added_columns import named_encoding, read_columns_card
+from kmip_data.builds.home import COLUMNS, Build, added_column_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.atomic_writes import build_lock, remove_partials, written_name
+from kmip_data.files.atomic_writes import build_lock, final_name, remove_partials
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
@@ -35,7 +35,7 @@ from kmip_data.sharing.push_files import (
     Share,
     SharedFile,
 )
-from kmip_data.sharing.remote import Remote, blocks_of
+from kmip_data.sharing.remote import Remote, read_blocks
 
 #: Names of licenses on the hub; any other is given by name and link.
 _LICENSES = {
@@ -67,16 +67,16 @@ def push_build(
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
     Raises ``LicenseNotAccepted`` if its license forbids redistribution; ``DamagedInput`` if a file
-    is not what the card says; else as :func:`push`.
+    is not what the card says; else as :func:`push_files`.
     """
     card = build.card
     path = build.path
     _refuse_license(card)
     known = card.digests
-    for name in added_names(path):
+    for name in added_column_names(path):
         folder = f"{COLUMNS}/{name}"
         try:
-            columns = read_columns(build, name)
+            columns = read_columns_card(build, name)
         except DamagedInput:
             if named_encoding(name) is None:
                 continue  # a folder of the user's
@@ -94,7 +94,7 @@ def push_build(
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
         if view is not None:
             content.update(view(build, Path(scratch)))
-        return push(
+        return push_files(
             address,
             "build",
             path,
@@ -123,7 +123,7 @@ def _refuse_license(card: Card) -> None:
         )
 
 
-def push(
+def push_files(
     address: str,
     kind: Literal["build", "run"],
     source: Path,
@@ -256,7 +256,7 @@ def _present_files(
     for name, size in remote.files():
         if name in content:
             sizes[name] = size
-        elif remote.folder is None or written_name(name) is None:
+        elif remote.folder is None or final_name(name) is None:
             others.append(name)
         else:
             remove_partials((remote.folder / name).parent, root=remote.folder)
@@ -303,7 +303,7 @@ def _described(
         running = hashlib.sha256()
         size = 0
         try:
-            for block in blocks_of(source):
+            for block in read_blocks(source):
                 running.update(block)
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()

@@ -21,7 +21,7 @@ import requests
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import make_folder, remove_file, write_file
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
@@ -214,8 +214,8 @@ class Remote:
         system, root = file_system(self._address)
         with self._as_unavailable(name):
             if self.folder is not None:
-                folder_for(name, self.folder)
-                write_file(self.folder / name, blocks_of(content), root=self.folder)
+                make_folder_of(name, self.folder)
+                write_file(self.folder / name, read_blocks(content), root=self.folder)
             elif isinstance(content, bytes):
                 system.pipe_file(f"{root}/{name}", content)
             else:
@@ -391,15 +391,15 @@ def _files_below(folder: Path) -> Iterator[tuple[str, int]]:
                 yield file, path.lstat().st_size
 
 
-def folder_for(file: str, root: Path) -> None:
+def make_folder_of(file: str, root: Path) -> None:
     """Make ``root`` and the folder of a file below it, where they are missing."""
-    with writing(root):
+    with write_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         if "/" in file:
             make_folder((root / file).parent, root=root)
 
 
-def blocks_of(content: Path | bytes) -> Iterator[bytes]:
+def read_blocks(content: Path | bytes) -> Iterator[bytes]:
     """Yield the blocks of a file, on disk or in memory."""
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         while block := read_exactly(file, BLOCK):

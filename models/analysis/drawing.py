@@ -7,7 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.drawing.style import PALETTE, new_figure, percent, plain_ticks, save, styled
+from kmip_data.drawing.style import (
+    PALETTE,
+    format_percent,
+    in_current_style,
+    new_figure,
+    plain_ticks,
+    save_figure,
+)
 from kmip_data.models.analysis.study import Study
 from kmip_data.models.reports.result_tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_percent
@@ -35,7 +42,7 @@ STUDIES = {
 }
 
 
-@styled()
+@in_current_style()
 def draw_curves_over_k(
     study: Study,
     path: Path,
@@ -72,10 +79,10 @@ def draw_curves_over_k(
     axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)
     axes.grid()
     axes.legend()
-    save(figure, path)
+    save_figure(figure, path)
 
 
-@styled()
+@in_current_style()
 def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
@@ -111,7 +118,7 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
 
             axes.set(xlabel=xlabel, ylabel=ylabel)
             if y == "test" and is_percent(first["metric"]):
-                axes.yaxis.set_major_formatter(percent)
+                axes.yaxis.set_major_formatter(format_percent)
             # Zero has no logarithm: its point is left out.
             axes.set_xscale("log", nonpositive="mask")
             plain_ticks(axes.xaxis)
@@ -120,4 +127,4 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
                 plain_ticks(axes.yaxis)
             axes.grid()
     figure.legend([*legend.values()], [*legend], loc="outside lower center")
-    save(figure, path)
+    save_figure(figure, path)

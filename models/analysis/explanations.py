@@ -19,7 +19,14 @@ from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence
 from kmip_data.drawing.records import label_text
-from kmip_data.drawing.style import CYCLE, current_style, new_figure, percent, save, styled
+from kmip_data.drawing.style import (
+    CYCLE,
+    current_style,
+    format_percent,
+    in_current_style,
+    new_figure,
+    save_figure,
+)
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.study import Recorder, recording
@@ -308,7 +315,7 @@ def _name(number: int) -> str:
     return str(first) if last == first else f"{first}–{last}"
 
 
-@styled()
+@in_current_style()
 def draw_by_distance(
     runs: Mapping[str, ByDistance],
     path: Path,
@@ -356,11 +363,11 @@ def draw_by_distance(
         )
     if metric == "accuracy":
         axes.set_ylim(-0.03, 1.03)  # whole marks at both ends
-        axes.yaxis.set_major_formatter(percent)
+        axes.yaxis.set_major_formatter(format_percent)
     xlabel = "edges between a node and the one that its target depends on, and number of nodes"
     if not many.all():
         xlabel += f"\nhollow: fewer than {MIN_NODES} nodes, where one right answer counts a lot"
     axes.set(xlabel=xlabel, ylabel=metric)
     axes.grid()
     figure.legend(loc="outside right upper", frameon=False)
-    save(figure, path)
+    save_figure(figure, path)

@@ -29,11 +29,11 @@ import psutil
 import torch
 from torch import Tensor
 
-from kmip_data.drawing.style import current_style, new_figure, save, styled
+from kmip_data.drawing.style import current_style, in_current_style, new_figure, save_figure
 from kmip_data.errors import KmipDataError
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method
-from kmip_data.runtime.memory import bound_memory, is_out_of_memory, peak_host_memory
+from kmip_data.runtime.memory import is_out_of_memory, limit_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
 
 Setting = Literal["inference", "training"]
@@ -119,7 +119,7 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
 
 
-@styled()
+@in_current_style()
 def draw_sweep(
     cells: Sequence[Measurement],
     path: Path,
@@ -173,7 +173,7 @@ def draw_sweep(
         axes.grid()
         curves |= {curve.get_label(): curve for curve in axes.get_legend_handles_labels()[0]}
     figure.legend([*curves.values()], [*curves], loc="outside lower center", ncols=2)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
@@ -457,4 +457,4 @@ def _limit_memory(limit: int, device_type: str) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     if device_type == "cpu":
-        bound_memory(psutil.Process().memory_info().data + limit + CODE_BYTES)
+        limit_memory(psutil.Process().memory_info().data + limit + CODE_BYTES)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kmip_data.errors import unknown_name
+from kmip_data.errors import unknown_name_error
 from kmip_data.models.attention.operators import attend
 from kmip_data.models.search.topk import backend_names, get_backend, search_op
 
@@ -106,7 +106,7 @@ def get_method(name: str) -> Method:
     if name in backend_names():
         return _ours(name)
     if name not in _OTHERS:
-        raise unknown_name(
+        raise unknown_name_error(
             "method", name, method_names(), command="kmip-data bench attention --help"
         )
     return _OTHERS[name]

@@ -23,9 +23,9 @@ from kmip_data.drawing.style import (
     class_colors,
     colors_by_background,
     current_style,
+    in_current_style,
     new_figure,
     plain_ticks,
-    styled,
     using_style,
 )
 from kmip_data.manifest import dataset_names
@@ -367,7 +367,7 @@ def _svg(draw: Draw, table: Table) -> str:
     return re.sub(r"#[0-9a-f]{6}\b", lambda color: colors.get(color[0], color[0]), svg)
 
 
-@styled()
+@in_current_style()
 def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
     import matplotlib as mpl
 

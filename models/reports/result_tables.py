@@ -16,7 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import name_remark
 from kmip_data.graphs.molecule_features import ATOM_FIELDS
@@ -204,7 +204,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
-        raise unknown_name(
+        raise unknown_name_error(
             "model", against, models, command=f"--against {models[0]}", where="among the runs"
         )
     # Table -> row -> fold and seed -> run.

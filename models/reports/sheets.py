@@ -13,13 +13,13 @@ from operator import itemgetter
 from pathlib import Path
 
 from kmip_data.drawing.style import STYLES
-from kmip_data.files.page_templates import asset, template
+from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import metric_text, title_of
-from kmip_data.text import rough_time
+from kmip_data.text import format_duration
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's
 EDITED = "(edited)"  #: marks a mean that includes an edited result
@@ -73,7 +73,7 @@ class Sheet:
 
     def written(self, form: str) -> str:
         """Return the table as ``markdown`` or ``latex``; ``ranks`` mark ``test``."""
-        return template("kmip_data.drawing", f"report.{form}", _latex).render(sheet=self)
+        return page_template("kmip_data.drawing", f"report.{form}", _latex).render(sheet=self)
 
 
 def _latex(text: str) -> str:
@@ -134,7 +134,7 @@ def _leaderboard(row: Row) -> str:
 def _published_time(row: Row) -> str:
     if not row["paper_hours"]:
         return ""
-    return f"{rough_time(3600 * row['paper_hours'])}, {row['paper_hardware']}"
+    return f"{format_duration(3600 * row['paper_hours'])}, {row['paper_hardware']}"
 
 
 #: Columns by name; ``reference`` in a name stands for the row or model that others are compared with.
@@ -165,7 +165,7 @@ COLUMNS = {
     ),
     "time": Column(
         "time of a complete training, mean over the runs",
-        lambda row: rough_time(3600 * row["hours"]),
+        lambda row: format_duration(3600 * row["hours"]),
     ),
     "paper's": Column("the paper's time of a training, and its hardware", _published_time),
     "device": Column("GPU or processor that the runs were trained on", itemgetter("device")),
@@ -285,12 +285,12 @@ def _take_shared(rows: list[dict[str, str]]) -> str:
 def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
     """Return the page: the sheet of each table, followed by its plots."""
     # The script is embedded: the page works as a single file, offline.
-    page = template("kmip_data.drawing", "report.html").render(
+    page = page_template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
         sections=[(results_sheet(table), pictures_of(table)) for table in tables],
         notices=notices,
-        script=asset("kmip_data.drawing", "report.js"),
+        script=asset_text("kmip_data.drawing", "report.js"),
         **STYLES,
     )
     return page + "\n"

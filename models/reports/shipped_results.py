@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from kmip_data.errors import NotReproduced, UsageError, unknown_name
+from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult, Summary, metric_text, with_unit
@@ -129,7 +129,7 @@ def shipped_result(name: str) -> ShippedResult:
     """Return a row by ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
     rows = read_shipped_results()
     if name not in rows:
-        raise unknown_name(
+        raise unknown_name_error(
             "row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL"
         )
     return rows[name]

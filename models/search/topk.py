@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import (
     NotFinite,
@@ -221,7 +221,7 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
 def get_backend(name: str) -> ModuleType:
     """Return a backend by name; raise ``UsageError`` with the nearest name if there is none."""
     if not isinstance(name, str) or name not in all_backends():
-        raise unknown_name(
+        raise unknown_name_error(
             "search backend", str(name), list(backend_names()), command="kmip-data doctor"
         )
     return all_backends()[name]

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.reading import first_problem, json_digest, read_small
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import configuration
@@ -193,7 +193,7 @@ def read_plan(name: str | None) -> Plan:
         )
     if not name.endswith(".toml"):
         if name not in sweep_names():
-            raise unknown_name(
+            raise unknown_name_error(
                 "sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml"
             )
         return Plan.model_validate({**read_shipped("sweeps", name), "name": name})

@@ -19,15 +19,15 @@ from kmip_data.files.atomic_writes import (
     refuse_link,
     write_file,
 )
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.states import ERROR, is_free, log_name, logged_error, run_status
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.runtime.threads import begin_process
-from kmip_data.text import counted, rough_time
+from kmip_data.runtime.threads import start_process
+from kmip_data.text import count_with_noun, format_duration
 
 SWEEP = "sweep"  #: marker of a log folder
 
@@ -109,8 +109,8 @@ def run_cells(
                 remaining = len(waiting) + len(running)
                 if remaining:
                     seconds = (time.monotonic() - begun) / ended * remaining
-                    runs_left = counted(remaining, "run")
-                    message += f"; {runs_left} left, about {rough_time(seconds)}"
+                    runs_left = count_with_noun(remaining, "run")
+                    message += f"; {runs_left} left, about {format_duration(seconds)}"
                 bar.message(message)
 
             # 4. Start what fits; retry cells that another process holds.
@@ -131,7 +131,7 @@ def make_folders(
 ) -> None:
     """Create the folders of a sweep; raise ``UsageError`` if one is a link or not a folder."""
     for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
-        with writing(path):  # sweeps/ and runs/ may lie on two disks
+        with write_errors(path):  # sweeps/ and runs/ may lie on two disks
             home.root.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.root)
         if path == folder:
@@ -212,7 +212,7 @@ def _start(
             command = ("train", "--resume", str(cell.folder), *command[-2:])
         write_file(log, b"")  # a new file, so that hard links elsewhere keep their content
         with log.open("ab") as file:
-            process = begin_process(command, file, share=share, **slots[0])
+            process = start_process(command, file, share=share, **slots[0])
         held.callback(slots.append, slots.pop(0))
         running[cell.folder] = cell, process, held.pop_all()
     return True

@@ -24,7 +24,7 @@ from torch import distributed
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.runtime.progress import say
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Device:
         """GPU name, or processor with PyTorch's threads, which affect floating-point sums."""
         if self.type == "cuda":
             return self.name
-        return f"{processor_model()}, {counted(torch.get_num_threads(), 'thread')}"
+        return f"{processor_model()}, {count_with_noun(torch.get_num_threads(), 'thread')}"
 
 
 def processor_model() -> str:
@@ -66,7 +66,8 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
         return Device("cpu", "cpu", "requested" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
-            f"The run needs {counted(devices, 'GPU')}; PyTorch {torch.__version__} sees {count or 'none'}.",
+            f"The run needs {count_with_noun(devices, 'GPU')};"
+            f" PyTorch {torch.__version__} sees {count or 'none'}.",
             next="without a GPU: --device cpu",
         )
     reason = "requested" if wanted == "cuda" else "PyTorch sees it"

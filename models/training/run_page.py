@@ -18,12 +18,12 @@ from kmip_data.models.training.run.result import (
     refuse_edited,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS
-from kmip_data.sharing.push import push, yaml_header
+from kmip_data.sharing.push import push_files, yaml_header
 from kmip_data.sharing.push_files import RUN_FILES, Share
 
 
 def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False) -> Share:
-    """Push a finished run; raises as :func:`push`, and ``DamagedInput`` for a damaged or edited file."""
+    """Push a finished run; raises as :func:`push_files`, and ``DamagedInput`` for a damaged or edited file."""
     result = read_result(run)
     refuse_edited(run)
     read_config(run / CONFIG_NAME)
@@ -34,7 +34,7 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS)[0][:12]
-    return push(address, "run", run, key, content, known=result.files, page=page, quiet=quiet)
+    return push_files(address, "run", run, key, content, known=result.files, page=page, quiet=quiet)
 
 
 def run_page(result: RunResult) -> str:

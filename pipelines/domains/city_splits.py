@@ -15,7 +15,7 @@ from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.pipelines.base import Records, Split, SplitParams
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
 #: metres: what is chosen from
@@ -161,14 +161,14 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"
     if empty := [part for code, part in enumerate(PARTS) if not (codes == code).any()]:
         raise UsageError(
-            f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: in blocks "
-            f"of {size:g} m, {dropped} are too near to another part.",
+            f"A buffer of {count_with_noun(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: "
+            f"in blocks of {size:g} m, {dropped} are too near to another part.",
             next="use a larger block_size, or a smaller buffer",
         )
     note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
     buffer = ""
     if hops:
-        note += f"; {dropped} intersections are in no part: within {counted(hops, 'hop')} of another part"
+        note += f"; {dropped} intersections are in no part: within {count_with_noun(hops, 'hop')} of another part"
         buffer = f"-buffer{hops}"
     return Split(
         f"spatial-{size:g}m{buffer}-seed{seed}",

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per
+from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per_graph_node_edge
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.base import Params
@@ -120,7 +120,7 @@ def check_neighbors(name: str, points: int, params: PointParams) -> None:
 
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     """Return how many nodes of k-NN graphs fit in one shard."""
-    _, per_node, per_edge = bytes_per(schema)
+    _, per_node, per_edge = bytes_per_graph_node_edge(schema)
     # torch-cluster's rule may give one edge more where points coincide.
     most_edges = params.k + (params.knn_rule != "exact")
     return MAX_SHARD_BYTES // (per_node + per_edge * most_edges)

@@ -17,7 +17,7 @@ from kmip_data.builds.added_columns import (
     ColumnsCard,
     columns_key,
     columns_schema,
-    read_columns,
+    read_columns_card,
     shards_digest,
 )
 from kmip_data.builds.home import COLUMNS, Build
@@ -25,7 +25,7 @@ from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.format import writer
 from kmip_data.format.build_files import make_read_only
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
@@ -103,7 +103,7 @@ def encode_build(
         with signals.exit_on_signals(), build_lock(build.path, quiet=chosen.quiet):
             build.reread_card()
             _add(build, encodings if recompute else _missing(build, encodings), chosen)
-    return [read_columns(build, encoding.name) for encoding in encodings]
+    return [read_columns_card(build, encoding.name) for encoding in encodings]
 
 
 def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
@@ -121,7 +121,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
 
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
-    with writing(work):
+    with write_errors(work):
         atomic_writes.refuse_links(build.path)
         atomic_writes.refuse_taken_folder(
             build.path, atomic_writes.build_marker_content(build.card.key), build.remedy
@@ -191,7 +191,7 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
     """True if there is a card of these shards and this version, and its files have the right sizes."""
     folder = build.path / COLUMNS / encoding.name
     try:
-        card = read_columns(build, encoding.name)
+        card = read_columns_card(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
     for name, member in card.members.items():

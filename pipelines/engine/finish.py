@@ -28,7 +28,7 @@ from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.split_files import NODE_PARTS
 from kmip_data.format.writer import COUNTS
-from kmip_data.graphs.statistics import count_classes, summarise
+from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
@@ -42,7 +42,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.units_and_splits import apply_split
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 
 def versions_of_bytes() -> dict[str, str]:
@@ -244,7 +244,7 @@ def finish_build(
     # From here on shards are read back, so that the card describes what is on disk.
     shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
     records = replace(read_records(folder, shards, schema), given=about.given)
-    statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
+    statistics = {**sum_statistics(unit.statistics for unit in units), **about.statistics}
     if skipped:
         statistics["skipped"] = skipped
     # The first split is the default; each is written once, and counted by class.
@@ -332,13 +332,13 @@ def _notes(
     notes = []
     if sample:
         notes.append(
-            f"SAMPLE: {counted(graphs, 'graph')} generated in the upstream layout; not the real data."
+            f"SAMPLE: {count_with_noun(graphs, 'graph')} generated in the upstream layout; not the real data."
         )
     elif differing:
         notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
     if skipped:
         notes.append(
-            f"Skipped {counted(len(skipped), 'record')} that could not be built "
+            f"Skipped {count_with_noun(len(skipped), 'record')} that could not be built "
             f"(statistics.skipped of {CARD_NAME} has the reasons)."
         )
     return notes

@@ -26,7 +26,7 @@ from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import AnyPipeline, Params, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
-from kmip_data.runtime.memory import bound_memory
+from kmip_data.runtime.memory import limit_memory
 
 #: A task: one unit, picklable, with a ``name`` for messages, the ``file`` that it writes, a ``step``,
 #: the ``stop`` file and the number of ``graphs`` that are expected.
@@ -328,10 +328,10 @@ def start_worker(parent: int, memory: int | None) -> None:
             time.sleep(0.2)
         os._exit(1)
 
-    signals.ignore_ends()
+    signals.ignore_ending_signals()
     threads.set_num_threads(1)
     if memory is not None:
-        bound_memory(memory)
+        limit_memory(memory)
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
@@ -400,7 +400,7 @@ class InProcess(Executor):
         The thread limit is restored afterwards.
         """
         future: Future[R] = Future()
-        with threads.limit_restored():
+        with threads.thread_limit_restored():
             future.set_result(function(*arguments))
         return future
 

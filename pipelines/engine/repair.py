@@ -14,7 +14,7 @@ from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, Usage
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.folder_marker import MARKER
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -35,7 +35,7 @@ from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
-from kmip_data.text import as_options
+from kmip_data.text import parameters_as_options
 
 
 def repair_build(
@@ -63,7 +63,7 @@ def repair_build(
     card = read_card(path)
     if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
         atomic_writes.refuse_taken_folder(path, atomic_writes.build_marker_content(card.key))
-    with writing(path), build_lock(path, quiet=chosen.quiet):
+    with write_errors(path), build_lock(path, quiet=chosen.quiet):
         # Meanwhile another build may lie here.
         Build(path, card).reread_card()
         atomic_writes.displace_obstacles(path, broken)
@@ -134,7 +134,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
 def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
     """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
-        options = as_options(params.model_dump(exclude_defaults=True))
+        options = parameters_as_options(params.model_dump(exclude_defaults=True))
         command = f"kmip-data build {manifest.registered_name} --name {manifest.name} --archive PATH {options}"
         return f"{command.rstrip()}, which brings the files; then run the same command again"
     archive = f"kmip-data verify {path} --repair --archive PATH"

@@ -15,7 +15,7 @@ from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
 from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, needs_no_worker
@@ -42,7 +42,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
 )
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 
 def executor_for(
@@ -104,7 +104,7 @@ def run_build(
         about = plan.pipeline.about(prepared, plan.params)
     card = finish_build(plan, split_params, results, about)
     remove_work(folder)
-    text = f"built {plan.pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
+    text = f"built {plan.pipeline.manifest.name}: {count_with_noun(card.counts['graphs'], 'graph')} in {folder}"
     say(text, quiet=plan.options.quiet)
     return card
 
@@ -124,7 +124,7 @@ class _Run:
         """Create the folders, start an executor, and remove half-written files at the end."""
         folder = plan.folder
         work = folder / WORK
-        with writing(folder):
+        with write_errors(folder):
             atomic_writes.begin_folder(folder, atomic_writes.build_marker_content(plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 atomic_writes.make_folder(inside, root=folder)
@@ -170,7 +170,7 @@ class _Run:
         plan = self.plan
         work = self.steps.work
         pieces = work / step
-        with writing(pieces):
+        with write_errors(pieces):
             atomic_writes.remove_tree(pieces, root=plan.folder)  # left by a killed run
             atomic_writes.make_folder(pieces, root=plan.folder)
         # A second process starts meanwhile; many builds need no more than these two.

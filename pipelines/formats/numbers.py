@@ -17,7 +17,7 @@ from kmip_data.arrays import F64, I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
 from kmip_data.runtime.threads import njit_nogil
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 BLOCK = 2**20  #: bytes of text that are read at a time
 EXACT = 22  #: the largest power of ten that is a float64
@@ -128,7 +128,7 @@ class NumberTable:
         return values[:count].reshape(-1, self.columns)
 
     def _bad_line(self, text: bytes, line: int, row: int) -> DamagedInput:
-        numbers = counted(self.columns, "integer" if self.integers else "number")
+        numbers = count_with_noun(self.columns, "integer" if self.integers else "number")
         return DamagedInput(
             f"{self.name}, line {line + row + 1}: not {numbers} from {self.low} to {self.high}.",
             found=ascii(text.split(b"\n")[row][:80].decode("latin-1")),

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
@@ -108,7 +108,7 @@ def list_copies(folder: Path) -> list[RawFolder]:
 @contextlib.contextmanager
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
-    with writing(folder):
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with atomic_writes.build_lock(folder, quiet=quiet):
         try:
@@ -124,7 +124,7 @@ def staging_folder(folder: Path) -> Iterator[Path]:
     atomic_writes.remove_partials(folder, root=folder)
     # Remains of a killed import: the lock proves that none is running.
     atomic_writes.remove_tree(folder / _STAGE, root=folder)
-    with writing(folder), atomic_writes.scratch_folder(folder / _STAGE) as stage:
+    with write_errors(folder), atomic_writes.scratch_folder(folder / _STAGE) as stage:
         yield stage
 
 
@@ -143,7 +143,7 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
     copy = replace(staged, path=destination)
     receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
     earlier = [known for known in list_copies(folder) if known.path == destination]
-    with writing(destination):
+    with write_errors(destination):
         if earlier and not copy_problems(earlier[0]):
             # Same content with other sample settings, or now downloaded, or now pinned.
             better = (
@@ -235,7 +235,7 @@ def verified_receipt(path: Path) -> Receipt | None:
 
 def discard_download(path: Path) -> None:
     """Remove a download that turned out to be damaged, and its receipt."""
-    with writing(path):
+    with write_errors(path):
         atomic_writes.remove_file(receipt_path(path))
         atomic_writes.remove_file(path)
 

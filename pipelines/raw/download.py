@@ -21,7 +21,7 @@ from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import require_room, writing
+from kmip_data.files.path_errors import require_room, write_errors
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
@@ -49,7 +49,7 @@ def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Re
     written. The unfinished part stays.
     """
     archive = folder / source.name
-    with writing(archive):
+    with write_errors(archive):
         folder.mkdir(parents=True, exist_ok=True)
     with atomic_writes.build_lock(archive, quiet=quiet):
         # Another process may have downloaded it while this one waited for the lock.

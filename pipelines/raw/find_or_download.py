@@ -16,7 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
-from kmip_data.files.path_errors import writing
+from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
@@ -38,7 +38,7 @@ from kmip_data.pipelines.raw.copies import (
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import say
-from kmip_data.text import counted, timestamp
+from kmip_data.text import count_with_noun, timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licenses.json"
@@ -98,7 +98,7 @@ def require_agreement(
             next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1; a copy you have "
             "already needs none: --archive PATH",
         )
-    with writing(home.root):
+    with write_errors(home.root):
         home.root.mkdir(parents=True, exist_ok=True)
     record = accepted_licenses(home)
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
@@ -166,7 +166,7 @@ def _sample(
             return copy
     with locked(folder, quiet=quiet), staging_folder(folder) as stage:
         generated = stage / "generated"
-        with writing(generated):
+        with write_errors(generated):
             generated.mkdir()
             pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
         selection = recognise(generated, manifest.content)
@@ -299,7 +299,7 @@ class _Import:
                 self.folder,
                 RawFolder(stage / "0", members, receipts, pinned=pinned, downloaded=downloaded),
             )
-        self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
+        self._say(f"unpacked {count_with_noun(len(members), 'file')} into {copy.path}")
         return copy
 
     def _unpack(

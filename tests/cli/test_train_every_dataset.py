@@ -13,7 +13,7 @@ from support.cli import kmip
 from support.datasets import datasets, one_of_each
 from support.metrics import usual_metrics
 
-from kmip_data.builds.home import added_names
+from kmip_data.builds.home import added_column_names
 from kmip_data.format.targets import eval_metric, target_column, target_type_of
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import load_preset
@@ -81,7 +81,7 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     assert result["preset"] == (f"{family}/gps-kmip" if has_preset else "")
     (build,) = (tmp_path / "built").glob("*")
     encodings = load_preset(dataset).model.encodings if has_preset else []
-    assert added_names(build) == [encoding.name for encoding in encodings]
+    assert added_column_names(build) == [encoding.name for encoding in encodings]
     assert kmip("evaluate", summary["run"], "--home", tmp_path, "--json").json["same_as_result"]
 
 

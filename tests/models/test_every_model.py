@@ -11,8 +11,8 @@ import pytest
 from support.builds.learnable import BUILDS
 from support.cli import kmip
 
-from kmip_data.builds.home import added_names
-from kmip_data.graphs.city_columns import family
+from kmip_data.builds.home import added_column_names
+from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 
@@ -44,7 +44,7 @@ def test_one_epoch_of_each_model_and_each_kind_of_task(
     run = trained(
         "--dataset", build.path, "--model", model, "--set", "model.hidden_dim=8", home=home
     )
-    assert added_names(build.path) == (["expander3-seed0"] if model == "exphormer" else [])
+    assert added_column_names(build.path) == (["expander3-seed0"] if model == "exphormer" else [])
     again = kmip("evaluate", run, "--home", home, "--json")
     assert again.code == 0, again.err
     assert again.json["same_as_result"]
@@ -74,7 +74,7 @@ def test_one_epoch_of_every_dataset(
         "--set",
         "model.parameter_budget=none",
     ]
-    if family(dataset) != "city":
+    if dataset_family(dataset) != "city":
         arguments += ["--limit", LIMITS.get(dataset, 24)]
     if dataset == "s3dis":
         arguments += ["--k", 4]  # edges are most of its work

@@ -14,7 +14,7 @@ from support.oracles.slow_network import SlowNetwork
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from kmip_data.graphs.city_columns import family
+from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.encoding import Graphs
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import ATOM, BOND
@@ -179,7 +179,7 @@ def table_of(name: str) -> int:
 
 def sizes_of(name: str) -> list[int]:
     """Nodes of the graphs: one for a dataset of one, else complete and sparse ones."""
-    return [43] if family(name.split("/")[0]) == "city" else [31, 1, 4, 12]
+    return [43] if dataset_family(name.split("/")[0]) == "city" else [31, 1, 4, 12]
 
 
 def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[Data]:

@@ -25,7 +25,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw_build
 from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.layers import NO_CLASS
-from kmip_data.drawing.neighborhoods import drawable
+from kmip_data.drawing.neighborhoods import drawable_dataset
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
@@ -310,7 +310,7 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
         dataset = OGBNPapers100M(root=tmp_path, **QUIET)
     whole = dataset[0]
     edges = set(zip(*whole.edge_index.tolist(), strict=True))
-    drawn = drawable(dataset, "train")
+    drawn = drawable_dataset(dataset, "train")
     nodes = whole.train_mask.nonzero().flatten().tolist()
     assert len(drawn) == len(nodes) < 700
     assert drawn.keys[3] == f"sample around node {nodes[3]}"

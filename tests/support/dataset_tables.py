@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from support.shared import ROOT
 
-from kmip_data.manifest import Manifest, Mirror, Source, digests_of, load_manifest
+from kmip_data.manifest import Manifest, Mirror, Source, describe_digests, load_manifest
 from kmip_data.strict_model import read_shipped, shipped_datasets
 
 MARK = "<!-- datasets: written by `make docs-tables` -->\n"
@@ -123,7 +123,7 @@ def with_digests(page: Path) -> str:
     text = page.read_text("utf-8").partition(f"\n{DIGESTS}")[0]
     names: dict[str, list[str]] = {}
     for manifest in manifests():
-        known = digests_of(manifest)
+        known = describe_digests(manifest)
         if known and re.search(rf"`{manifest.name}`|kmip-data build {manifest.name}\s", text):
             names.setdefault(known, []).append(f"`{manifest.name}`")
     if not names:

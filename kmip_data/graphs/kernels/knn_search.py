@@ -147,7 +147,7 @@ class Workspace(NamedTuple):
 
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
-def search(tree: Tree, table: I32, start: int, stop: int) -> None:
+def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
     """Fill the rows of ``table`` (n, k) for the points in the leaves ``start`` to ``stop``."""
     n, k = table.shape
     leaves = len(tree.low) // 2

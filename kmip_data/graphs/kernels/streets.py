@@ -32,7 +32,7 @@ def sorted_edges(ends: I32, reverse_ends: I32, edges: I32, num_nodes: int) -> I3
 
 
 @njit_nogil()
-def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
+def distinct_streets(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     """Return where each of the S pairs of ends begins among sorted edges, (S + 1,), and its ends, (2, S)."""
     size = len(source)
     start = -1
@@ -62,7 +62,7 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
 
 
 @njit_nogil()
-def add_shares(category: I8, number: int, first: I64, target: I32, total: F64) -> None:
+def add_street_shares(category: I8, number: int, first: I64, target: I32, total: F64) -> None:
     """Add the share of each street's edges that have a category, in float32, to the total of its end.
 
     ``category`` (M,) is the category of the edges, by street; street ``s`` has the edges from ``first[s]``,

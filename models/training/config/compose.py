@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import given_twice
+from kmip_data.errors import given_twice_error
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
@@ -111,4 +111,4 @@ def _refuse_twice(
         name, value = options_by_key.get(key.strip(), ("", None))
         if value is not None and str(value).lower() != text.strip().lower():
             option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-            raise given_twice(option, value, item)
+            raise given_twice_error(option, value, item)

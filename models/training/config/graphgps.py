@@ -25,7 +25,7 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for, load_preset, read_preset
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.strict_model import read_shipped, shipped_datasets
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 #: Their names -> ours.
 _NAMES = read_shipped("tables", "graphgps")
@@ -442,7 +442,7 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
 
 def _refusal(path: Path, file: _File, remedy: str) -> UsageError:
     return UsageError(
-        f"{path} has {counted(len(file.unmapped), 'key')} that cannot be mapped.",
+        f"{path} has {count_with_noun(len(file.unmapped), 'key')} that cannot be mapped.",
         found="".join(f"\n    {key}" for key in file.unmapped),
         next=remedy,
     )

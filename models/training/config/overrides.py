@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import dataset_names
 from kmip_data.models.component_names import Names
@@ -26,7 +26,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find import parameter_names
 from kmip_data.registry import ADDED
-from kmip_data.text import is_likely_typo, nearest
+from kmip_data.text import is_likely_typo, nearest_name
 
 HELP = "kmip-data info s3dis --model gps-kmip"  #: lists every key
 #: Names of other programs -> last part of our key.
@@ -155,15 +155,15 @@ def config_from_mapping(
     """Validate ``values`` as a configuration; ``origin`` is their source, for errors.
 
     Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is
-    the folder of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
+    the folder of their files: :func:`kmip_data.plugins.allowed_plugins`, whose errors are raised, too.
 
     Raises ``UsageError``, which lists every problem: an unknown key, a missing one or a value of the
     wrong type.
     """
     if values.get("plugins"):
-        from kmip_data.plugins import allowed
+        from kmip_data.plugins import allowed_plugins
 
-        values = {**values, "plugins": allowed(values["plugins"], origin, plugins_in)}
+        values = {**values, "plugins": allowed_plugins(values["plugins"], origin, plugins_in)}
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -237,7 +237,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     elif key is not None:
         kinds = list(component_kinds(section.rpartition(".")[2]))
         if text not in kinds:
-            raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
+            raise unknown_name_error(f"kind of {section}", text, kinds, command=HELP)
         if text != present:  # other keys of the section have another meaning, if any
             section_values.clear()
             section_values[name] = text
@@ -351,8 +351,8 @@ def _unknown(path: str) -> tuple[str, str | None]:
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
         known.get(_SAME.get(name, name))
-        or nearest(path, [key.name for key in keys])
-        or known.get(nearest(name, known) or "")
+        or nearest_name(path, [key.name for key in keys])
+        or known.get(nearest_name(name, known) or "")
     )
     return f"There is no configuration key {path!r}.{_hint(close)}", close
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.format.schema import LINKS, Column, Schema
-from kmip_data.format.targets import TargetType, is_integer, target_column, target_type_of
+from kmip_data.format.targets import TargetType, is_integer_column, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
@@ -89,4 +89,4 @@ def _encodes(encoder: Encoder, column: Column | None, dataset: str) -> bool:
     if encoder.integers is None:
         return True
     width = column.shape[0] if column is not None and column.shape else 1
-    return column is not None and is_integer(column) and width >= len(encoder.integers.sizes)
+    return column is not None and is_integer_column(column) and width >= len(encoder.integers.sizes)

@@ -11,12 +11,12 @@ from typing import Any
 from pydantic import Field
 
 from kmip_data.builds.home import Home, build_in, list_builds, matching_builds
-from kmip_data.errors import unknown_name
+from kmip_data.errors import unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_column
-from kmip_data.graphs.city_columns import family
+from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds, merged, models
 from kmip_data.models.positions import positional
@@ -25,7 +25,7 @@ from kmip_data.models.training.config.overrides import apply_overrides, config_f
 from kmip_data.models.training.config.preset_fitting import fitted
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 #: Model whose settings others use if upstream has none.
 USUAL = "gps-kmip"
@@ -198,7 +198,7 @@ class Preset(Strict):
         Raises ``UsageError`` where there is no such variant.
         """
         if variant not in self.variants:
-            raise unknown_name(
+            raise unknown_name_error(
                 f"variant of {self.name}",
                 variant,
                 self.variants,
@@ -260,7 +260,7 @@ def _is_preset(name: str) -> bool:
 
 def models_with_preset(dataset: str) -> list[str]:
     """Return the models with a preset on ``dataset``, or on its family."""
-    owners = (f"{dataset}/", f"{family(dataset)}/")
+    owners = (f"{dataset}/", f"{dataset_family(dataset)}/")
     return sorted({name.split("/")[1] for name in preset_names() if name.startswith(owners)})
 
 
@@ -272,7 +272,7 @@ def read_preset(dataset: str, model: str) -> Preset:
     """
     name = f"{dataset}/{model}"
     if not _is_preset(name):
-        shared = f"{family(dataset)}/{model}"
+        shared = f"{dataset_family(dataset)}/{model}"
         usual = f"{family_of(dataset) or dataset}/{USUAL}"
         if shared in preset_names():
             preset = read_preset(*shared.split("/"))
@@ -284,8 +284,10 @@ def read_preset(dataset: str, model: str) -> Preset:
         known_models = models() if usual in preset_names() else models_with_preset(dataset)
         if known_models:
             command = f"kmip-data info {dataset}"
-            raise unknown_name(f"preset of {dataset}", model, sorted(known_models), command=command)
-        raise unknown_name("preset", name, preset_names())
+            raise unknown_name_error(
+                f"preset of {dataset}", model, sorted(known_models), command=command
+            )
+        raise unknown_name_error("preset", name, preset_names())
     return Preset.read(name)
 
 
@@ -422,7 +424,7 @@ def config_for(
     else:
         if model not in models():
             command = "one of these, or --plugin FILE for a model of your own"
-            raise unknown_name("model", model, list(models()), command=command)
+            raise unknown_name_error("model", model, list(models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
             config = _preset(ONE_GRAPH, model, variant, dataset)
@@ -432,7 +434,7 @@ def config_for(
                 config = config.updated("training", metric=None)
             return config.updated("data", **changes)
         if variant not in {None, "code"}:
-            raise unknown_name(
+            raise unknown_name_error(
                 f"variant of {dataset}",
                 str(variant),
                 ["code"],
@@ -484,7 +486,7 @@ def adapted_to_data(
 def family_of(dataset: str, card: Card | None = None) -> str | None:
     """Return the dataset whose presets ``dataset`` uses: itself, or its family (``card``: the build's)."""
     owners = {name.split("/")[0] for name in preset_names()}
-    for name in (dataset, family(dataset, card)):
+    for name in (dataset, dataset_family(dataset, card)):
         if name in owners:
             return name
     return None
@@ -505,6 +507,6 @@ def origin(config: RunConfig) -> str:
         line += ", not the paper's"
     if not preset.text:
         return f"{line}: {preset.source}"
-    keys = counted(len(preset.text), "key")
+    keys = count_with_noun(len(preset.text), "key")
     command = f"kmip-data info {preset.dataset} --model {preset.model}"
     return f"{line}; the paper's text and code differ in {keys} ({command})"

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import PARTS, read_split
-from kmip_data.graphs.city_columns import family
+from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
 from kmip_data.models.training.config.keys import RunConfig
@@ -37,7 +37,7 @@ from kmip_data.models.training.tasks import Task
 from kmip_data.pipelines.find import obtain, obtain_columns, obtain_split
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ManyGraphs(RunData):
                 next="leave out --neighbor-sampling",
             )
         if config.training.batch_size < config.processes:
-            graphs = counted(config.training.batch_size, "graph")
+            graphs = count_with_noun(config.training.batch_size, "graph")
             raise UsageError(
                 f"A batch of {graphs} cannot be divided among {config.processes} processes.",
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
@@ -327,7 +327,7 @@ def open_split(
     data = config.data
     target = folder_of(data.dataset) or data.dataset
     # One graph: refuse before it is built.
-    if family(data.dataset) == "city":
+    if dataset_family(data.dataset) == "city":
         _check_processes(config)
     opened = obtain(
         target,

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from kmip_data.arrays import I64
 from kmip_data.models.training.config.keys import TrainingConfig
 from kmip_data.runtime.memory import keep_used_memory
-from kmip_data.runtime.threads import num_threads, prepared_ahead
+from kmip_data.runtime.threads import num_threads, prepare_ahead
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,6 @@ class NeighborBatches:
 
         starts = range(self.done * size, len(order), size)
         threads = min(2, num_threads())
-        for batch in prepared_ahead(starts, sample, threads=threads, depth=2):
+        for batch in prepare_ahead(starts, sample, threads=threads, depth=2):
             keep_used_memory()
             yield batch.pin_memory() if self.pin_memory else batch

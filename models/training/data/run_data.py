@@ -15,7 +15,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.builds.added_columns import shards_digest
-from kmip_data.builds.home import Build, added_names
+from kmip_data.builds.home import Build, added_column_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
@@ -24,7 +24,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
     USUAL_METRICS,
     TargetType,
-    check_inputs,
+    check_network_inputs,
     eval_metric,
     learned_column,
     target_column,
@@ -185,7 +185,7 @@ class RunData(ABC):
         """Open a part, or all, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
         names = [name for name in (*self.features(config), "y", LINKS) if name in stored]
-        added = added_names(self.build.path)
+        added = added_column_names(self.build.path)
         names += [encoding.name for encoding in config.model.encodings if encoding.name in added]
         return ShardedDataset(
             self.build,
@@ -315,7 +315,7 @@ def checked_target_column(
     """
     features = config.data.features != DEGREE_PROFILE
     if task is not None and target_column(build.card.schema_) is None:
-        check_inputs(build.card, build.path, features=features)
+        check_network_inputs(build.card, build.path, features=features)
         return None
     return learned_column(build.card, build.path, features=features)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kmip_data.models.network import count_parameters
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.module import TrainingModule
@@ -23,7 +23,7 @@ def announcement(
     """Yield the lines that a run begins with: data, network, schedule, device, memory, folder."""
     config = run.config
     model = config.model
-    depth = counted(model.layers, "layer")
+    depth = count_with_noun(model.layers, "layer")
     parameters = count_parameters(module.model)
     yield f"data: {run.data.description}"
     line = f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
@@ -37,13 +37,13 @@ def announcement(
     schedule = config.schedule
     epochs = config.training.epochs
     last = config.training.last_epoch
-    line = f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}"
+    line = f"schedule: {schedule.kind} per {schedule.per}, {count_with_noun(epochs, 'epoch')}"
     warm_up = 0
     if "warmup_epochs" in all_schedules()[schedule.kind].options:
         warm_up = min(schedule.warmup_epochs, epochs)
         line += f", {warm_up} of them warm-up"
     if last < epochs:
-        line += f"; the run stops after {counted(last, 'epoch')}"
+        line += f"; the run stops after {count_with_noun(last, 'epoch')}"
     yield line
     if warm_up == epochs:
         yield "warning: warm-up takes every epoch; --set schedule.warmup_epochs=0 leaves it out"

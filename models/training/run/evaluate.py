@@ -44,7 +44,7 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, W
 from kmip_data.pipelines.find import find
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 #: Tolerance between machines, absolute and relative.
 CLOSE = 1e-4
@@ -313,7 +313,7 @@ def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool)
     features = data.in_channels
     classes = data.task.outputs
     if features != result.num_features:
-        misfit.append((counted(features, "node feature"), result.num_features))
+        misfit.append((count_with_noun(features, "node feature"), result.num_features))
     if classes != result.num_classes:
         noun = "classes" if data.task.target_type == "classification" else "targets"
         misfit.append((f"{classes} {noun}", result.num_classes))

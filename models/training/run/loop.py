@@ -43,10 +43,10 @@ from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import metric_text, title_of
 from kmip_data.models.training.run.run_folder import BEST, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
-from kmip_data.runtime.compiling import working_time
+from kmip_data.runtime.compiling import time_without_compiling
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
-from kmip_data.text import counted, rough_time
+from kmip_data.text import count_with_noun, format_duration
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
 FORECAST_SECONDS = 1_800.0
@@ -121,7 +121,7 @@ class Loop:
         #: Measurements of a resumed epoch.
         self._unfinished: dict[str, Any] | None = None
         self._heap = HeapBound()
-        self._begun = working_time()
+        self._begun = time_without_compiling()
         self._saved_at = self._begun
         self.progress = Progress("train", 0, quiet=True)
         self._headed = False
@@ -162,7 +162,7 @@ class Loop:
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
             self.captured.under(k)  # captured steps are compiled for this number
-        self._begun = working_time()
+        self._begun = time_without_compiling()
         meter.begin(
             self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
         )
@@ -202,14 +202,14 @@ class Loop:
 
     def _forecast(self) -> None:
         """Print the expected time of a long run after this process's third batch."""
-        self._ends.append(working_time())
+        self._ends.append(time_without_compiling())
         if len(self._ends) < FORECAST_AFTER:
             return
         epochs = self.training.last_epoch
         seconds = (self._ends[-1] - self._ends[-2]) * self.batches_per_epoch * epochs
         if seconds >= FORECAST_SECONDS:
             self.progress.message(
-                f"time: about {rough_time(seconds)} for {counted(epochs, 'epoch')} "
+                f"time: about {format_duration(seconds)} for {count_with_noun(epochs, 'epoch')} "
                 f"of {self.batches_per_epoch:,} batches, by the third batch"
             )
 
@@ -253,7 +253,7 @@ class Loop:
         module = self.module
         module.stop_if_diverged()
         train = module.metrics.compute()
-        seconds = working_time() - self._begun
+        seconds = time_without_compiling() - self._begun
         measured = module.meter.read()
         share_buffers(module.model)
         rate = float(self.optimizer.param_groups[0]["lr"])
@@ -267,7 +267,7 @@ class Loop:
         is_due |= epoch in {0, self.training.epochs - 1}
         if is_due:
             row |= self.evaluate(epoch)
-        row["seconds"] = round(working_time() - self._begun, 6)
+        row["seconds"] = round(time_without_compiling() - self._begun, 6)
         row |= measured
         self.history.append(row)
 
@@ -325,7 +325,7 @@ class Loop:
         if left:
             # Patience may end the run earlier.
             about = "" if self.training.patience is None else "at most "
-            cells.append(f"{about}{rough_time(left)}")
+            cells.append(f"{about}{format_duration(left)}")
         return "  ".join(cells).rstrip()
 
     def _seconds_left(self, row: Row) -> float:
@@ -378,7 +378,7 @@ class Loop:
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder, state)
-        self._saved_at = working_time()
+        self._saved_at = time_without_compiling()
         self.proven = True
 
     def _checkpoint_is_due(self) -> bool:
@@ -386,7 +386,7 @@ class Loop:
         if minutes is None:
             return False
         # The clock of the first process decides: all must save after the same batch.
-        due = working_time() - self._saved_at >= 60 * minutes
+        due = time_without_compiling() - self._saved_at >= 60 * minutes
         return bool(all_gather(due)[0])
 
     def state(self) -> dict[str, Any]:
@@ -395,7 +395,7 @@ class Loop:
         # Within an epoch, include each process's measurements so far.
         if self.batches_done:
             unfinished = {
-                "seconds": working_time() - self._begun,
+                "seconds": time_without_compiling() - self._begun,
                 "meter": self.module.meter.values.cpu(),
                 "metrics": self.module.metrics.state(),
             }

@@ -16,7 +16,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.run.result import with_unit
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 _K = "model.attention.k"
 _SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
@@ -38,7 +38,7 @@ class PublishedResult(NamedTuple):
         scale = 0.01 if is_percent(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
         value = with_unit(figure.metric, scale * figure.mean, std)
-        return f"{figure.metric} {value}, {counted(figure.runs, 'run')}"
+        return f"{figure.metric} {value}, {count_with_noun(figure.runs, 'run')}"
 
     @property
     def line(self) -> str:

@@ -30,7 +30,7 @@ from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
 from kmip_data.strict_model import Strict
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
@@ -315,7 +315,7 @@ class Summary:
     def __repr__(self) -> str:
         first = self.results[0]
         mean, _ = mean_std([result.metrics for result in self.results])
-        count = counted(len(self.runs), "run")
+        count = count_with_noun(len(self.runs), "run")
         return f"Summary({first.dataset}/{first.model}, {count}, {metric_text_by_part(first.metric, mean)})"
 
     @property

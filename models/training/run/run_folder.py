@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name
+from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
-from kmip_data.files.path_errors import absolute_path, writing
+from kmip_data.files.path_errors import absolute_path, write_errors
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import dotted
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.text import possible_name
+from kmip_data.text import dataset_name_from
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -51,7 +51,7 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"{name!r} is not a name for a run.",
             expected="letters, digits, '.', '_' and '-', a letter or digit first",
-            next=f"another name: --name {possible_name(name) or 'mine'}",
+            next=f"another name: --name {dataset_name_from(name) or 'mine'}",
         )
 
 
@@ -64,7 +64,7 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
     without disk space.
     """
     folder = home.runs / dataset / model / name
-    with writing(folder):
+    with write_errors(folder):
         home.runs.mkdir(parents=True, exist_ok=True)
         make_folder(folder, root=home.runs)
     with build_lock(folder, wait=False):
@@ -177,7 +177,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         raise error
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     names = [str(folder.relative_to(home.runs)) for folder in runs]
-    raise unknown_name("run", text, names, command="kmip-data runs")
+    raise unknown_name_error("run", text, names, command="kmip-data runs")
 
 
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:

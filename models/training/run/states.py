@@ -23,7 +23,7 @@ from kmip_data.models.training.run.run_folder import (
     home_option,
     metrics_columns,
 )
-from kmip_data.text import rough_time, timestamp
+from kmip_data.text import format_duration, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
 
@@ -165,7 +165,7 @@ def run_status(folder: Path, home: Home) -> RunStatus:
         # No epoch yet, or absurd figures in the file.
         with contextlib.suppress(ArithmeticError, ValueError):
             mean = sum(seconds) / len(seconds)
-            run.left = rough_time(mean * max(0, (epochs or 0) - len(seconds)))
+            run.left = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
         log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
         if not ((log is None or is_free(log)) and is_free(folder)):
             run.state = "running"

@@ -71,7 +71,7 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, W
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 
 @dataclass(frozen=True)
@@ -401,7 +401,7 @@ def _longer_error(folder: Path, config: RunConfig, option: str, epochs: int) -> 
     elif epochs > scheduled:
         step = f"{command} first; a finished run is trained longer by --epochs {epochs}"
     return UsageError(
-        f"The schedule of the run ends after {counted(scheduled, 'epoch')}, not {epochs} ({option}).",
+        f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs} ({option}).",
         next=step,
     )
 
@@ -486,7 +486,7 @@ def _fit(run: PreparedRun) -> RunResult:
             if last is not None:
                 loop.load(checkpoint.read_checkpoint(last))
                 if loop.epoch > config.training.last_epoch:
-                    done = counted(loop.epoch, "epoch")
+                    done = count_with_noun(loop.epoch, "epoch")
                     run.log(f"The run has {done} already, and ends without another one.")
             loop.fit()
             return _finish(run, loop)

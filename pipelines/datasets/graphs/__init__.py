@@ -26,7 +26,7 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per
+from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per_graph_node_edge
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
@@ -61,7 +61,7 @@ from kmip_data.pipelines.user_files import (
     random_name,
 )
 from kmip_data.strict_model import Strict
-from kmip_data.text import is_likely_typo, nearest
+from kmip_data.text import is_likely_typo, nearest_name
 
 #: Memory in bytes per node and per edge beyond the columns: row pointers, counts, codes of a split.
 _BYTES_PER_NODE = 32
@@ -229,7 +229,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
         # 3. As many graphs in a shard as fill it on average.
         counts = (inference.graphs, inference.nodes, inference.edges)
-        size = int(np.dot(counts, bytes_per(schema)))
+        size = int(np.dot(counts, bytes_per_graph_node_edge(schema)))
         if are_molecules:
             size += inference.graphs * smiles_tables.BYTES_OF_MOLECULE
         per_shard = inference.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
@@ -370,7 +370,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             return rule, columns[rule].level, records.column(columns[rule].key)
         if rule != "random":
             rules = [*names, "random", "stratified"]
-            close = nearest(rule, rules)
+            close = nearest_name(rule, rules)
             step = "one of these rules, or the parts in a column split of the files"
             # Another rule is another experiment: it is advised for a slip of the finger alone.
             if close and is_likely_typo(rule, close):

@@ -10,7 +10,7 @@ from typing import Any
 from kmip_data.columns.column_uses import Description
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.text import human_bytes, nearest
+from kmip_data.text import human_bytes, nearest_name
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ReadOptions:
         if given and self.described is None:
             names = list(names)
             likely = [*(name for name in names if name in usual), *names, "none"]
-            close = nearest(given[0], names) or likely[0]
+            close = nearest_name(given[0], names) or likely[0]
             raise UsageError(
                 f"{where} has no {given[0]!r}.",
                 found=", ".join(names)[:500],

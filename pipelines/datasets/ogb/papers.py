@@ -35,7 +35,7 @@ from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
 from kmip_data.pipelines.units_and_splits import OneGraphPipeline
-from kmip_data.runtime.threads import prepared_ahead
+from kmip_data.runtime.threads import prepare_ahead
 
 FEATURES = 128
 YEARS = 10_000  #: upper bound of a year
@@ -198,7 +198,7 @@ class FeatureStream:
                 )
             return stored
 
-        self._blocks = prepared_ahead(pairwise(bounds), block, threads=1, depth=_AHEAD)
+        self._blocks = prepare_ahead(pairwise(bounds), block, threads=1, depth=_AHEAD)
 
 
 def _features(raw: Path, nodes: int) -> ArrayStream:
@@ -247,7 +247,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
         return ends.astype(np.int64, copy=False)
 
     starts = range(0, edges, external_edge_sort.BLOCK_EDGES)
-    for ends in prepared_ahead(starts, block, threads=1, depth=_AHEAD):
+    for ends in prepare_ahead(starts, block, threads=1, depth=_AHEAD):
         yield ends[0], ends[1]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kmip_data.builds.home import Home, build_in, named_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
-from kmip_data.files.path_errors import require_room, writing
+from kmip_data.files.path_errors import require_room, write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
@@ -59,7 +59,7 @@ def obtain_city(
     def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
         if source.archive is not None:
             return unpack(source.archive, manifest, destination, quiet=quiet)
-        with writing(destination):
+        with write_errors(destination):
             destination.mkdir()
 
         if source.place is not None:
@@ -95,7 +95,7 @@ def obtain_city(
 
 
 def _copy(path: Path, destination: Path) -> Receipt:
-    with writing(destination):
+    with write_errors(destination):
         require_room(destination.parent, path.stat().st_size, f"A copy of {path.name}")
         shutil.copyfile(path, destination)
     return _receipt(destination, path.resolve().name)
@@ -158,7 +158,7 @@ def download(
 
     # Write only when both answers are complete.
     written = [folder / GRAPHML]
-    with writing(folder / GRAPHML):
+    with write_errors(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
         if areas:
             text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)

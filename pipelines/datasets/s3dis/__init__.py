@@ -22,7 +22,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.split_rules import grouped_split, share_of, shuffled_split
+from kmip_data.graphs.split_rules import count_of_share, grouped_split, shuffled_split
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -166,7 +166,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
         test = [i for i, room in rooms.items() if room.startswith(f"Area_{params.test_area}_")]
         pool = sorted(rooms.keys() - test)
-        val = share_of(len(pool), params.val_fraction or VALIDATION_SHARE)
+        val = count_of_share(len(pool), params.val_fraction or VALIDATION_SHARE)
         seed = params.split_seed
         if params.split_rule == "upstream":
             parts = shuffled_split(pool, test, val=val, seed=seed)
@@ -276,7 +276,7 @@ def _chunk(
 ) -> Array:
     """Return one whole chunk as an array of the chunk's shape."""
     # With h5py, which a list of parameters does not need.
-    from kmip_data.format.safety import inflate
+    from kmip_data.format.safety import inflate_chunk
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     where = f"{name}, chunk at {list(offset)}, is damaged"
@@ -285,7 +285,7 @@ def _chunk(
     try:
         mask, data = dataset.id.read_direct_chunk(offset)
         if dataset.compression and not mask:
-            data = inflate(data, size)
+            data = inflate_chunk(data, size)
         return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
     except ValueError as error:
         raise DamagedInput(f"{where}: {error}.") from error

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from kmip_data.arrays import F32
-from kmip_data.errors import DamagedInput, unknown_name
+from kmip_data.errors import DamagedInput, unknown_name_error
 from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
@@ -81,7 +81,7 @@ class ShapeNetPartParams(PointParams):
         wanted = {name.lower() for name in names}
         for name in names:
             if name.lower() not in known:
-                error = unknown_name("category", name, list(known.values()), command="")
+                error = unknown_name_error("category", name, list(known.values()), command="")
                 raise ValueError(error.what)
         if wanted == known.keys():
             return ()

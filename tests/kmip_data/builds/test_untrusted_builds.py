@@ -17,7 +17,7 @@ from kmip_data.builds.home import Build
 from kmip_data.drawing.records import read_drawing
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.writer import put_text
+from kmip_data.format.writer import write_text_attribute
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine import encode
 
@@ -142,7 +142,7 @@ def test_a_column_with_a_key_of_the_build(copy):
             del opened["node/rwse"], opened.attrs["schema"]
             opened.create_dataset("node/x", (nodes, 100), "<f4", track_times=False)
             opened["node/x"][...] = 1
-            put_text(opened, "schema", json.dumps(schema))
+            write_text_attribute(opened, "schema", json.dumps(schema))
     change_card(folder, lambda card: rename(card["data_schema"]), f"columns/{ENCODING}/{CARD_NAME}")
     reseal(folder)
     with pytest.raises(DamagedInput):

@@ -11,7 +11,7 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, check_same_categories, net
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import COORDINATES, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.city_columns import family
+from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 
@@ -48,7 +48,11 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     assert inputs.attributes == ("x", "coordinate_encoding")
     assert inputs.names == ("s0", "s1", "lanes")
     assert len(inputs.vocabulary) == 12
-    assert [family("town", card), *map(family, ("london", "s3dis"))] == ["city", "city", "s3dis"]
+    assert [dataset_family("town", card), *map(dataset_family, ("london", "s3dis"))] == [
+        "city",
+        "city",
+        "s3dis",
+    ]
     check_same_categories(card, inputs, inputs.vocabulary, "town")
     with pytest.raises(UsageError, match=r"town(?s:.*)vocabulary=elsewhere"):
         check_same_categories(card, inputs, "another", "elsewhere")

@@ -11,9 +11,9 @@ from support import dataset_tables
 
 import kmip_data
 from kmip_data.datasets import base
-from kmip_data.datasets.base import names_of
+from kmip_data.datasets.base import names_of_class
 from kmip_data.errors import UsageError
-from kmip_data.manifest import digests_of
+from kmip_data.manifest import describe_digests
 from kmip_data.pipelines.base import load_pipeline
 
 
@@ -52,7 +52,7 @@ def test_every_dataset_with_raw_files_has_its_digests_on_a_page():
     ]
     for manifest in dataset_tables.manifests():
         if manifest.sources:
-            line = f"`{manifest.name}`(, `[a-z0-9-]+`)*: {re.escape(digests_of(manifest))}"
+            line = f"`{manifest.name}`(, `[a-z0-9-]+`)*: {re.escape(describe_digests(manifest))}"
             assert any(re.search(line, text) for text in after), manifest.name
 
 
@@ -70,7 +70,7 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
         title = manifest.dataset_class
         assert title in kmip_data.__all__, f"{title} is not in kmip_data/__init__.pyi"
         made = getattr(kmip_data, title)
-        assert manifest.name in names_of(made)
+        assert manifest.name in names_of_class(made)
         if manifest.name != made.dataset_name:
             continue
         parameters = inspect.signature(made).parameters

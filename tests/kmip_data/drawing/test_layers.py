@@ -7,21 +7,21 @@ import pytest
 from matplotlib.colors import to_hex, to_rgba
 
 from kmip_data.drawing.graphs import Packer
-from kmip_data.drawing.layers import Scale, class_layer, limits_of, node_colors
+from kmip_data.drawing.layers import Scale, class_layer, limits_of_scale, node_colors
 from kmip_data.drawing.style import class_colors, current_style, sequential_colors, using_style
 
 
 def test_one_per_cent_at_either_end_has_the_colour_of_the_end():
     values = np.append(np.arange(1_000.0), [1e9, np.nan, np.inf])
-    limits = limits_of(values)
+    limits = limits_of_scale(values)
     ordered = sorted([*range(1_000), 1e9])
     assert (limits.low, limits.high) == (ordered[10], ordered[990])
     assert (limits.least, limits.most, limits.missing, limits.cut) == (0, 1e9, 2, "both")
-    few = limits_of(np.array([3.0, 1.0, 2.0]))
+    few = limits_of_scale(np.array([3.0, 1.0, 2.0]))
     assert (few.low, few.high, few.cut) == (1, 3, "neither")
-    spike = limits_of(np.append(np.zeros(1_000), 5.0))
+    spike = limits_of_scale(np.append(np.zeros(1_000), 5.0))
     assert (spike.low, spike.high) == (0, 5), "not one colour for all"
-    assert limits_of(np.array([np.nan])).missing == 1
+    assert limits_of_scale(np.array([np.nan])).missing == 1
 
 
 @pytest.mark.parametrize("style", ["light", "dark"])
@@ -41,7 +41,7 @@ def test_limits_are_those_of_other_values_where_rows_share_them():
 def test_a_page_has_the_limits_of_pictures():
     values = np.random.default_rng(0).normal(size=500).astype(np.float32)
     values[:7] = np.nan
-    packed, limits = Packer().add_column(values)["limits"], limits_of(values)
+    packed, limits = Packer().add_column(values)["limits"], limits_of_scale(values)
     assert packed == {
         "low": limits.low, "high": limits.high, "least": limits.least, "most": limits.most, "missing": 7,
     }  # fmt: skip

@@ -16,15 +16,15 @@ from kmip_data.drawing import maps
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
-    are_longer,
     category_names,
     city_layers,
     dense_area,
     draw_map,
     nice_length,
     prediction_layers,
-    project,
+    project_to_metres,
     read_city_map,
+    streets_longer_than_drawn,
 )
 from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
@@ -59,13 +59,13 @@ def test_distances_on_the_map_are_those_on_the_ground(center):
     rng = np.random.default_rng(0)
     lon_lat = np.asarray(center) + rng.uniform(-0.09, 0.09, (60, 2))
     lon_lat[:, 0] = (lon_lat[:, 0] + 180) % 360 - 180
-    position = project(lon_lat)
+    position = project_to_metres(lon_lat)
     assert np.allclose(position.min(axis=0), -position.max(axis=0)), "the middle is the origin"
     a, b = rng.integers(0, 60, (2, 100))
     _, _, ground = pyproj.Geod(ellps="WGS84").inv(*lon_lat[a].T, *lon_lat[b].T)
     drawn = np.hypot(*(position[a] - position[b]).T)
     assert np.allclose(drawn, ground, rtol=0.009, atol=1)
-    first, east, north = project(np.array([[10.0, 50.0], [10.1, 50.0], [10.0, 50.1]]))
+    first, east, north = project_to_metres(np.array([[10.0, 50.0], [10.1, 50.0], [10.0, 50.1]]))
     assert (east[0] > first[0], north[1] > first[1]) == (True, True), "north is up"
 
 
@@ -178,7 +178,7 @@ def test_a_map_shows_the_mass_of_a_city_and_not_a_village_far_away():
 
 
 def test_streets_much_longer_than_their_line_are_told(city):
-    longer = are_longer(city)
+    longer = streets_longer_than_drawn(city)
     a, b = city.position[city.streets[0]], city.position[city.streets[1]]
     line = np.hypot(*(a - b).T)
     ratio = city.lengths / np.maximum(line, 1)

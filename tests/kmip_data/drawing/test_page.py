@@ -15,7 +15,13 @@ from support.browser import act
 
 from kmip_data.drawing.graphs import city_graph
 from kmip_data.drawing.maps import dense_area
-from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence, confusion, draw_explorer
+from kmip_data.drawing.page import (
+    ChosenKeys,
+    GraphPredictions,
+    Influence,
+    confusion_matrix,
+    draw_explorer,
+)
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
@@ -206,7 +212,7 @@ def test_confusion_counts_each_node():
     rng = np.random.default_rng(0)
     truth, predicted = rng.integers(0, 5, (2, 300))
     pairs = list(zip(truth.tolist(), predicted.tolist(), strict=True))
-    assert confusion(truth, predicted, 6).tolist() == [
+    assert confusion_matrix(truth, predicted, 6).tolist() == [
         [pairs.count((i, j)) for j in range(6)] for i in range(6)
     ]
 

@@ -17,7 +17,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import pictures
 from kmip_data.drawing.arrays import Records
-from kmip_data.drawing.layouts import layout
+from kmip_data.drawing.layouts import spring_layout
 from kmip_data.drawing.molecules import atoms_of, bonds_of, draw_molecule
 from kmip_data.drawing.pictures import draw_png
 from kmip_data.drawing.records import Drawing, Labels, read_drawing
@@ -133,14 +133,14 @@ def test_layout_places_parts_apart_and_is_repeatable():
     ring = np.array([np.arange(12), (np.arange(12) + 1) % 12])
     more = [[12, 13, 14], [13, 12, 14]]  # a pair, a self loop, two alone
     edges = np.concatenate([ring, ring[::-1], more], axis=1)
-    pos = layout(edges, 16)
+    pos = spring_layout(edges, 16)
     assert np.isfinite(pos).all()
     assert len(np.unique(pos.round(6), axis=0)) == 16
-    np.testing.assert_array_equal(pos, layout(edges, 16))
+    np.testing.assert_array_equal(pos, spring_layout(edges, 16))
     assert pos[12:, 1].min() > pos[:12, 1].max()
     none = np.zeros((2, 0), np.int64)
-    assert layout(none, 0).shape == (0, 2)
-    assert len(np.unique(layout(none, 5), axis=0)) == 5
+    assert spring_layout(none, 0).shape == (0, 2)
+    assert len(np.unique(spring_layout(none, 5), axis=0)) == 5
     # Springs: neighbours on the ring are nearer than opposite nodes.
     apart = np.linalg.norm(pos[:12, None] - pos[None, :12], axis=2)
     near, opposite = (apart[np.arange(12), (np.arange(12) + step) % 12] for step in (1, 6))

@@ -21,23 +21,23 @@ from kmip_data.drawing.style import (
     contrast_ratio,
     current_style,
     element_colors,
+    in_current_style,
     new_figure,
-    save,
+    save_figure,
     sequential_colors,
-    styled,
     using_style,
 )
 from kmip_data.errors import UsageError
 
 
-@styled()
+@in_current_style()
 def draw(path: Path) -> None:
     figure = new_figure(8, 4, title="a $title", footer="a license")
     axes = figure.subplots()
     axes.plot([1, 2], [3, 4], label="line")
     spines = [name for name, spine in axes.spines.items() if spine.get_visible()]
     assert spines == ["left", "bottom"]
-    save(figure, path)
+    save_figure(figure, path)
 
 
 @pytest.mark.parametrize("ending", KINDS)

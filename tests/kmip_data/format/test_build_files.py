@@ -18,7 +18,7 @@ from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.build_files import CROISSANT_NAME, write_card
 from kmip_data.format.card import Card, read_card
 from kmip_data.format.card_page import render_card
-from kmip_data.format.croissant import build_croissant, creators
+from kmip_data.format.croissant import build_croissant, citation_authors
 from kmip_data.manifest import dataset_names, load_manifest
 
 
@@ -211,12 +211,14 @@ def test_creators_are_the_authors_of_the_citation() -> None:
     ]
     for text, expected in names:
         entry = f"@inproceedings{{a,\n  title = {{T}},\n  author = {text},\n  year = {{2020}},\n}}"
-        assert [creator["name"] for creator in creators(entry)] == expected
+        assert [creator["name"] for creator in citation_authors(entry)] == expected
         kind = "sc:Organization" if text.startswith("{{") else "sc:Person"
-        assert {creator["@type"] for creator in creators(entry)} == {kind}
-    assert creators("no entry") == []
+        assert {creator["@type"] for creator in citation_authors(entry)} == {kind}
+    assert citation_authors("no entry") == []
     for name in dataset_names():
-        found = "".join(creator["name"] for creator in creators(load_manifest(name).citation))
+        found = "".join(
+            creator["name"] for creator in citation_authors(load_manifest(name).citation)
+        )
         assert not set(found) & set("{}\\,"), name
 
 

@@ -36,15 +36,15 @@ from kmip_data.format.schema import (
     Column,
     Schema,
     View,
-    bytes_per,
+    bytes_per_graph_node_edge,
 )
 from kmip_data.format.writer import (
     GraphRecord,
     ShardContent,
     file_bytes,
-    memory_file,
-    put_text,
+    open_memory_file,
     write_shard,
+    write_text_attribute,
 )
 
 #: The same with HDF5 1.14.2 and 2.0.0 (h5py 3.10 and 3.16) and with numpy 1.26 and 2.4.
@@ -102,11 +102,11 @@ def random_records(schema: Schema, random: np.random.Generator) -> list[GraphRec
 def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
     """The bytes of a shard that HDF5 itself writes, not in pieces."""
     content = ShardContent.of(records, schema, **HOW)
-    with memory_file() as file:
-        put_text(file, "format", FORMAT)
+    with open_memory_file() as file:
+        write_text_attribute(file, "format", FORMAT)
         file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
         for name, text in content.texts.items():
-            put_text(file, name, text)
+            write_text_attribute(file, name, text)
         for entry in content.layout.values():
             data = np.empty(entry.shape(*content.totals), entry.dtype)
             if entry.per == "pointer":
@@ -218,7 +218,7 @@ def test_a_limit_on_file_sizes_is_an_error_and_no_crash_of_hdf5(tmp_path, most):
 
 def test_bytes_per_predicts_the_size():
     for schema in (POINT_SCHEMA, EDGE_SCHEMA):
-        per_graph, per_node, per_edge = bytes_per(schema)
+        per_graph, per_node, per_edge = bytes_per_graph_node_edge(schema)
         data, facts = encode(make_records(schema, [3000, 2000]), schema)
         predicted = (
             per_graph * facts["graphs"] + per_node * facts["nodes"] + per_edge * facts["edges"]

@@ -11,7 +11,7 @@ from support.oracles.knn_oracle import torch_cluster_edges
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_edges, knn_table
 from kmip_data.graphs.reference import knn_table as exact_table
-from kmip_data.graphs.reference import order_of
+from kmip_data.graphs.reference import points_by_distance
 from kmip_data.runtime.threads import set_num_threads
 
 N = 400
@@ -88,7 +88,7 @@ def test_large_clouds_with_many_coincident_points():
     assert np.array_equal(table[99_998], coincident[:8])
     assert np.array_equal(table[4], coincident[coincident != 4])
     for i in rng.integers(50_000, size=20) * 2 + 1:
-        order = order_of(cloud, int(i))
+        order = points_by_distance(cloud, int(i))
         assert np.array_equal(table[i], order[order != i][:8])
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from kmip_data.graphs.split_rules import (
+    count_of_share,
     grouped_split,
     meta_labels,
     order_before_draw,
-    share_of,
     stratified_draw,
     stratified_parts,
 )
@@ -33,7 +33,7 @@ def test_share():
         (1, PUBLISHED, 0),
         (0, PUBLISHED, 0),
     ]:
-        assert share_of(count, share) == expected
+        assert count_of_share(count, share) == expected
 
 
 @given(
@@ -43,7 +43,7 @@ def test_grouped_split_keeps_groups_whole_and_comes_nearest(sizes, share, seed):
     rooms = [str(room) for room, size in enumerate(sizes) for _ in range(size)]
     groups = dict(enumerate(rooms))
     pool, test = list(groups), [10**6, 10**6 + 1]
-    val = share_of(len(pool), share)
+    val = count_of_share(len(pool), share)
     parts = grouped_split(pool, test, groups, val=val, seed=seed)
     assert sorted(parts["train"] + parts["val"]) == pool
     assert parts["test"] == test

@@ -21,7 +21,7 @@ from kmip_data.graphs.statistics import (
     UnitStatistics,
     count_classes,
     histogram,
-    summarise,
+    sum_statistics,
 )
 
 LABEL = column_of("node/y", "uint8", "int64", num_classes=4)
@@ -60,7 +60,7 @@ def test_any_dealing_gives_the_counts_of_a_plain_loop(
     records = _records(seed, 12, k=k)
     edges = [0, *sorted(cuts), 12]
     units = [_collect(records[a:b], schema) for a, b in pairwise(edges)]
-    summary = summarise(units)
+    summary = sum_statistics(units)
     degrees: dict[str, Counter[int]] = {"in_degree": Counter(), "out_degree": Counter()}
     classes: Counter[int] = Counter()
     for record in records:
@@ -100,11 +100,11 @@ def test_labels_of_graphs_and_of_several_targets() -> None:
 
 def test_a_schema_without_labels_or_edges() -> None:
     schema = Schema(columns=(), edges="none")
-    summary = summarise([_collect([GraphRecord(key="a", num_nodes=3)], schema)])
+    summary = sum_statistics([_collect([GraphRecord(key="a", num_nodes=3)], schema)])
     assert summary["classes"] == []
     assert summary["in_degree"] == {}
     assert summary["nodes_per_graph"]["max"] == 3
-    assert summarise([])["graphs"] == 0
+    assert sum_statistics([])["graphs"] == 0
 
 
 @settings(max_examples=100, deadline=None)

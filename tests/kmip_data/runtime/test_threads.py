@@ -12,7 +12,7 @@ from support.cli import python
 
 from kmip_data.errors import UsageError
 from kmip_data.runtime import threads
-from kmip_data.runtime.threads import prepared_ahead
+from kmip_data.runtime.threads import prepare_ahead
 
 
 @pytest.fixture(autouse=True)
@@ -140,13 +140,13 @@ def test_in_order_whatever_takes_long():
         time.sleep(0.02 if number % 3 == 0 else 0)
         return number * number
 
-    assert list(prepared_ahead(range(20), make, threads=4, depth=6)) == [n * n for n in range(20)]
-    assert list(prepared_ahead([], make, threads=2, depth=2)) == []
+    assert list(prepare_ahead(range(20), make, threads=4, depth=6)) == [n * n for n in range(20)]
+    assert list(prepare_ahead([], make, threads=2, depth=2)) == []
 
 
 def test_no_more_is_made_than_asked_for():
     made = []
-    results = prepared_ahead(range(100), made.append, threads=2, depth=3)
+    results = prepare_ahead(range(100), made.append, threads=2, depth=3)
     for number in range(5):
         next(results)
         time.sleep(0.02)
@@ -160,7 +160,7 @@ def test_errors_come_in_their_place():
     def make(number):
         return 1 // (number - 4)
 
-    results = prepared_ahead(range(9), make, threads=3, depth=8)
+    results = prepare_ahead(range(9), make, threads=3, depth=8)
     for _ in range(4):
         next(results)
     with pytest.raises(ZeroDivisionError):
@@ -169,7 +169,7 @@ def test_errors_come_in_their_place():
 
 
 def test_a_fork_does_not_wait_for_the_threads_of_its_parent():
-    results = prepared_ahead(range(9), str, threads=1, depth=2)
+    results = prepare_ahead(range(9), str, threads=1, depth=2)
     next(results)
     owner = os.getpid()
     child = os.fork()
@@ -196,7 +196,7 @@ def test_collected_in_one_of_its_own_threads():
             closed_by.append(threading.current_thread())
         return number
 
-    results["it"] = prepared_ahead(range(50), make, threads=1, depth=2)
+    results["it"] = prepare_ahead(range(50), make, threads=1, depth=2)
     assert next(results["it"]) == 0
     only_one_left.set()
     until(lambda: not running("ahead"))

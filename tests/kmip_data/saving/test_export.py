@@ -18,7 +18,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.atomic_writes import write_marker
 from kmip_data.saving import export as exporting
-from kmip_data.saving.export import export, parquet_view, parts_of
+from kmip_data.saving.export import export, parquet_view, records_by_part
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -105,7 +105,9 @@ def test_parquet_has_every_value_dtype_order_and_part(
     for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
         with subtests.test(build.path.name):
             paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)
-            assert {part: records.tolist() for part, records in parts_of(build).items()} == parts
+            assert {
+                part: records.tolist() for part, records in records_by_part(build).items()
+            } == parts
             assert list(paths) == list(parts)
             for part, records in parts.items():
                 rows = parquet.read_table(paths[part]).to_pylist()

@@ -13,7 +13,7 @@ import pytest
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
-from kmip_data.format.schema import bytes_per
+from kmip_data.format.schema import bytes_per_graph_node_edge
 from kmip_data.manifest import Manifest, dataset_names, load_manifest
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.overrides import apply_overrides
@@ -41,7 +41,7 @@ def disk_bytes(manifest: Manifest) -> float:
     assert expected.avg_nodes is not None
     assert expected.avg_edges is not None
     pipeline = load_pipeline(manifest)
-    per_graph, per_node, per_edge = bytes_per(pipeline.schema(pipeline.Params()))
+    per_graph, per_node, per_edge = bytes_per_graph_node_edge(pipeline.schema(pipeline.Params()))
     return expected.graphs * (
         per_graph + expected.avg_nodes * per_node + expected.avg_edges * per_edge
     )

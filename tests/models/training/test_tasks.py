@@ -12,7 +12,7 @@ from support.builds.learnable import rings, tiny_config
 from support.metrics import usual_metrics
 from torch_geometric.data import Data
 
-from kmip_data.builds.home import Home, added_names
+from kmip_data.builds.home import Home, added_column_names
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.explanations import predict_record
 from kmip_data.models.positions import POSITIONAL
@@ -196,9 +196,9 @@ def test_a_missing_encoding_is_added_first(tmp_path, positional):
     )
     with pytest.raises(UsageError, match="kmip-data encode"):
         train(config, home=Home(tmp_path), quiet=True, build=False)
-    assert added_names(build.path) == []
+    assert added_column_names(build.path) == []
     summary = train(config, home=Home(tmp_path), quiet=True, jobs=1)
-    assert added_names(build.path) == [POSITIONAL[positional].encoding.name]
+    assert added_column_names(build.path) == [POSITIONAL[positional].encoding.name]
     assert evaluate(summary.runs[0], home=Home(tmp_path)).same
 
 

@@ -13,7 +13,7 @@ from support.builds.toy_pipeline import build_toy, digests, write_raw
 from support.builds.written import numbered_build
 from support.cases import flip
 
-from kmip_data.builds.home import Build, added_names
+from kmip_data.builds.home import Build, added_column_names
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding
@@ -103,7 +103,7 @@ def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch
         patch.setattr(encode.Steps, "finish", interrupt)
         with pytest.raises(KeyboardInterrupt):
             encode_build(copy, ENCODINGS, jobs=1, quiet=True)
-    assert added_names(copy.path) == []
+    assert added_column_names(copy.path) == []
     assert verify_build(copy.path).ok  # what is unfinished has no card and disturbs nobody
     kept = {path: path.stat().st_mtime_ns for path in copy.path.glob("columns/*/*.h5")}
     assert len(kept) >= 4

@@ -40,7 +40,7 @@ from support.attacks.home_model import (
 from support.cli import done, kmip
 
 from kmip_data.builds.added_columns import files_of_build
-from kmip_data.builds.home import added_names
+from kmip_data.builds.home import added_column_names
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import MARKER
 from kmip_data.files.folder_marker import PICTURE_NAME
@@ -468,7 +468,7 @@ class HomeMachine(RuleBasedStateMachine):
     def pulled(self, name: str, pushes: Sequence[Known]) -> None:
         """Know a build as the pushed one that it can be."""
         card = read_card(self.folder(name))
-        columns = set(added_names(self.folder(name)))
+        columns = set(added_column_names(self.folder(name)))
         fitting = []
         for pushed in pushes:
             seeds = {f"random-seed{seed}" for seed in pushed.seeds}

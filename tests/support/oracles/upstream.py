@@ -10,7 +10,7 @@ import re
 import pytest
 from support.shared import ROOT
 
-from kmip_data.graphs.city_columns import family
+from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import read_preset
 from kmip_data.pipelines.base import load_pipeline
@@ -51,7 +51,7 @@ PROFILE = 5  #: statistics of degrees, where a dataset has no features of nodes
 
 def shape(dataset: str) -> dict[str, int | None]:
     """Arguments of ``build_model`` for the features of the published code."""
-    if family(dataset) == "city":  # with sinusoids instead of the coordinates
+    if dataset_family(dataset) == "city":  # with sinusoids instead of the coordinates
         return {"in_channels": 67, "num_classes": 10, "edge_channels": None}
     manifest = load_manifest(dataset)
     pipeline = load_pipeline(manifest)

@@ -83,10 +83,10 @@ def main(plan: str, home: str, jobs: str) -> None:
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps import running
     from kmip_data.models.sweeps.cells import cells_of, read_plan
-    from kmip_data.runtime.signals import ENDING, end
+    from kmip_data.runtime.signals import ENDING, unwind_on_signal
 
     for number in ENDING:
-        signal.signal(number, end)
+        signal.signal(number, unwind_on_signal)
     threads.PROGRAM = PROGRAM
     sweep_plan, place = read_plan(plan), Home.locate(home)
     folder = place.root / "sweeps" / sweep_plan.name

@@ -10,7 +10,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, texts_of
 from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 Rows = dict[str, I64]  #: rows of each graph, by its name
 
@@ -69,7 +69,7 @@ class NodeIndices:
         name = str(self._ends[end, row])[:80]
         problem = f"the node {name} is not one of the {len(node_rows)} nodes of its graph"
         if others:
-            problem += f", nor are {counted(others, 'other end')} of edges"
+            problem += f", nor are {count_with_noun(others, 'other end')} of edges"
         hint = f"add a line for the node to {self._nodes.name}, or --set node= and the column of its ids"
         alike = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
         if alike:

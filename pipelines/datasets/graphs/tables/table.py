@@ -15,7 +15,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.text import is_likely_typo, nearest
+from kmip_data.text import is_likely_typo, nearest_name
 
 UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
 #: Texts that programs write for a missing id.
@@ -153,7 +153,7 @@ def unknown_column(
 
     The nearest of the ``likely`` names is suggested, else the first one.
     """
-    close = nearest(name, likely)
+    close = nearest_name(name, likely)
     hint = f" Did you mean {close!r}?" if close else ""
     what = f"No table has a column {name!r}.{hint}"
     columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]

@@ -29,7 +29,7 @@ from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded, without_last_empty
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 MAX_COLUMNS = 65_536
 _LOOKED_AT = 100  #: first lines, which decide the separator
@@ -177,12 +177,12 @@ def _check_lengths(lengths: I64, table: Table) -> None:
     differ = lengths != lengths[0]
     if not differ.any():
         return
-    fields = counted(int(lengths[0]), "field")
+    fields = count_with_noun(int(lengths[0]), "field")
     if len(lengths) > 2 and (lengths[1:] == lengths[1]).all():
         problem = f"{fields}, and {lengths[1]:,} in all lines below it"
         raise table.error_at(0, problem, "give each column a name in this line")
     row = int(differ.argmax())
-    problem = f"{counted(int(lengths[row]), 'field')}, and {lengths[0]:,} in the first line"
+    problem = f"{count_with_noun(int(lengths[row]), 'field')}, and {lengths[0]:,} in the first line"
     raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
 
 
@@ -192,11 +192,11 @@ def _text_of_rows(
     """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
     text, empty = without_last_empty(text_of(path, options.params.encoding))
     if empty:
-        notices.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
+        notices.ignored[f"end of {path.name}"] = f"{count_with_noun(empty, 'line')} without a value"
     text, skipped, comments = _without_comments(text)
     example = next(iter(comments.values()), "")
     if example:
-        lines = counted(len(comments), "line")
+        lines = count_with_noun(len(comments), "line")
         notices.ignored[f"comments in {path.name}"] = f"{lines}, such as {example[:40]!r}"
     return text, skipped, comments
 
