@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
 from kmip_data.models.profiling.measuring import CHUNK_BYTES
-from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
+from kmip_data.models.profiling.methods import Shape, Workload, draw_inputs, get_method
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
 
@@ -95,7 +95,7 @@ def _row(
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
-    work, small = (draw(Shape(), n) for n in (sizes.nodes, 200))
+    work, small = (draw_inputs(Shape(), n) for n in (sizes.nodes, 200))
     _search(work)()
     peer("symbolic", small)()
     what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
@@ -111,13 +111,13 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
 
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
-        work = draw(Shape(k=k), sizes.nodes)
+        work = draw_inputs(Shape(k=k), sizes.nodes)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
         yield _row(what, FLAT, _search(work), flat(work), target=target, repeats=sizes.repeats)
 
 
 def _by_itself(sizes: Sizes) -> Row:
-    work = draw(Shape(), sizes.nodes)
+    work = draw_inputs(Shape(), sizes.nodes)
     hundred = replace(work, k=100)
     _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
     what = f"time at k = 100 over k = 10, {sizes.nodes:,} nodes (the paper's own: 22)"
@@ -134,7 +134,7 @@ def _by_itself(sizes: Sizes) -> Row:
 
 def _on_the_sphere(sizes: Sizes) -> Row:
     """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
-    work = draw(Shape(d=64, data="sphere"), sizes.nodes)
+    work = draw_inputs(Shape(d=64, data="sphere"), sizes.nodes)
     what, repeats = (
         f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
         max(1, sizes.repeats - 2),
@@ -151,7 +151,7 @@ def _on_the_sphere(sizes: Sizes) -> Row:
 
 def _ragged(sizes: Sizes) -> Row:
     """Graphs of one size, so that the padded form pads nothing: the case that suits it best."""
-    work = draw(Shape(), 150 * sizes.graphs)
+    work = draw_inputs(Shape(), 150 * sizes.graphs)
     ptr = range(0, 150 * sizes.graphs + 1, 150)
     queries = work.queries.view(sizes.graphs, 150, 10)
     keys = work.keys.view(sizes.graphs, 150, 10)

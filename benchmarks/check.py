@@ -67,13 +67,13 @@ def _training(home: Home, parameters: dict[str, int]) -> Callable[[], None]:
     import torch
 
     from kmip_data.models.training.config.overrides import apply_overrides
-    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.run.loop import Loop
     from kmip_data.models.training.run.module import TrainingModule
 
     keys = ["data.sample=true", f"data.parameters.limit={parameters['limit']}", "system.device=cpu"]
-    config = apply_overrides(config_for("peptides-func", "gcn"), keys)
+    config = apply_overrides(config_for_data("peptides-func", "gcn"), keys)
 
     def train() -> None:
         data = open_data(config, home=home, quiet=True)

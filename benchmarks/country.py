@@ -25,7 +25,7 @@ from support.shared import ROOT
 
 from benchmarks.table import Row
 from kmip_data.manifest import load_manifest
-from kmip_data.models.profiling.number_format import machine_line, quantity
+from kmip_data.models.profiling.number_format import format_quantity, machine_line
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Directed edges -> seconds of the target, and those published of other tools, without labels and
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{self.reason or quantity(self.seconds, 's')}, {self.memory / 2**30:.2f} GiB"
+        return f"{self.reason or format_quantity(self.seconds, 's')}, {self.memory / 2**30:.2f} GiB"
 
 
 class Country(NamedTuple):
@@ -267,7 +267,7 @@ def table(sizes: Sequence[Country], stages: Sequence[str], goal: int = PAPER) ->
         if stage == "build" and "write" in stages:  # whose peak is another stage's
             power = memory = float("nan")
         hours = f"{seconds / 3600:,.1f} h"
-        time_needed = quantity(seconds, "s") if seconds < 1_000 else hours
+        time_needed = format_quantity(seconds, "s") if seconds < 1_000 else hours
         cells += [f"{pace:.2f}, {power:.2f}", f"{time_needed}, {memory / 2**30:,.1f} GiB"]
         yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
 

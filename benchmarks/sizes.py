@@ -22,7 +22,7 @@ import torch
 from benchmarks.table import Row, thread_count
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
@@ -50,7 +50,7 @@ class Learner:
 
     def __init__(self, model: str, nodes: int, home: Home, *, seed: int = 0) -> None:
         config = apply_overrides(
-            config_for("long-range", model),
+            config_for_data("long-range", model),
             [
                 f"data.parameters.nodes={nodes}",
                 f"data.parameters.graphs={NODES // nodes}",

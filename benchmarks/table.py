@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import Times, seconds
-from kmip_data.models.profiling.number_format import quantity
+from kmip_data.models.profiling.number_format import format_quantity
 
 #: Seconds before each turn: threads of OpenMP hold a core for about 10 ms after their work.
 REST = 0.05
@@ -58,10 +58,10 @@ class Row:
 
     def markdown(self, topic: str) -> str:
         """Return the row as docs/performance.md has it, without its date."""
-        ours = quantity(self.ours, self.unit)
+        ours = format_quantity(self.ours, self.unit)
         peer = self.against
         if self.theirs is not None:
-            peer += f": {quantity(self.theirs, self.unit)}"
+            peer += f": {format_quantity(self.theirs, self.unit)}"
 
         parts = []
         if self.ratio is not None:

@@ -219,7 +219,7 @@ class Products(TorchDispatchMode):
         elif func is aten.addmm.default:
             self.operands.append((aten.mm.default, tensors[1:]))
         elif func is torch.ops.mkldnn._linear_pointwise.default:
-            self.operands.append((linear.product, tensors))
+            self.operands.append((linear.matrix_product, tensors))
         return func(*args, **(kwargs or {}))
 
     def seconds(self, repeats: int) -> float:
@@ -251,12 +251,12 @@ def _steps(
     """Measure steps of one model, in turn with the steps of its rivals."""
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import Contestant, compare_training
-    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
 
     device = choose_device()
-    config = config_for(workplace.dataset, model)
+    config = config_for_data(workplace.dataset, model)
     if workplace.sample is not None:
         config = config.updated("data", sample=True, parameters=workplace.sample)
     if workplace.batch is not None:

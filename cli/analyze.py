@@ -240,12 +240,16 @@ def influence_of_k(
     """
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_over_k
-    from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
+    from kmip_data.models.reports.result_tables import (
+        read_finished_runs,
+        rows_over_k,
+        tables_of_runs,
+    )
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
     saved = _save_paths("influence-of-k", save, None, home, force=force)
-    runs, notes = read_runs(select_runs(names, home))
-    tables, others = tables_of(runs)
+    runs, notes = read_finished_runs(select_runs(names, home))
+    tables, others = tables_of_runs(runs)
     curves = []
     rows = []
     for ours, paper in map(rows_over_k, tables):

@@ -30,7 +30,7 @@ from kmip_data.cli.shared.output import (
     print_result,
     rows_as_csv,
 )
-from kmip_data.models.profiling.number_format import machine_line, quantity
+from kmip_data.models.profiling.number_format import format_quantity, machine_line
 from kmip_data.runtime.progress import say
 from kmip_data.text import count_with_noun
 
@@ -93,8 +93,8 @@ def attention(
     the table. Shows the paper's A100 measurements below, labelled as such.
     """
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
-    from kmip_data.models.profiling.methods import Shape, sizes_up_to
+    from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure_methods
+    from kmip_data.models.profiling.methods import Shape, paper_sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
     from kmip_data.strict_model import read_shipped
@@ -105,7 +105,7 @@ def attention(
         saved = picture_and_csv_paths(save, force=force)
     device_type = choose_device(device or "auto").type
     names = _chosen(methods, device_type)
-    sizes = sizes_up_to(max_n)
+    sizes = paper_sizes_up_to(max_n)
 
     # 2. Measure, each method in a process that may end for lack of memory.
     shape = Shape(**shapes)
@@ -115,7 +115,7 @@ def attention(
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    cells = measure(
+    cells = measure_methods(
         names,
         sizes,
         shape=shape,
@@ -182,7 +182,7 @@ def _table(setting: str, cells: list[Measurement], paper: Json | None) -> str:
             seconds = {n: value / 1e3 for n, value in milliseconds}
             megabytes = zip(curve["n"], curve.get("megabytes", ()), strict=False)
             peaks = [value * 2**20 / n for n, value in megabytes]
-            times = [quantity(seconds.get(n), "s") for n in sizes]
+            times = [format_quantity(seconds.get(n), "s") for n in sizes]
             costs = _costs(growth_exponent(seconds.items()), peaks)
             rows.append([f"A100: {curve['method']}", *times, *costs])
     header = [setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
@@ -197,7 +197,7 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
 
 def _time(cell: Measurement) -> str:
     """Format the seconds of a cell, or the reason why it has none."""
-    return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
+    return cell.status if cell.seconds is None else format_quantity(cell.seconds, "s")
 
 
 @command.command("train", cls=Command)
@@ -228,14 +228,14 @@ def train(
     hours for the epochs of the preset. On a GPU, kernels are launched one by one, while `train`
     replays CUDA graphs.
     """
-    from kmip_data.models.training.config.compose import configuration
+    from kmip_data.models.training.config.compose import compose_configuration
 
     # Names and keys are checked before torch is imported, which takes seconds.
     model_names = list(dict.fromkeys(models.split(",")))
     settings = [*overrides, "system.devices=1"]
     configs = {}
     for model in model_names:
-        configs[model] = configuration(
+        configs[model] = compose_configuration(
             name, {}, {}, model=model, home=home, overrides=settings, **options
         )
     from kmip_data.models.profiling.training import Contestant, compare_training
@@ -293,7 +293,7 @@ def pace_table(paces: list[Pace]) -> str:
             memory = "–" if pace.peak is None else f"{pace.peak / 2**20:,.0f} MiB"
             least, most = pace.spread
             cells = [
-                quantity(pace.seconds, "s"),
+                format_quantity(pace.seconds, "s"),
                 f"{pace.graphs / pace.seconds:.3g}",
                 memory,
                 f"{pace.hours:.3g}",

@@ -58,7 +58,7 @@ def command(folder: str) -> None:
 
 def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
-    from kmip_data.models.analysis.explanations import by_distance, draw_by_distance
+    from kmip_data.models.analysis.explanations import draw_metric_by_distance, evaluate_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
     from kmip_data.models.profiling.methods import Shape, get_method
     from kmip_data.models.training.run.result import read_result
@@ -83,14 +83,14 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         click.echo(
             f"{model}: {100 * share:.1f} % of the test nodes after {seconds:.0f} s of training"
         )
-        bands = by_distance(run, home=home)
+        bands = evaluate_by_distance(run, home=home)
         assert bands is not None, "its data have distances"
         by_model[model] = bands
         values = dict(zip(bands.bands, bands.values, strict=True))
         shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in BANDS]
         lines.append([model, f"{100 * share:.1f}", *shown])
     picture = home.root / PICTURE
-    draw_by_distance(
+    draw_metric_by_distance(
         by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8
     )
 

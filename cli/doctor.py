@@ -152,14 +152,14 @@ def _devices() -> Iterator[tuple[str, str, str]]:
 
 def _backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
-    from kmip_data.models.training.self_check import LATE, OK, check
+    from kmip_data.models.training.self_check import LATE, OK, check_components
 
     rows = backend_status()
     # In processes of their own: one that ends by a signal is a line here.
     tried = {}
     for device in {row.device for row in rows}:
         names = [row.name for row in rows if row.usable and row.device == device]
-        tried[device] = check(device, {}, names)
+        tried[device] = check_components(device, {}, names)
     for row in rows:
         status = "ok" if row.usable else "no"
         reason = row.reason
@@ -182,9 +182,9 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
         yield "kernels", "no", "no GPU"
         return
     from kmip_data.models.config import ModelConfig
-    from kmip_data.models.training.self_check import OK, results_on, sizes_of
+    from kmip_data.models.training.self_check import OK, check_results, kernel_sizes
 
-    for component, reason in results_on(sizes_of(ModelConfig())).items():
+    for component, reason in check_results(kernel_sizes(ModelConfig())).items():
         if reason == OK:
             yield component, "ok", ""
         else:

@@ -33,10 +33,10 @@ def command(run: str, by_class: bool, **data: Any) -> None:
     result = evaluation.to_dict()
     lines = [evaluation.table(), f"run  {evaluation.run}"]
     if by_class:
-        from kmip_data.models.analysis.explanations import by_distance, counts_by_class
+        from kmip_data.models.analysis.explanations import counts_by_class, evaluate_by_distance
 
         # If the distance to the answer is known, group by distance instead of class.
-        bands = by_distance(run, **data)
+        bands = evaluate_by_distance(run, **data)
         if bands is None:
             result["classes"] = counts_by_class(run, **data)
             lines.append(f"\n{_class_table(**result['classes'])}")

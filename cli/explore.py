@@ -187,8 +187,8 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
 
     The influence of every node is kept where the run is of the data of the ``first``.
     """
-    from kmip_data.models.analysis.explanations import by_distance, influence_of
-    from kmip_data.models.reports.result_tables import configuration_of
+    from kmip_data.models.analysis.explanations import evaluate_by_distance, influence_of
+    from kmip_data.models.reports.result_tables import configuration_digest
     from kmip_data.models.training.run.run_folder import metrics_columns
 
     say(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
@@ -199,7 +199,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
         same_build = run.data.build.path == first.data.build.path
         if not same_build or run.data.split_name != first.data.split_name:
             influence = None
-    bands = by_distance(
+    bands = evaluate_by_distance(
         run.folder,
         split=part,
         home=home,
@@ -214,7 +214,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
         columns[f"{bands.metric} by distance"] = points
     return {
         "name": "/".join(run.folder.parts[-3:]),
-        "group": configuration_of(run),
+        "group": configuration_digest(run),
         "columns": columns,
         "best": run.result.best_epoch + 1,
         "influence": influence,

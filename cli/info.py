@@ -161,12 +161,12 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.positions import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, key_value
-    from kmip_data.models.training.config.presets import config_for, read_preset
+    from kmip_data.models.training.config.presets import config_for_data, read_preset
     from kmip_data.models.training.run.published_result import published_result_of
     from kmip_data.plugins import import_plugins_of
 
     import_plugins_of(model=model)
-    config = config_for(target, model, home=home)
+    config = config_for_data(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
     result = {
         "preset": config.preset or None,

@@ -67,10 +67,10 @@ def command(
     folders = select_runs(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json
-    from kmip_data.models.reports.result_tables import read_runs, tables_of
+    from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
     from kmip_data.models.reports.sheets import report_page, results_sheet
 
-    runs, notices = read_runs(folders)
+    runs, notices = read_finished_runs(folders)
     existing = sorted({f"{run.result.dataset}/{run.result.model}" for run in runs})
     check_name_among_runs("dataset", dataset, {run.result.dataset for run in runs})
     check_name_among_runs("model", model, {run.result.model for run in runs})
@@ -91,7 +91,7 @@ def command(
                 next=f"kmip-data sweep {names[0]}",
             )
         raise error
-    tables, left_out = tables_of(runs, against)
+    tables, left_out = tables_of_runs(runs, against)
     rows = list(itertools.chain(*(results.rows for results in tables)))
     notices += left_out
     for notice in notices:

@@ -154,7 +154,7 @@ def _starter(
 
 def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
     """Return the cells of a plan, after starting them unless ``begin`` is None."""
-    from kmip_data.models.sweeps.cells import MAX_RUNS, best_of_each, cells_of
+    from kmip_data.models.sweeps.cells import MAX_RUNS, cells_of, combined_change_cells
     from kmip_data.plugins import import_plugins_of
 
     # A search among plugins takes 5 ms a name; `cells_of` refuses more runs.
@@ -165,7 +165,7 @@ def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell
     if begin is not None:
         begin(cells)
     if plan.then:  # one more change, which depends on the results of the others
-        combined = best_of_each(plan, cells, home)
+        combined = combined_change_cells(plan, cells, home)
         if combined and begin is not None:
             begin(combined)
         cells += combined
@@ -280,10 +280,10 @@ def _print(
 
     # 3. Results, and the best change on val of each dataset and model.
     if not dry_run:
-        from kmip_data.models.reports.result_tables import read_runs, tables_of
+        from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 
-        finished, notices = read_runs([run.path for run in by_state.get("done", ())])
-        tables, left_out = tables_of(finished)
+        finished, notices = read_finished_runs([run.path for run in by_state.get("done", ())])
+        tables, left_out = tables_of_runs(finished)
         for notice in notices + left_out:
             say(notice)
         result["results"] = list(itertools.chain(*(results.rows for results in tables)))

@@ -195,9 +195,9 @@ def command(
         chosen |= {"home": home, "file": file, "quiet": quiet}
         if chosen["neighbors"] is not None:
             chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
-        from kmip_data.models.training.config.compose import configuration
+        from kmip_data.models.training.config.compose import compose_configuration
 
-        config = configuration(
+        config = compose_configuration(
             dataset, requested_values(RECORDS), requested_values(SPLITS), **chosen
         )
         _check_targets(config, home)
@@ -270,7 +270,7 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.published_result import published_result_of
-    from kmip_data.models.training.run.result import mean_std, with_unit
+    from kmip_data.models.training.run.result import mean_std, metric_with_unit
 
     first = summary.results[0]
     mean, std = mean_std([result.metrics for result in summary.results])
@@ -278,9 +278,11 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
     shown = ""
     if test is not None:
         spread = std["test"][first.metric] if len(summary.results) > 1 else None
-        shown = f"{all_metrics()[first.metric].title} {with_unit(first.metric, test, spread)}"
+        shown = (
+            f"{all_metrics()[first.metric].title} {metric_with_unit(first.metric, test, spread)}"
+        )
         if first.chance is not None:
-            shown += f"; a constant answer has {with_unit(first.metric, first.chance)}"
+            shown += f"; a constant answer has {metric_with_unit(first.metric, first.chance)}"
     published_result = published_result_of(RunConfig.model_validate(first.config))
     total = sum(result.seconds.total for result in summary.results)
     epoch = sum(result.seconds.train_epoch for result in summary.results) / len(summary.results)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Builder = Callable[..., "nn.Module"]
 
 
-def lazy(reference: str, **options: object) -> Callable[..., Any]:
+def import_on_call(reference: str, **options: object) -> Callable[..., Any]:
     """Make a function that imports ``module:name`` and calls it, with ``options`` besides its arguments."""
 
     def build(*arguments: object, **more: object) -> Any:
@@ -69,12 +69,14 @@ class Names:
 
 #: Called with the channels; the norm of nodes (N, d) is then called as ``norm(x, batch)``.
 NORMS: dict[str, Builder] = {
-    "batch": lazy("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
-    "graph-layer": lazy("kmip_data.models.layers.norms:GraphLayerNorm"),  # LRGB and cities
+    "batch": import_on_call("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
+    "graph-layer": import_on_call(
+        "kmip_data.models.layers.norms:GraphLayerNorm"
+    ),  # LRGB and cities
     # One mean and variance per node: the paper's word.
-    "layer": lazy("torch_geometric.nn.norm:LayerNorm", mode="node"),
-    "graph": lazy("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
-    "none": lazy("torch.nn:Identity"),  # stacks of message passing
+    "layer": import_on_call("torch_geometric.nn.norm:LayerNorm", mode="node"),
+    "graph": import_on_call("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
+    "none": import_on_call("torch.nn:Identity"),  # stacks of message passing
 }
 #: Norms that read no sums over a graph in an evaluation: a row does not depend on the others.
 NORMS_OF_ROWS = {"batch", "layer", "none"}
@@ -100,10 +102,12 @@ class Head:
 
 
 HEADS: dict[str, Head] = {
-    "node": Head(lazy("kmip_data.models.heads:NodeHead"), level="node"),
-    "graph": Head(lazy("kmip_data.models.heads:GraphHead"), level="graph"),
-    "san": Head(lazy("kmip_data.models.heads:SANHead"), level="graph"),  # upstream ``san_graph``
-    "link": Head(lazy("kmip_data.models.heads:LinkHead"), level="link"),
+    "node": Head(import_on_call("kmip_data.models.heads:NodeHead"), level="node"),
+    "graph": Head(import_on_call("kmip_data.models.heads:GraphHead"), level="graph"),
+    "san": Head(
+        import_on_call("kmip_data.models.heads:SANHead"), level="graph"
+    ),  # upstream ``san_graph``
+    "link": Head(import_on_call("kmip_data.models.heads:LinkHead"), level="link"),
 }
 
 
@@ -149,10 +153,10 @@ class Encoder:
     @property
     def reads(self) -> tuple[str, ...]:
         """Attributes of a batch in its added column."""
-        return attributes(self.encoding)
+        return encoding_attributes(self.encoding)
 
 
-def attributes(encoding: Encoding | None) -> tuple[str, ...]:
+def encoding_attributes(encoding: Encoding | None) -> tuple[str, ...]:
     """Return the attributes of a batch in the columns of an encoding."""
     columns = () if encoding is None else encoding.columns()
     return tuple(column.attribute for column in columns)
@@ -161,12 +165,14 @@ def attributes(encoding: Encoding | None) -> tuple[str, ...]:
 def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
     """Linear, of features that are standardised first where a dataset publishes constants for a column."""
     published = (dataset, column) if dataset else None
-    build = lazy("kmip_data.models.encoders:LinearEncoder", features=features, published=published)
+    build = import_on_call(
+        "kmip_data.models.encoders:LinearEncoder", features=features, published=published
+    )
     return Encoder(build, dataset=dataset)
 
 
 def _embeddings(integers: Integers) -> Encoder:
-    build = lazy("kmip_data.models.encoders:IntegerEncoder", integers=integers)
+    build = import_on_call("kmip_data.models.encoders:IntegerEncoder", integers=integers)
     return Encoder(build, integers=integers)
 
 
@@ -175,21 +181,23 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "atom": _embeddings(ATOM),  # upstream ``Atom``
     "voc": _linear("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
     "coco": _linear("node features", "coco-sp", "node/x"),  # upstream COCONode
-    "block": Encoder(lazy("kmip_data.models.encoders:BlockEncoder")),
-    "linear-norm": Encoder(lazy("kmip_data.models.encoders:NormedEncoder")),
-    "none": Encoder(lazy("kmip_data.models.encoders:RawNodes")),  # the first layer maps them
+    "block": Encoder(import_on_call("kmip_data.models.encoders:BlockEncoder")),
+    "linear-norm": Encoder(import_on_call("kmip_data.models.encoders:NormedEncoder")),
+    "none": Encoder(
+        import_on_call("kmip_data.models.encoders:RawNodes")
+    ),  # the first layer maps them
 }
 _VOC_WALKS = EdgeRandomWalk(32)
 EDGE_ENCODERS: dict[str, Encoder] = {
-    "dummy": Encoder(lazy("kmip_data.models.encoders:DummyEdge")),
-    "none": Encoder(lazy("torch.nn:Identity")),  # message passing reads no edge features
+    "dummy": Encoder(import_on_call("kmip_data.models.encoders:DummyEdge")),
+    "none": Encoder(import_on_call("torch.nn:Identity")),  # message passing reads no edge features
     "linear": _linear("edge features"),
     "bond": _embeddings(BOND),  # upstream ``Bond``
     # LRGB's choice; the paper's code has ``linear``.
     "voc": _linear("edge features", "pascalvoc-sp", "edge/attr"),
     "coco": _linear("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
     "voc-rwse32": Encoder(
-        lazy("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
+        import_on_call("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
         encoding=_VOC_WALKS,
         dataset="pascalvoc-sp",
     ),
@@ -230,7 +238,9 @@ class _WithTypes(dict[str, Encoder]):
             encoder = self[first]
             if encoder.encoding is None:
                 reference = "kmip_data.models.encoders:SummedEdges"
-                build = lazy(reference, encoder=first, features=encoder.build, encoding=walks)
+                build = import_on_call(
+                    reference, encoder=first, features=encoder.build, encoding=walks
+                )
                 return replace(encoder, build=build, encoding=walks)
 
         # 2. One embedding of the first column (upstream ``TypeDictNode``).

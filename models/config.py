@@ -31,7 +31,7 @@ from kmip_data.models.positions import (
     RWSEKeys,
     SignNetKeys,
     StableKeys,
-    positional,
+    positional_term,
 )
 from kmip_data.registry import ADDED, modules_in, with_plugin_entries
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
@@ -76,19 +76,19 @@ def _of_kind(section: str) -> Callable[[object], object]:
     return check
 
 
-def models() -> Mapping[str, Mapping[str, Any]]:
+def known_models() -> Mapping[str, Mapping[str, Any]]:
     """Return the keys of every model by name, from its file in ``manifests/models`` or a loaded plugin."""
     # A plugin's network has no GPS layers: its keys must say so to pass the checks.
     keys = {**with_plugin_entries("models", _shipped_models())}
     for name in ADDED["models"]:
-        network = network_of(name)
+        network = plugin_network(name)
         if network is not None:
             no_layers = {"attention": {"kind": "none"}, "local": {"kind": "none"}}
             keys[name] = {**no_layers, **getattr(network, "keys", {})}
     return keys
 
 
-def network_of(name: str) -> Builder | None:
+def plugin_network(name: str) -> Builder | None:
     """Return the whole network that a plugin has for a model; None for a model of GPS layers."""
     added = ADDED["models"].get(name)
     return None if added is None or isinstance(added.value, Mapping) else added.value
@@ -109,16 +109,16 @@ else:
 USUAL_DIM = 56  #: default of hidden_dim
 
 
-def dotted(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_keys(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys of nested tables, and their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{name}.")
+            yield from dotted_keys(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
 
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_tables(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``base`` with ``changes``, merging tables key by key.
 
     A table of another kind replaces one.
@@ -131,7 +131,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             kind = old.get("kind")
             if value.get("kind", kind) == kind:
-                result[key] = merged(old, value)
+                result[key] = merge_tables(old, value)
     return result
 
 
@@ -243,7 +243,7 @@ class ModelConfig(Strict):
         """Positional encodings, with the keys of their sections."""
         positions = []
         for name in self.positional.split("+"):
-            position = positional(name)
+            position = positional_term(name)
             if position.keys is not None:
                 position = position.with_keys(getattr(self, name))
             positions.append(position)
@@ -283,7 +283,7 @@ class ModelConfig(Strict):
 
         Attention and message passing declare this themselves.
         """
-        if network_of(self.name) is not None:
+        if plugin_network(self.name) is not None:
             return self.name
         groups = ("norms", "heads", "node_encoders", "edge_encoders")
         names = [
@@ -309,9 +309,9 @@ class ModelConfig(Strict):
             if isinstance(keys.get(section), str):
                 keys[section] = {"kind": keys[section]}
         name = str(keys.get("name", cls.model_fields["name"].default))
-        if name not in models():
-            raise ValueError(unknown_name_error("model", name, list(models())).what)
-        return merged(models()[name], keys)
+        if name not in known_models():
+            raise ValueError(unknown_name_error("model", name, list(known_models())).what)
+        return merge_tables(known_models()[name], keys)
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> Self:
@@ -328,7 +328,7 @@ class ModelConfig(Strict):
         problem = ""
         if budget is not None and dim != USUAL_DIM:
             problem = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
-        elif self.attention.kind == local == "none" and network_of(self.name) is None:
+        elif self.attention.kind == local == "none" and plugin_network(self.name) is None:
             problem = "attention and local are both none: layers need one of them"
         elif any(position.distances for position in positions) and not self.local.reads_distances:
             problem = f"{name} scales the gates of message passing, and local = {local} has none"

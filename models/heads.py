@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.components import Activation
-from kmip_data.models.layers.batch import GraphBatch, by_graph
+from kmip_data.models.layers.batch import GraphBatch, pad_by_graph
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import dropout as dropout_rows
 
@@ -64,7 +64,7 @@ class GraphHead(NodeHead):
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (G, classes)."""
         if batch is not None:
-            x = pool(x, batch, self.pooling)
+            x = pool_nodes(x, batch, self.pooling)
         return super().forward(x)
 
 
@@ -95,7 +95,7 @@ class SANHead(nn.Module):
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, dim) → (G, classes)."""
         *hidden, last = self.linears
-        x = pool(x, batch, self.pooling)
+        x = pool_nodes(x, batch, self.pooling)
         for linear in hidden:
             x = self.activation(linear(x))
         return last(x)  # type: ignore[no-any-return]
@@ -110,14 +110,14 @@ class LinkHead(NodeHead):
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (G, W, W), W nodes of the largest graph; padding is 0."""
         x = super().forward(x)
-        ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
+        ends = x[None] if batch is None else pad_by_graph(x, batch.graph, batch.ptr)
         # Half precision has too few distinct scores for ranking.
         with torch.autocast(x.device.type, enabled=False):
             ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
             return ends @ ends.mT
 
 
-def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
+def pool_nodes(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
     """(N, d) → (G, d): mean, maximum or sum over the nodes of each graph; zero for an empty graph."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])

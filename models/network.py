@@ -20,18 +20,18 @@ from kmip_data.models.component_names import (
     NORMS_OF_ROWS,
     all_heads,
     all_norms,
-    attributes,
     edge_encoders,
+    encoding_attributes,
     node_encoders,
 )
 from kmip_data.models.components import Activation, LayerInfo, NoComponent
-from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
+from kmip_data.models.config import USUAL_DIM, ModelConfig, plugin_network
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.hops import trim_to_hops
 from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.layers.norms import BatchNorm, normed
+from kmip_data.models.layers.norms import BatchNorm, apply_norm_block
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.search.topk import search_op
 
@@ -118,14 +118,14 @@ class GPSLayer(nn.Module):
         if self.local is not None and self.norm_local is not None:
             local, e = self.local(x, e, graphs)
             added = x[: len(local)] if self.add_local_input else None
-            h = normed(self.norm_local, local, added, graphs)
+            h = apply_norm_block(self.norm_local, local, added, graphs)
 
         # 2. Attention on the same input, normalised and added to the first branch.
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, graphs, *carried)
             if carried:
                 attended, *carried = attended
-            h = normed(self.norm_global, x, attended, graphs, before=dropout, residual=h)
+            h = apply_norm_block(self.norm_global, x, attended, graphs, before=dropout, residual=h)
         assert h is not None
         if not self.feed_forward:
             return h, e, *carried
@@ -134,7 +134,7 @@ class GPSLayer(nn.Module):
         hidden = self.activation(self.linear_in(h))
         hidden = dropout_rows(hidden, dropout)
         feed = self.linear_out(hidden)
-        return normed(self.norm_out, h, feed, graphs, before=dropout), e, *carried
+        return apply_norm_block(self.norm_out, h, feed, graphs, before=dropout), e, *carried
 
 
 #: Contexts of both passes of a checkpoint; the second reuses the searches of the first.
@@ -144,7 +144,7 @@ _KEEPING_SEARCHES = functools.partial(
 )
 
 
-def recomputed(
+def apply_recomputed(
     layer: nn.Module,
     x: Tensor,
     e: Tensor | None,
@@ -262,7 +262,7 @@ class GPSNetwork(nn.Module):
                 narrows = getattr(layer.local, "narrows", False)
                 x, e, local_graphs = trim_to_hops(x, e, graphs, hops, targets_only=narrows)
             if self.checkpoint_layers and self.training:
-                x, e, *carried = recomputed(layer, x, e, local_graphs, *carried)
+                x, e, *carried = apply_recomputed(layer, x, e, local_graphs, *carried)
             else:
                 x, e, *carried = layer(x, e, local_graphs, *carried)
         x, _, graphs = trim_to_hops(x, None, graphs, 0)
@@ -275,12 +275,12 @@ class ForeignNetwork(nn.Module):
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()
-        network = network_of(config.name)
+        network = plugin_network(config.name)
         assert network is not None
         self.network = network(config, **sizes)
         self.reads: tuple[str, ...] = ()
         for encoding in config.encodings:
-            self.reads += attributes(encoding)
+            self.reads += encoding_attributes(encoding)
 
     def forward(self, batch: Any) -> Tensor:
         """Predict, in the form of the targets."""
@@ -290,7 +290,7 @@ class ForeignNetwork(nn.Module):
 
 
 def _network(config: ModelConfig, **sizes: Any) -> nn.Module:
-    network_class = GPSNetwork if network_of(config.name) is None else ForeignNetwork
+    network_class = GPSNetwork if plugin_network(config.name) is None else ForeignNetwork
     return network_class(config, **sizes)
 
 

@@ -11,7 +11,7 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, known_encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.component_names import Builder, Names, attributes, lazy
+from kmip_data.models.component_names import Builder, Names, encoding_attributes, import_on_call
 from kmip_data.strict_model import Strict
 
 
@@ -107,15 +107,15 @@ class Positional:
     @property
     def reads(self) -> tuple[str, ...]:
         """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
-        return ("lappe_vectors",) if self.distances else attributes(self.encoding)
+        return ("lappe_vectors",) if self.distances else encoding_attributes(self.encoding)
 
 
 def _of(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
-    build = lazy(f"kmip_data.models.encoders:{name}")
+    build = import_on_call(f"kmip_data.models.encoders:{name}")
     return Positional(build=build, distances=distances).with_keys(keys)
 
 
-_ONE_COLUMN = lazy("kmip_data.models.encoders:ColumnPosition")
+_ONE_COLUMN = import_on_call("kmip_data.models.encoders:ColumnPosition")
 POSITIONAL: dict[str, Positional] = {
     "equivstable": _of(StableKeys(), "StablePosition", distances=True),
     "lappe": _of(LapPEKeys(), "LapPE"),
@@ -127,7 +127,7 @@ POSITIONAL: dict[str, Positional] = {
 OTHER_WIDTH = 16  #: channels of an encoding without an entry in the table
 
 
-def positional(name: str) -> Positional:
+def positional_term(name: str) -> Positional:
     """Return a term of ``model.positional``: an entry of the table, or an encoding of one column."""
     entry = POSITIONAL.get(name)
     return entry or Positional(parse_encoding(name), _ONE_COLUMN, width=OTHER_WIDTH)

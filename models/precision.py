@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def float32_products(precision: str) -> Iterator[None]:
+def float32_product_precision(precision: str) -> Iterator[None]:
     """Allow TF32 in float32 matrix products inside the block if ``precision`` is ``tf32``."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
@@ -27,5 +27,5 @@ def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[No
     """
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
     half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
-    with float32_products(precision), half:
+    with float32_product_precision(precision), half:
         yield

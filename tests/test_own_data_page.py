@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.find import find
 
 PAGE = ROOT / "docs" / "own-data.md"
@@ -219,7 +219,7 @@ def test_molecules_are_embedded_by_default_and_drawn_on_request(folder: Path):
     Path("m.csv").write_text("smiles,label\nCCO,0\nCCN,1\nCCC,0\nCCCN,1\nCCCO,0\n")
     words = ("--name=m", "--archive=m.csv", "--set=picture=false", "--quiet")
     assert kmip("build", "graphs", *words).code == 0
-    config = config_for("m", home=Home.locate())
+    config = config_for_data("m", home=Home.locate())
     assert (config.model.node_encoder, config.model.edge_encoder) == ("atom", "bond")
 
     build = find("m")

@@ -97,7 +97,9 @@ def test_make_targets_exist():
 @pytest.mark.slow
 def test_commands_run(home, tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: None)
-    monkeypatch.setattr(self_check, "check", lambda *_: {})  # tests of doctor try each search
+    monkeypatch.setattr(
+        self_check, "check_components", lambda *_: {}
+    )  # tests of doctor try each search
     monkeypatch.chdir(tmp_path)
     for name, text in HERE_DOCUMENT.findall(README):
         (tmp_path / name).write_text(text)

@@ -22,19 +22,24 @@ from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import dataset_names
-from kmip_data.models.config import models
-from kmip_data.models.reports.result_tables import Run, read_runs, tables_of
+from kmip_data.models.config import known_models
+from kmip_data.models.reports.result_tables import Run, read_finished_runs, tables_of_runs
 from kmip_data.models.reports.shipped_results import (
     ShippedResult,
-    leaderboards,
+    read_leaderboards,
     read_shipped_results,
 )
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.overrides import key_value
-from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
+from kmip_data.models.training.config.presets import (
+    PaperResult,
+    family_of,
+    load_preset,
+    published_result,
+)
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.result import RunResult, metric_text, title_of
+from kmip_data.models.training.run.result import RunResult, metric_text, metric_title
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.text import format_duration
 
@@ -69,7 +74,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout
     cards = {build.card.key: build.card for build in list_builds(home)}
-    tables, _ = tables_of(read_runs(select_runs(names, home))[0])
+    tables, _ = tables_of_runs(read_finished_runs(select_runs(names, home))[0])
     rows: list[dict[str, Any]] = []
     for runs in (runs for table in tables for runs in table.runs):
         results, first = [run.result for run in runs], runs[0].result
@@ -175,7 +180,7 @@ def planned_epochs(result: RunResult) -> dict[str, int]:
 def results_table(file: str) -> str:
     """Return the rows of one file as Markdown."""
     rows = [row for name, row in read_shipped_results().items() if name.startswith(f"{file}/")]
-    unit = "[%]" if is_percent(rows[0].metric) else title_of(rows[0].metric)
+    unit = "[%]" if is_percent(rows[0].metric) else metric_title(rows[0].metric)
     lines = [
         f"|model|val {unit}|test {unit}|seeds|epochs|one training|parameters|",
         "|---|---|---|---|---|---|---|",
@@ -288,12 +293,12 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
         standings[row.dataset, row.metric].append(our_standing(name, row))
 
     for dataset in dataset_names():
-        for model in models():
-            figure = published(dataset, model)
+        for model in known_models():
+            figure = published_result(dataset, model)
             if figure is not None:
                 standings[dataset, figure.metric].append(paper_standing(model, figure))
 
-    for board in leaderboards():
+    for board in read_leaderboards():
         for dataset, entries in board.entries.items():
             metric = board.metrics[0]
             for name, (mean, *std) in entries.items():

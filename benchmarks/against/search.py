@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.peers import print_rows
 from benchmarks.table import Row, in_turns, thread_count
 from benchmarks.turns import seconds
-from kmip_data.models.profiling.methods import Shape, draw
+from kmip_data.models.profiling.methods import Shape, draw_inputs
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
 
@@ -78,7 +78,7 @@ def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
     repeats = 1 if quick else 3
     epochs = 2 if quick else 30
     with thread_count(available_cores()):
-        gaussian = draw(Shape(), nodes)
+        gaussian = draw_inputs(Shape(), nodes)
         for k, target in ((10, 10), (100, 5)):
             what = f"search, {nodes:,} nodes, d = 10, k = {k}, Gaussian"
             if only in what:
@@ -88,7 +88,7 @@ def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
 
         what = f"search, {nodes:,} nodes of one norm, d = 64, k = 10"
         if only in what:
-            sphere = draw(Shape(d=64, data="sphere"), nodes)
+            sphere = draw_inputs(Shape(d=64, data="sphere"), nodes)
             yield from compared(what, sphere.queries, sphere.keys, 10, repeats, target=2.5)
 
         if only in "trained":

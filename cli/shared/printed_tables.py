@@ -43,7 +43,7 @@ def builds_table(builds: list[Build]) -> str:
 def runs_table(runs: Sequence[RunStatus]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.result import with_unit
+    from kmip_data.models.training.run.result import metric_with_unit
 
     rows = []
     notes = []
@@ -55,7 +55,7 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
             if value is None or run.metric is None:
                 values.append("")
             else:
-                values.append(with_unit(run.metric, value))
+                values.append(metric_with_unit(run.metric, value))
         if run.test is not None:
             values[1] = f"{values[1]} {title}"
         if run.edited:

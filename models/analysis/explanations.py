@@ -29,13 +29,13 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
-from kmip_data.models.analysis.study import Recorder, recording
+from kmip_data.models.analysis.study import Recorder, record_projections
 from kmip_data.models.attention.kmip import attend_to_best
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 from kmip_data.models.training.run.predictions import predict
-from kmip_data.models.training.run.result import with_unit
+from kmip_data.models.training.run.result import metric_with_unit
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -79,7 +79,7 @@ def predict_record(
             next=f"a record from 0 to {count - 1}: --record {count - 1}",
         )
     batch = data.record(split, position)
-    with opened.applied("exploring") as module, recording(module.model) as recorder:
+    with opened.applied("exploring") as module, record_projections(module.model) as recorder:
         on_device = batch.to(opened.device.type)
         outputs = module(on_device)[0]
         logits = outputs.float().cpu()
@@ -141,7 +141,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     values[~np.isfinite(values)] = 0.0
 
     edges = read_batch(batch).edges.index
-    hops = by_hop(values, edges, draw.tolist(), HOPS)
+    hops = influence_by_hop(values, edges, draw.tolist(), HOPS)
     numbered = list(enumerate(hops.tolist()))
     return Influence(draw, values, numbered[1:])
 
@@ -160,7 +160,7 @@ def node_influence(outputs: Tensor, x: Tensor, node: int) -> F64:
     return total.cpu().numpy()
 
 
-def by_hop(
+def influence_by_hop(
     values: F64,
     edge_index: Tensor,
     nodes: list[int],
@@ -261,10 +261,10 @@ class ByDistance:
 
     def texts(self) -> list[str]:
         """Return the formatted values; fractions in percent."""
-        return [with_unit(self.metric, value) for value in self.values]
+        return [metric_with_unit(self.metric, value) for value in self.values]
 
 
-def by_distance(
+def evaluate_by_distance(
     run: str | os.PathLike[str], *, split: str = "test", **where: Any
 ) -> ByDistance | None:
     """Evaluate the best weights of ``run`` on a part, grouped by the column ``distance``.
@@ -316,7 +316,7 @@ def _name(number: int) -> str:
 
 
 @in_current_style()
-def draw_by_distance(
+def draw_metric_by_distance(
     runs: Mapping[str, ByDistance],
     path: Path,
     *,

@@ -25,7 +25,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import csv_bytes
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.layers.batch import pointers
+from kmip_data.models.layers.batch import pointers_of_batch
 from kmip_data.runtime.progress import Progress
 
 SCRATCH = 64 * 2**20  #: bytes of a block
@@ -97,7 +97,7 @@ class Recorder:
         most = self._range[1] or len(x)
 
         graphs = []
-        for start, stop in pairwise(pointers(ptr, len(x))):
+        for start, stop in pairwise(pointers_of_batch(ptr, len(x))):
             if least <= stop - start <= most:
                 graphs.append((start, stop))
 
@@ -132,7 +132,9 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
+def record_projections(
+    model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)
+) -> Iterator[Recorder]:
     """Record the projections of every :class:`KMIPAttention` of ``model`` inside the block.
 
     Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are
@@ -174,7 +176,10 @@ def record_run(
     data = opened.data
     data.check_part(split)
 
-    with opened.applied("recording") as module, recording(module.model, sizes=sizes) as recorder:
+    with (
+        opened.applied("recording") as module,
+        record_projections(module.model, sizes=sizes) as recorder,
+    ):
         if not recorder.layers:
             raise UsageError(
                 f"{run} has no k-MIP attention to record.",

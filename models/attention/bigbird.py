@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from kmip_data.arrays import I64
 from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
+from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers_of_batch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
@@ -124,7 +124,7 @@ class BigBirdAttention(nn.Module):
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
-        starts = torch.tensor(pointers(ptr, x.shape[0]))
+        starts = torch.tensor(pointers_of_batch(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)
     # All layers share a plan: their random blocks are equal.
     if pattern not in ptr.plans:

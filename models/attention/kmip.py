@@ -13,7 +13,11 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import reference
-from kmip_data.models.attention.operators import attend, is_transformed, pointers
+from kmip_data.models.attention.operators import (
+    attend,
+    in_func_transform,
+    pointers_of_graph_numbers,
+)
 from kmip_data.models.attention.overflow import check_weights
 from kmip_data.models.layers.batch import GraphBatch, Pointers
 from kmip_data.models.layers.linear import Linear
@@ -115,7 +119,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         return _by_formula(
             queries, keys, values, k, query_ptr, key_ptr, dropout, repeat=repeat_first_key
         )
-    if is_transformed(queries, keys, values):
+    if in_func_transform(queries, keys, values):
         raise UsageError(
             "torch.func and forward-mode derivatives cannot see into the kernels of k-MIP attention.",
             next=f"backend={REFERENCE!r} for grad, vjp and jvp; instead of vmap, put the batch into the "
@@ -185,7 +189,7 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
     """Return the operands without lazy negation; the search checks queries and keys further."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
-    values = problem.strided("values", values, meta=True)
+    values = problem.check_strided("values", values, meta=True)
     fits = (
         values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.dtype in problem.FLOATS
     )
@@ -203,7 +207,7 @@ def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
     if ptr is None:
         return None
     if isinstance(ptr, Tensor):
-        return problem.strided(name, ptr, meta=rows.device.type == "meta")
+        return problem.check_strided(name, ptr, meta=rows.device.type == "meta")
     return torch.tensor(problem.check_ptr(name, ptr, rows.shape[1]))
 
 
@@ -380,7 +384,7 @@ class KMIPAttention(nn.Module):
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
-        mask = problem.strided("mask", mask, expected, meta=True)
+        mask = problem.check_strided("mask", mask, expected, meta=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}.")
         rows: Tensor = self(x[mask], pointers_of_mask(mask))
@@ -412,13 +416,15 @@ def pointers_of_mask(present: Tensor) -> Tensor:
 def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
     """Return pointers of ``batch``, or of a ``ptr`` that may be a batch vector of N integers."""
     if batch is not None:
-        numbers = problem.strided("batch", batch, "a tensor of graph numbers, one for each node")
-        return pointers(numbers, len(x), either=False)  # type: ignore[no-any-return]
+        numbers = problem.check_strided(
+            "batch", batch, "a tensor of graph numbers, one for each node"
+        )
+        return pointers_of_graph_numbers(numbers, len(x), either=False)  # type: ignore[no-any-return]
     if not isinstance(ptr, Tensor) or ptr.ndim != 1 or ptr.dtype not in {torch.int32, torch.int64}:
         return ptr
     if ptr.device.type == "meta" or not guard_or_false(len(ptr) == len(x)):
         return ptr
-    return pointers(ptr, len(x), either=True)  # type: ignore[no-any-return]
+    return pointers_of_graph_numbers(ptr, len(x), either=True)  # type: ignore[no-any-return]
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:

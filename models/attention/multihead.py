@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import attend_to_best, check_backend, pointers_of_mask
 from kmip_data.models.layers.linear import linear
-from kmip_data.models.search.problem import FLOATS, check_k, strided
+from kmip_data.models.search.problem import FLOATS, check_k, check_strided
 
 
 class KMIPMultiheadAttention(nn.MultiheadAttention):
@@ -134,7 +134,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         # 1. Batch first, one sequence as a batch of one.
         same = query is key
         operands = {"query": query, "key": key, "value": value}
-        query, key, value = (strided(name, rows) for name, rows in operands.items())
+        query, key, value = (check_strided(name, rows) for name, rows in operands.items())
         alone = query.ndim == 2
         self._check(query, key, value)
         if alone:
@@ -247,7 +247,9 @@ class _Packing:
 
 def _present(mask: Tensor, key: Tensor) -> Tensor:
     """Return (B, S) bool, True for keys that are not padding."""
-    mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
+    mask = check_strided(
+        "key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf"
+    )
     if mask.ndim == 1:
         mask = mask[None]
     if mask.dtype == torch.bool:

@@ -26,7 +26,7 @@ MAX_K = 1024  #: a Triton program holds all keys of a query
 
 
 @torch.library.custom_op("kmip_data::pointers", mutates_args=())
-def pointers(numbers: Tensor, rows: int, either: bool) -> Tensor:
+def pointers_of_graph_numbers(numbers: Tensor, rows: int, either: bool) -> Tensor:
     """Return pointers (G + 1) int64 on the CPU from sorted graph numbers (``rows``,).
 
     ``either``: numbers from 0 to ``rows`` are taken as pointers already.
@@ -37,7 +37,7 @@ def pointers(numbers: Tensor, rows: int, either: bool) -> Tensor:
     return pointers_from_numbers(numbers, rows)
 
 
-@pointers.register_fake
+@pointers_of_graph_numbers.register_fake
 def _(numbers: Tensor, _rows: int, _either: bool) -> Tensor:
     count = torch.library.get_ctx().new_dynamic_size()
     return numbers.new_empty(count, dtype=torch.int64, device="cpu")
@@ -151,7 +151,7 @@ def _refuse_second_derivative(*_: object) -> NoReturn:
 attend_backward.register_autograd(_refuse_second_derivative)
 
 
-def is_transformed(*tensors: Tensor) -> bool:
+def in_func_transform(*tensors: Tensor) -> bool:
     """True inside ``torch.func`` (grad, vjp, jvp, vmap), or if a tensor carries a forward-mode tangent.
 
     Custom operators have no rule for either.

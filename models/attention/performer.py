@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import Pointers, pointers
+from kmip_data.models.layers.batch import Pointers, pointers_of_batch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 from kmip_data.runtime.memory import keep_alive_for_capture
@@ -128,7 +128,7 @@ class PerformerAttention(nn.Module):
         ptr: Pointers,
     ) -> Tensor:
         """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
-        starts = pointers(ptr, queries.shape[0])
+        starts = pointers_of_batch(ptr, queries.shape[0])
         device = queries.device
         # Features are exponentials: at least float32, also under autocast.
         dtype = torch.promote_types(queries.dtype, torch.float32)
@@ -146,7 +146,7 @@ class PerformerAttention(nn.Module):
                     padding = sizes.max() - sizes[group.graphs]
                     zeros = padding.to(device, dtype)[:, None, None, None]
                 q, k, v = (rows[group.rows].transpose(1, 2) for rows in (queries, keys, values))
-                out = favor(q, k, v, directions, group.inside, most, zeros)
+                out = favor_attention(q, k, v, directions, group.inside, most, zeros)
                 done.append(out.transpose(1, 2).flatten(0, 1).index_select(0, group.chosen))
         return torch.cat(done).index_select(0, layout.inverse)
 
@@ -157,7 +157,7 @@ EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
 
 
-def favor(
+def favor_attention(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,

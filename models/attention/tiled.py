@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kmip_data.models.layers.cpu.dropout import drawn_seed, dropped
-from kmip_data.models.layers.linear import product
+from kmip_data.models.layers.cpu.dropout import apply_dropout_mask, draw_seed
+from kmip_data.models.layers.linear import matrix_product
 
 #: Weights per tile: 2 MiB, which fit in the cache together with their gradients.
 TILE = 2**19
 
 
-def attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
+def tiled_attention(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
     """Return dropout(softmax(``queries`` · ``keys``ᵀ)) · ``values``, with probability ``p`` of dropout.
 
     All are (…, n, d), float32.
@@ -35,13 +35,13 @@ class _Attended(torch.autograd.Function):
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
         ctx.rows = max(1, TILE // len(keys))
         ctx.p = p
-        ctx.seed = drawn_seed()
+        ctx.seed = draw_seed()
         ctx.save_for_backward(queries, keys, values)
         out = []
         for number, query in enumerate(torch.split(queries, ctx.rows)):
-            weights = product(query, keys).softmax(1)
+            weights = matrix_product(query, keys).softmax(1)
             remaining = _dropped(ctx, number, weights)
-            out.append(product(remaining, values.t()))
+            out.append(matrix_product(remaining, values.t()))
         return torch.cat(out)
 
     @staticmethod
@@ -55,15 +55,15 @@ class _Attended(torch.autograd.Function):
             torch.split(queries, ctx.rows), torch.split(grad.contiguous(), ctx.rows), strict=True
         )
         for number, (query, grad_out) in enumerate(tiles):
-            weights = product(query, keys).softmax(1)
+            weights = matrix_product(query, keys).softmax(1)
             grad_values.addmm_(_dropped(ctx, number, weights).t(), grad_out)
-            grad_weights = _dropped(ctx, number, product(grad_out, values))
+            grad_weights = _dropped(ctx, number, matrix_product(grad_out, values))
             grad_scores = torch._softmax_backward_data(grad_weights, weights, 1, torch.float32)  # noqa: SLF001
             grad_keys.addmm_(grad_scores.t(), query)
-            grad_queries.append(product(grad_scores, keys.t()))
+            grad_queries.append(matrix_product(grad_scores, keys.t()))
         return torch.cat(grad_queries), grad_keys, grad_values, None
 
 
 def _dropped(ctx: Any, number: int, values: Tensor) -> Tensor:
     """Apply a tile's dropout mask."""
-    return dropped(values, ctx.p, ctx.seed, number * ctx.rows * values.shape[1])
+    return apply_dropout_mask(values, ctx.p, ctx.seed, number * ctx.rows * values.shape[1])

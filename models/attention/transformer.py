@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import Pointers, pointers
+from kmip_data.models.layers.batch import Pointers, pointers_of_batch
 from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
@@ -58,9 +58,9 @@ def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor
     keys = keys * scale
     tiled = p < 1 and keys.shape[-2] >= TILED
     if tiled and suits_onednn(queries, keys, values):
-        from kmip_data.models.attention.tiled import attended  # numba
+        from kmip_data.models.attention.tiled import tiled_attention  # numba
 
-        return attended(queries, keys, values, p)
+        return tiled_attention(queries, keys, values, p)
     return dropped((queries @ keys.mT).softmax(-1), p) @ values
 
 
@@ -120,7 +120,7 @@ class TransformerAttention(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
-        starts = pointers(ptr, projected.shape[0])
+        starts = pointers_of_batch(ptr, projected.shape[0])
         plan = keep_alive_for_capture(group_by_size(starts, projected.device))
         dropout = self.dropout if self.training else 0.0
         projected = projected.index_select(0, plan.order)

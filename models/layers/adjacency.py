@@ -53,7 +53,7 @@ TILE_ROWS = 64
 MIN_TILED_LENGTH = 32
 
 
-def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
+def sum_rows_of_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
     """Sum the rows of each list: (E, d) → (N, d), in an order that follows from ``start`` alone.
 
     List i has the rows ``order[start[i]:start[i + 1]]``; without an ``order`` they are contiguous.
@@ -71,7 +71,7 @@ def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tenso
     tiles = torch.arange(0, len(rows), TILE_ROWS, device=start.device)
     cuts = torch.cat([start, tiles]).sort().values
     sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
-    return sum_lists(sums, torch.searchsorted(cuts, start))
+    return sum_rows_of_lists(sums, torch.searchsorted(cuts, start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class EdgeList:
         """Sum the values of the edges at their targets, or at their sources, without a gradient."""
         if values.device.type != "cpu":
             bags = self.incoming if targets else self.outgoing
-            return sum_lists(values, bags.start, bags.edge)
+            return sum_rows_of_lists(values, bags.start, bags.edge)
         if targets:
             count = self.num_nodes
             index = self.target
@@ -191,7 +191,7 @@ class EdgeList:
         return Bags(other, start, edge)
 
 
-def widened(values: Tensor) -> Tensor:
+def widen_half_precision(values: Tensor) -> Tensor:
     """Return values (N, d) of half precision as float32, which sums need; wider types as they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
@@ -219,7 +219,7 @@ class _SumAtTargets(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, edges: EdgeList) -> Tensor:
         ctx.target = edges.target
         ctx.dtype = values.dtype
-        return edges.sum(widened(values), targets=True)
+        return edges.sum(widen_half_precision(values), targets=True)
 
     @staticmethod
     @once_differentiable
@@ -233,7 +233,7 @@ def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Te
 
     ``weight`` (E,) has a number for each edge; None: 1.
     """
-    rows = widened(x)
+    rows = widen_half_precision(x)
     if weight is not None:
         weight = weight.to(rows.dtype)
     out: Tensor = _NeighborSum.apply(rows, weight, edges)  # type: ignore[no-untyped-call]

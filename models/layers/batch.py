@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.adjacency import EdgeList
-from kmip_data.models.search.problem import check_ptr, strided
+from kmip_data.models.search.problem import check_ptr, check_strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 #: Node ranges, one per thread at most.
@@ -197,7 +197,7 @@ class GraphBatch:
 Pointers = Tensor | Sequence[int] | GraphBatch | None
 
 
-def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
+def pointers_of_batch(ptr: Pointers, rows: int) -> tuple[int, ...]:
     """Return (G + 1) row numbers of a batch or its ``ptr``; None means one graph."""
     starts = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
     return check_ptr("ptr", starts, rows)
@@ -218,7 +218,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not
         sorted, or contradicts ``ptr``.
     """
-    x = strided(
+    x = check_strided(
         "the batch's x",
         getattr(batch, "x", None),
         "node features x of shape (N, channels)",
@@ -228,7 +228,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         raise UsageError(f"The batch's x has shape {tuple(x.shape)}, not (N, channels).")
     edge_attr = getattr(batch, "edge_attr", None)
     if edge_attr is not None:
-        edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
+        edge_attr = check_strided("the batch's edge_attr", edge_attr, meta=True)
 
     ptr, graph = read_graphs(batch, x)
 
@@ -274,7 +274,7 @@ def _whole_numbers(
     dtypes: tuple[torch.dtype, ...] = _SIGNED,
 ) -> Tensor:
     """Return a matrix of integers with ``rows`` rows; ``UsageError`` for anything else."""
-    index = strided(f"the batch's {name}", values, meta=True)
+    index = check_strided(f"the batch's {name}", values, meta=True)
     if index.ndim != 2 or len(index) != rows or index.dtype not in dtypes:
         names = " or ".join(map(str, dtypes))
         raise UsageError(
@@ -330,7 +330,7 @@ def pointers_of(graph: Tensor, graphs: int) -> Tensor:
     return torch.searchsorted(graph, torch.arange(graphs + 1, device=graph.device))
 
 
-def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
+def pad_by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
     """Rows of the nodes by graph: (N, d) → (G, W, d), W nodes of the largest graph, ``fill`` in the rest.
 
     ``graph`` and ``ptr`` are as :class:`GraphBatch` has them.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import Edges, GraphBatch
 from kmip_data.models.layers.linear import Linear, distance_gate
-from kmip_data.models.layers.norms import BatchNorm, activated, dropout
+from kmip_data.models.layers.norms import BatchNorm, apply_activation, dropout
 
 if TYPE_CHECKING:
     from kmip_data.models.components import Activation
@@ -89,8 +89,8 @@ class Convolution(nn.Module):
             x = self.norm(x)
         p = self.dropout if self.training else 0.0
         if self.stack != "graphgym":
-            return activated(x, self.activation, p)
-        x = activated(dropout(x, p), self.activation, 0.0)
+            return apply_activation(x, self.activation, p)
+        x = apply_activation(dropout(x, p), self.activation, 0.0)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
         return nn.functional.normalize(x, dim=1)
 
@@ -271,7 +271,7 @@ class GINE(Convolution):
             sums = edges.sum_at_target(messages * self.closeness(edges.distance))
         h = self.lin_in(x + sums)
         if self.stack == "lrgb":
-            h = activated(h, self.activation, self.dropout if self.training else 0.0)
+            h = apply_activation(h, self.activation, self.dropout if self.training else 0.0)
         elif self.stack == "none":
             h = getattr(nn.functional, self.activation)(h)
         else:

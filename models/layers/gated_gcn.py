@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear, distance_gate
-from kmip_data.models.layers.norms import BatchNorm, activated, normed
+from kmip_data.models.layers.norms import BatchNorm, apply_activation, apply_norm_block
 
 if TYPE_CHECKING:
     from kmip_data.models.components import Activation
@@ -91,7 +91,7 @@ class GatedGCN(nn.Module):
             gathered, new = self._by_operators(batch, x, e)
         else:
             gathered, new = self._by_kernel(kernel, batch, x, e, dropout)
-        new_x = normed(
+        new_x = apply_norm_block(
             self.norm_x,
             self.A(x),
             gathered,
@@ -142,7 +142,7 @@ class GatedGCN(nn.Module):
             return quotient, old
         p = self.dropout if self.training else 0.0
         new = self.norm_e(pre.view(-1, pre.shape[-1]), batch)
-        new = activated(new, self.activation, p).view(pre.shape)
+        new = apply_activation(new, self.activation, p).view(pre.shape)
         if self.edge_residual:
             new = new + old
         return quotient, new

@@ -50,7 +50,7 @@ def prefers_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def suits_onednn(*operands: Tensor) -> bool:
-    """True if :func:`product` can take the operands: float32 on a CPU, and not under autocast."""
+    """True if :func:`matrix_product` can take the operands: float32 on a CPU, and not under autocast."""
     if not takes_cpu_kernels(*operands) or torch.is_autocast_enabled("cpu"):
         return False
     return bool(torch.backends.mkldnn.enabled) and _has_onednn()
@@ -62,7 +62,7 @@ def _has_onednn() -> bool:
     return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def matrix_product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """``a`` · ``b``ᵀ + ``bias``: (n, k), (m, k), (m,) → (n, m)."""
     multiply = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
     result: Tensor = multiply(a, b, bias, "none", [], "")
@@ -73,7 +73,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return product(x, weight, bias)
+        return matrix_product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -84,7 +84,7 @@ class _Linear(torch.autograd.Function):
         if torch.is_grad_enabled():  # with create_graph, gradients are differentiated again
             grad_x = grad @ weight
         elif wants_x:
-            grad_x = product(grad, weight.t())
+            grad_x = matrix_product(grad, weight.t())
         if wants_weight:
             grad_weight = grad.t() @ x
         return grad_x, grad_weight, grad.sum(0) if wants_bias else None

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.kernels import takes_cpu_kernels
-from kmip_data.models.layers.adjacency import widened
+from kmip_data.models.layers.adjacency import widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class BatchNorm(nn.BatchNorm1d):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _normalised_together(self, x: Tensor, share: float) -> Tensor:
         # `SyncBatchNorm` does not support CPUs. Each row affects the losses of all processes.
-        work = widened(x)
+        work = widen_half_precision(x)
         count = int(_sum_of_processes(work.new_tensor(len(x) * share, dtype=torch.float64)))
         if count < 2:
             return self._by_running(x)
@@ -156,7 +156,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         """(N, d) to the same."""
         nodes = batch.members
         count = batch.sizes * x.shape[1]
-        x = widened(x)
+        x = widen_half_precision(x)
         mean = nodes.sum_at_target(x).sum(1, keepdim=True) / count
         x = x - nodes.at_target(mean)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
@@ -171,7 +171,7 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
         """(N, d) to the same."""
         nodes = batch.members
         count = batch.sizes
-        x = widened(x)
+        x = widen_half_precision(x)
         mean = nodes.sum_at_target(x) / count
         x = x - nodes.at_target(mean) * self.mean_scale
         variance = nodes.sum_at_target(x.square()) / count
@@ -179,7 +179,7 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
         return self.weight * x / deviation + self.bias  # type: ignore[no-any-return]
 
 
-def normed(
+def apply_norm_block(
     norm: nn.Module,
     rows: Tensor,
     more: Tensor | None = None,
@@ -201,11 +201,11 @@ def normed(
     if not isinstance(norm, nn.Identity):
         rows = norm(rows, batch)
     if activation is not None:
-        rows = activated(rows, activation, after)
+        rows = apply_activation(rows, activation, after)
     return rows if residual is None else residual + rows
 
 
-def activated(rows: Tensor, activation: Activation, p: float) -> Tensor:
+def apply_activation(rows: Tensor, activation: Activation, p: float) -> Tensor:
     """``dropout(activation(rows), p)`` of rows (N, d); the probability is 0 outside training."""
     activate = getattr(nn.functional, activation)
     return dropout(activate(rows), p)

@@ -32,7 +32,7 @@ from torch import Tensor
 from kmip_data.drawing.style import current_style, in_current_style, new_figure, save_figure
 from kmip_data.errors import KmipDataError
 from kmip_data.models.profiling.clock import StageClock
-from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method
+from kmip_data.models.profiling.methods import Method, Shape, Workload, draw_inputs, get_method
 from kmip_data.runtime.memory import is_out_of_memory, limit_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
 
@@ -237,7 +237,7 @@ class Measurer:
         training: bool,
     ) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
-        work = draw(self.shape, n, seed=number, device=self.protocol.device)
+        work = draw_inputs(self.shape, n, seed=number, device=self.protocol.device)
         queries, keys, values = (
             tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors
         )
@@ -317,7 +317,7 @@ CODE_BYTES = 2**30  #: bytes beyond the limit, for threads and compiled code
 OUT_OF_MEMORY_CODES = {-6, -9}
 
 
-def measure(
+def measure_methods(
     methods: Sequence[str],
     sizes: Sequence[int],
     *,

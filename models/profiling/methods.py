@@ -43,7 +43,7 @@ class Workload:
         return self.queries, self.keys, self.values
 
 
-def draw(
+def draw_inputs(
     shape: Shape,
     n: int,
     *,
@@ -60,7 +60,7 @@ def draw(
     return Workload(queries.to(device), keys.to(device), values.to(device), shape.k)
 
 
-def sizes_up_to(largest: float) -> list[int]:
+def paper_sizes_up_to(largest: float) -> list[int]:
     """Return the paper's grid ⌊10^(i/2)⌋ from 100.
 
     >>> sizes_up_to(1e4)

@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 
 
-def quantity(value: float | None, unit: str) -> str:
+def format_quantity(value: float | None, unit: str) -> str:
     """Format a figure with a suitable unit.
 
     >>> quantity(0.00042, "s")

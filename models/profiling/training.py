@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.layers.batch import BatchSize
-from kmip_data.models.precision import float32_products
+from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.capture.cuda_graphs import Learned
@@ -43,7 +43,7 @@ class Pace:
     note: str = ""  #: reason why it could not be measured
 
 
-def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
+def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     """Train on an epoch, or at most ``most`` batches of it; return seconds and graphs of each batch.
 
     Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
@@ -94,9 +94,9 @@ class Contestant:
 
         # 2. Epoch after epoch, as far as the steps go.
         times = []
-        with float32_products(self.config.training.precision):
+        with float32_product_precision(self.config.training.precision):
             while loop.step < steps:
-                times += timed_epoch(loop, of_one * (steps - loop.step))
+                times += time_epoch(loop, of_one * (steps - loop.step))
                 loop.epoch = loop.epoch + 1
                 loop.batches_done = 0
                 self.module.metrics.reset()

@@ -32,12 +32,12 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.reports.result_tables import Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    influence_of_k,
+    experiment_on_k,
     models_with_preset,
     read_preset,
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import sample_std, title_of
+from kmip_data.models.training.run.result import metric_title, sample_std
 from kmip_data.models.training.run.run_folder import metrics_columns
 
 MAX_CHANGES = 2  #: changes named in a legend entry
@@ -52,7 +52,7 @@ BARS = {
 Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
 
 
-def pictures_of(table: Table) -> list[str]:
+def plots_of_table(table: Table) -> list[str]:
     """Return the plots of a table as SVG in the colours of the surrounding page."""
     draws = [draw_curves, draw_over_hours]
     ours, _ = rows_over_k(table)
@@ -61,7 +61,7 @@ def pictures_of(table: Table) -> list[str]:
     return [_svg(draw, table) for draw in draws]
 
 
-def names_of(table: Table) -> list[str]:
+def legend_names(table: Table) -> list[str]:
     """Return the legend name of each row, without the changes that all rows share."""
     changes = [row["changes"].split("; ") for row in table.rows]
     # A change shared by all rows distinguishes none; a single row keeps its changes.
@@ -94,8 +94,8 @@ def draw_curves(figure: Figure, table: Table) -> None:
     metric = table.rows[0]["metric"]
     axes = figure.subplots()
     colors = class_colors(len(table.rows))
-    for name, runs, color in zip(names_of(table), table.runs, colors, strict=True):
-        epochs, mean, spread = over_seeds(runs, f"val_{metric}", _scale(metric))
+    for name, runs, color in zip(legend_names(table), table.runs, colors, strict=True):
+        epochs, mean, spread = mean_over_seeds(runs, f"val_{metric}", _scale(metric))
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
         low = np.subtract(mean, spread)
@@ -108,7 +108,7 @@ def draw_curves(figure: Figure, table: Table) -> None:
             alpha=0.15,
             linewidth=0,
         )
-    axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
+    axes.set(xlabel="epoch", ylabel=f"{metric_title(metric)} on val")
     axes.locator_params("x", integer=True)
     if axes.dataLim.width == 0:  # a run of one epoch
         axes.set(xlim=(0, 2), xticks=[1])
@@ -116,7 +116,7 @@ def draw_curves(figure: Figure, table: Table) -> None:
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
-def over_seeds(
+def mean_over_seeds(
     runs: Sequence[Run], column: str, scale: float
 ) -> tuple[list[int], list[float], list[float]]:
     """Return epochs, from 1, and mean and deviation over the seeds with a value."""
@@ -144,7 +144,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     if first["share"] == "all":
         paper = published_hours(first["dataset"], metric)
     # Rows have the colours of the table; a result of the paper has the colour of its model, if that has a row.
-    rows = names_of(table)
+    rows = legend_names(table)
     names = [*rows, *(model for model in paper if model not in rows)]
     colors = dict(zip(names, class_colors(len(names)), strict=True))
     every = [row["hours"] for row in table.rows] + [
@@ -172,7 +172,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         style = {"marker": "D", "markerfacecolor": current_style().ground, "color": colors[model]}
         hours_of_paper = published.hours or 0.0
         axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **BARS)
-    axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=title_of(metric))
+    axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
     plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
     axes.grid()
@@ -265,9 +265,9 @@ def draw_frontier(figure: Figure, table: Table) -> None:
             "markerfacecolor": current_style().ground,
         }
         _draw_over_seconds(axes, paper, metric, hollow)
-        marks[f"the paper's, {influence_of_k()['hardware']}"] = "D"
+        marks[f"the paper's, {experiment_on_k()['hardware']}"] = "D"
     axes.set(
-        xscale="log", xlabel="seconds of a training epoch", ylabel=f"{title_of(metric)} on test"
+        xscale="log", xlabel="seconds of a training epoch", ylabel=f"{metric_title(metric)} on test"
     )
     axes.margins(0.1)
     plain_ticks(axes.xaxis)
@@ -289,7 +289,7 @@ def _draw_over_seconds(
     spread = _scale(metric) * spread
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))
     higher_is_better = all_metrics()[metric].higher_is_better
-    best = frontier(points, higher_is_better=higher_is_better)
+    best = pareto_frontier(points, higher_is_better=higher_is_better)
 
     # Stairs: between two points of a frontier, only the value of the cheaper one is attained.
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
@@ -308,7 +308,7 @@ def _draw_over_seconds(
         axes.annotate(str(row["k"]), points[number], **side, **text)
 
 
-def frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
+def pareto_frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
     """Return the points (seconds, metric) that no other point beats in both, by increasing seconds.
 
     >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], higher_is_better=True)

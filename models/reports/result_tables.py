@@ -21,14 +21,14 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.card import name_remark
 from kmip_data.graphs.molecule_features import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.models.config import dotted
-from kmip_data.models.reports.shipped_results import entry_for, row_of_result
+from kmip_data.models.config import dotted_keys
+from kmip_data.models.reports.shipped_results import leaderboard_entry, row_of_result
 from kmip_data.models.sweeps.cells import changed_keys_digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    influence_of_k,
+    experiment_on_k,
     load_preset,
     read_preset,
 )
@@ -66,7 +66,7 @@ class Run:
         return self.result.metrics["test"][self.result.metric]
 
 
-def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """Return the finished runs in ``folders``, and a notice for each edited or omitted one."""
     runs = []
     notices = []
@@ -119,8 +119,8 @@ def _read(folder: Path) -> Run:
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield differences from ``base``, except for keys filled in from the data."""
-    usual = dict(dotted(base.model_dump()))
-    chosen = dict(dotted(config.model_dump()))
+    usual = dict(dotted_keys(base.model_dump()))
+    chosen = dict(dotted_keys(config.model_dump()))
     # A warm-up shortened to fit a shorter run is not a choice.
     shorter = with_epochs(base, config.training.epochs).schedule.warmup_epochs
     if config.schedule.warmup_epochs == shorter:
@@ -196,7 +196,9 @@ class Table:
     reference: str  #: reference of the differences; empty for a single row
 
 
-def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Table], list[str]]:
+def tables_of_runs(
+    runs: Sequence[Run], against: str | None = None
+) -> tuple[list[Table], list[str]]:
     """Return the tables of ``runs``, and a notice for each omitted run.
 
     Differences are taken seed by seed from the best row of model ``against``, or of all. Raises
@@ -211,7 +213,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     groups: dict[str, dict[str, dict[tuple[int, int], Run]]] = {}
     notices = []
     for run in sorted(runs, key=_order):
-        by_seed = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
+        by_seed = groups.setdefault(_data(run), {}).setdefault(configuration_digest(run), {})
         number = (_fold(run) or 0, run.result.seed)
         other = by_seed.get(number)
         if other is not None:
@@ -263,7 +265,7 @@ def _data(run: Run) -> str:
     )
 
 
-def configuration_of(run: Run | OpenedRun) -> str:
+def configuration_digest(run: Run | OpenedRun) -> str:
     """Return the digest of a run's configuration without seed, machine and data."""
     config = run.config.with_seed(0)
     # Only the numbers of devices and nodes of the machine matter.
@@ -357,7 +359,7 @@ def _published(run: Run, mean: float) -> Row:
     """Return the columns with results of the paper, of a leaderboard and of ours."""
     result = run.result
     paper = run.paper
-    board = entry_for(result.dataset, result.model, result.metric)
+    board = leaderboard_entry(result.dataset, result.model, result.metric)
     ours = None
     if all(change.startswith("training.epochs=") for change in run.changes):
         ours = row_of_result(result)
@@ -388,7 +390,7 @@ def _digest(run: Run) -> str:
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
-    paper = influence_of_k()
+    paper = experiment_on_k()
     rows = []
     for row in paper["row"]:
         if (row["dataset"], row["metric"]) == (dataset, metric):

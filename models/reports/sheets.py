@@ -15,10 +15,10 @@ from pathlib import Path
 from kmip_data.drawing.style import STYLES
 from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import OF_SAMPLE
-from kmip_data.models.reports.pictures import pictures_of, row_colors, short_name
+from kmip_data.models.reports.pictures import plots_of_table, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.result import metric_text, title_of
+from kmip_data.models.training.run.result import metric_text, metric_title
 from kmip_data.text import format_duration
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's
@@ -202,7 +202,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     if first["share"] not in {"", "all"}:
         title += f" ({first['share']})"
     title += (
-        f": {title_of(first['metric'])} on test; build {first['build']}, split {first['split']}"
+        f": {metric_title(first['metric'])} on test; build {first['build']}, split {first['split']}"
     )
     if "," not in first["split"]:
         title += f" ({first['split_digest']})"
@@ -288,7 +288,7 @@ def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> 
     page = page_template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
-        sections=[(results_sheet(table), pictures_of(table)) for table in tables],
+        sections=[(results_sheet(table), plots_of_table(table)) for table in tables],
         notices=notices,
         script=asset_text("kmip_data.drawing", "report.js"),
         **STYLES,

@@ -16,7 +16,7 @@ from pydantic import Field
 from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import RunResult, Summary, metric_text, with_unit
+from kmip_data.models.training.run.result import RunResult, Summary, metric_text, metric_with_unit
 from kmip_data.models.training.run.run_folder import WEIGHTS, metrics_columns
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
@@ -203,8 +203,8 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         )
         parts = []
         if test is not None:
-            before = "–" if published is None else with_unit(row.metric, published)
-            parts.append(f"test {with_unit(row.metric, test)}, row {before}")
+            before = "–" if published is None else metric_with_unit(row.metric, published)
+            parts.append(f"test {metric_with_unit(row.metric, test)}, row {before}")
         parts += [value.text() for value in deciding]
         if not same_data:
             parts.append("other data")
@@ -307,7 +307,7 @@ class LeaderboardEntry(NamedTuple):
 
 
 @functools.cache
-def leaderboards() -> list[Leaderboard]:
+def read_leaderboards() -> list[Leaderboard]:
     """Return every shipped leaderboard."""
     folder = "results/leaderboards"
     return [
@@ -315,9 +315,9 @@ def leaderboards() -> list[Leaderboard]:
     ]
 
 
-def entry_for(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
+def leaderboard_entry(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
     """Return the entry of the same network, or else the best entry; None without a leaderboard."""
-    for board in leaderboards():
+    for board in read_leaderboards():
         entries = board.entries.get(dataset) if metric in board.metrics else None
         if entries:
             name = board.models.get(model, "")

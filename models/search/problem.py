@@ -66,12 +66,12 @@ class SearchProblem:
     @cached_property
     def query_rows(self) -> I64:
         """Start and end (exclusive) of each graph's rows of queries, (G, 2)."""
-        return rows_of(self.query_ptr)
+        return row_ranges(self.query_ptr)
 
     @cached_property
     def key_rows(self) -> I64:
         """Start and end (exclusive) of each graph's rows of keys, (G, 2)."""
-        return rows_of(self.key_ptr)
+        return row_ranges(self.key_ptr)
 
     def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
@@ -96,7 +96,7 @@ class SearchProblem:
         return scores, indices
 
 
-def rows_of(ptr: Sequence[int] | I64) -> I64:
+def row_ranges(ptr: Sequence[int] | I64) -> I64:
     """Return start and end (exclusive) of each graph's rows, (G, 2), from pointers (G + 1)."""
     starts = np.asarray(ptr, np.int64)
     return np.column_stack([starts[:-1], starts[1:]])
@@ -190,7 +190,7 @@ def memory_error(problem: SearchProblem, error: BaseException) -> OutOfResources
     )
 
 
-def strided(
+def check_strided(
     name: str,
     value: object,
     expected: str = "a torch.Tensor",
@@ -220,7 +220,7 @@ def strided(
 def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
     expected = "a one-dimensional integer tensor, or a list, of G + 1 row numbers"
     if isinstance(ptr, Tensor):
-        ptr = strided(name, ptr, expected).detach().cpu()
+        ptr = check_strided(name, ptr, expected).detach().cpu()
         if ptr.is_floating_point():
             ptr = ptr.float()  # NumPy has no bfloat16
     try:
@@ -238,7 +238,7 @@ def _kind(tensor: Tensor) -> str:
 
 def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
     """Return queries or keys (H, R, d); raise :class:`UsageError` for anything else."""
-    rows = strided(name, rows, meta=meta)
+    rows = check_strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1 or rows.dtype not in FLOATS:
         expected = "(heads, rows, d), heads and d at least 1, float16, bfloat16, float32 or float64"
         raise UsageError(f"{name} are {_kind(rows)}, not {expected}.")
@@ -248,7 +248,7 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
 def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
     """Return nodes (N, c) that ``weight`` (…, c) applies to, or raise :class:`UsageError`."""
     expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
-    x = strided("x", x, expected, meta=weight.device.type == "meta")
+    x = check_strided("x", x, expected, meta=weight.device.type == "meta")
     fits = (
         x.ndim == 2
         and x.shape[1] == weight.shape[1]

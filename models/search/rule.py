@@ -51,7 +51,7 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
     return total.to(queries.dtype).add_(0.0)  # + 0: no −0
 
 
-def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def largest_scores(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k largest scores (…, M) of each row and their indices, (…, k), descending, equal ones by index.
 
     No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² identifies each score (rising along
@@ -145,7 +145,7 @@ def prove_or_rescore(
     """
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
-    scores, rows = largest(exact, k, candidates)
+    scores, rows = largest_scores(exact, k, candidates)
 
     # 2. Best score that a missed key can have: the worst candidate's, plus twice the filter's
     #    error, plus a rounding to float32. NaN and infinities prove nothing.
@@ -164,7 +164,7 @@ def prove_or_rescore(
         for block in torch.split(queries_left, step):
             few = queries[b : b + 1, block]
             if fallback is None:
-                best, best_rows = largest(score_block(few, all_keys), k)
+                best, best_rows = largest_scores(score_block(few, all_keys), k)
             else:
                 narrower = fallback.find(few, all_keys, candidates.shape[2])
                 bound = fallback.error(few, all_keys)
@@ -233,6 +233,6 @@ def search_by_graph(
                 )
             else:
                 all_scores = score_block(queries, keys)
-                best, positions = largest(all_scores, k)
+                best, positions = largest_scores(all_scores, k)
             scores[:, rows, :k] = best
             indices[:, rows, :k] = positions + low

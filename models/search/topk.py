@@ -145,7 +145,7 @@ def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor
     ):
         # Until a backend succeeds: `choose` skips failed ones.
         while True:
-            module = choose(problem, backend)
+            module = choose_backend(problem, backend)
             try:
                 if device_type == "cuda" and not getattr(module, "CHECKS_VALUES", False):
                     check_finite(problem.queries, problem.keys)
@@ -246,7 +246,7 @@ def _warn(name: str, reasons: str) -> None:
     log.warning("search backend %s%s", name, reasons)
 
 
-def choose(problem: SearchProblem, name: str = "auto") -> ModuleType:
+def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
     """Return the backend for this problem: the requested one, else the best that supports it.
 
     Raises ``UsageError`` if the requested backend does not exist or does not support this problem.

@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.reading import first_problem, json_digest, read_small
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
-from kmip_data.models.training.config.compose import configuration
+from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import is_better
@@ -272,7 +272,7 @@ def _cells(
     of_dataset = plan.set_of.get(dataset, ())
     of_model = plan.set_of.get(model, ())
     settings = (*plan.set, *of_dataset, *of_model, *change.set)
-    config = configuration(
+    config = compose_configuration(
         dataset_or_build,
         {},
         {},
@@ -337,7 +337,7 @@ def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
     return {key: _winner(means) for key, means in changes.items()}
 
 
-def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
+def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
     """Return the cells of the combined change, for each dataset and model whose cells are all done.
 
     Changes of the same keys form an axis. On each axis the best mean on val wins, among its changes

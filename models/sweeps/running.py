@@ -23,7 +23,13 @@ from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
-from kmip_data.models.training.run.states import ERROR, is_free, log_name, logged_error, run_status
+from kmip_data.models.training.run.states import (
+    ERROR,
+    is_unlocked,
+    log_name,
+    logged_error,
+    run_status,
+)
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import start_process
@@ -32,7 +38,7 @@ from kmip_data.text import count_with_noun, format_duration
 SWEEP = "sweep"  #: marker of a log folder
 
 
-def log_of(cell: Cell, folder: Path) -> Path:
+def log_of_cell(cell: Cell, folder: Path) -> Path:
     """Return the log of a cell's last process.
 
     The sweep that runs the cell holds the lock of this path.
@@ -67,12 +73,14 @@ def run_cells(
     make_folders(cells, home, folder)
     # A concurrent sweep finds them built.
     with build_lock(folder / "data", quiet=quiet):
-        waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
+        waiting = build_missing_data(
+            [cell for cell in cells if not cell.done], home, folder, options
+        )
 
     # Locks of a killed sweep whose runs ended without it: looking at one removes it.
     for cell in cells:
         if cell.done:
-            is_free(log_of(cell, folder))
+            is_unlocked(log_of_cell(cell, folder))
 
     # 2. A slot is a GPU, the only one the process sees, or a share of the cores.
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
@@ -96,7 +104,7 @@ def run_cells(
                 code = process.poll()
                 if code is None:
                     continue
-                log = log_of(cell, folder)
+                log = log_of_cell(cell, folder)
                 if not cell.done and not logged_error(log):  # killed before it could report
                     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
@@ -137,12 +145,12 @@ def make_folders(
         if path == folder:
             begin_folder(folder, SWEEP)
     for cell in cells:
-        log = log_of(cell, folder)
+        log = log_of_cell(cell, folder)
         refuse_link(cell.folder)
         refuse_link(log)
 
 
-def with_data(
+def build_missing_data(
     cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments
 ) -> list[Cell]:
     """Build missing data once; return the cells that have data, and log why others do not."""
@@ -167,7 +175,7 @@ def with_data(
             except KmipDataError as error:
                 problems[key] = str(error)
         if problems[key]:
-            write_file(log_of(cell, folder), f"{ERROR}{problems[key]}\n".encode())
+            write_file(log_of_cell(cell, folder), f"{ERROR}{problems[key]}\n".encode())
             say(_progress(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
@@ -198,14 +206,14 @@ def _start(
     share: int,
 ) -> bool:
     """Start the process of a cell, or resume its run; return False if another process has it."""
-    log = log_of(cell, folder)
+    log = log_of_cell(cell, folder)
     with ExitStack() as held:
         try:
             held.enter_context(build_lock(log, wait=False))
         except FolderInUse:
             return False
         # A killed sweep frees its lock, but its run may still hold one.
-        if cell.done or not is_free(cell.folder):
+        if cell.done or not is_unlocked(cell.folder):
             return False
         command = cell.command
         if (cell.folder / CONFIG_NAME).is_file():

@@ -11,7 +11,7 @@ from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.running import make_folders, run_cells, with_data
+from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_cells
 
 CLUSTER = "slurm"  #: submitit's name of it
 MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
@@ -66,7 +66,7 @@ def submit_cells(
     jobs = folder / "jobs"
     make_folders(cells, home, folder, jobs)
     with build_lock(folder / "data", quiet=options.get("quiet", False)):
-        fresh = with_data([cell for cell in cells if not cell.done], home, folder, options)
+        fresh = build_missing_data([cell for cell in cells if not cell.done], home, folder, options)
         if not fresh:
             return
         gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1

@@ -23,16 +23,16 @@ from kmip_data.models.training.metrics import (
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
 
 
-def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
+def count_link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     """Count the ranks of a batch's links, from scores and targets (G, W, W) to :class:`LinkSums` (7,).
 
     A link (i, j) competes with the pairs (i, c) of its graph; half of the pairs with an equal score
     rank above it, as in OGB's evaluator. Hits belong to the first ranking.
     """
     if target.is_cpu:
-        graph, i, j = links_alone(target)
+        graph, i, j = link_indices(target)
     else:
-        graph, i, j = all_pairs(target)
+        graph, i, j = all_pair_indices(target)
     pair_codes = target[graph, i]
     is_nan = scores[graph, i].isnan()
     rows = scores[graph, i].masked_fill(is_nan, torch.inf)
@@ -73,13 +73,13 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     return torch.cat([means.sum(0), graphs_with_links[None]])
 
 
-def links_alone(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def link_indices(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Links (graph, i, j) of :data:`LINK` in (G, W, W): (R,), (R,) and (R, 1)."""
     graph, i, j = (target == LINK).nonzero(as_tuple=True)
     return graph, i, j[:, None]
 
 
-def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def all_pair_indices(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return all pairs of (G, W, W) without waiting for the links: (G · W,) twice and (G · W, W)."""
     graphs, width, _ = target.shape
     row = torch.arange(graphs * width, device=target.device)
@@ -262,7 +262,7 @@ def _accumulator_of(task: Task) -> Accumulator:
                 fields=RegressionSums,
             )
         case "links":
-            return _Sums(link_ranks, len(LinkSums._fields), fields=LinkSums)
+            return _Sums(count_link_ranks, len(LinkSums._fields), fields=LinkSums)
 
 
 class SplitMetrics(nn.Module):

@@ -94,7 +94,7 @@ LOOK = 1.0
 GRACE = 10.0
 
 
-def join(config: RunConfig, device_type: str) -> torch.device:
+def join_processes(config: RunConfig, device_type: str) -> torch.device:
     """Return the device of this process; with several processes, start or join the others first.
 
     Raises ``UsageError`` if torchrun started a different number of processes.
@@ -160,12 +160,12 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
         time.sleep(LOOK)
     # Usually an exchange fails meanwhile, or this process hits the same error.
     time.sleep(GRACE)
-    say(f"Error: {lost_error()}")
+    say(f"Error: {lost_process_error()}")
     _end(others)
     os._exit(OutOfResources.exit_code)
 
 
-def lost_error() -> OutOfResources:
+def lost_process_error() -> OutOfResources:
     """Return the error for the loss of another process."""
     return OutOfResources(
         "Another process of this run has stopped responding.",
@@ -173,7 +173,7 @@ def lost_error() -> OutOfResources:
     )
 
 
-def other_is_lost(error: BaseException) -> bool:
+def is_lost_process(error: BaseException) -> bool:
     """True if an exchange failed because another process ended, judged by messages of gloo and NCCL."""
     message = str(error)
     lost_words = "gloo/transport" in message or "remote process exited" in message

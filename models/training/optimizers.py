@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.models.component_names import lazy
+from kmip_data.models.component_names import import_on_call
 from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class OptimizerFactory:
 
 
 OPTIMIZERS: dict[str, OptimizerFactory] = {
-    "adamw": OptimizerFactory(lazy("torch.optim:AdamW"), options=("betas",), fused=True),
-    "adam": OptimizerFactory(lazy("torch.optim:Adam"), options=("betas",), fused=True),
-    "sgd": OptimizerFactory(lazy("torch.optim:SGD"), options=("momentum",), fused=True),
+    "adamw": OptimizerFactory(import_on_call("torch.optim:AdamW"), options=("betas",), fused=True),
+    "adam": OptimizerFactory(import_on_call("torch.optim:Adam"), options=("betas",), fused=True),
+    "sgd": OptimizerFactory(import_on_call("torch.optim:SGD"), options=("momentum",), fused=True),
 }
 
 

@@ -64,7 +64,7 @@ def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
         return
     from kmip_data.models.kernels import DISABLED
 
-    results = results_on(sizes_of(model))
+    results = check_results(kernel_sizes(model))
     failed = {
         component: reason for component, reason in results.items() if not re.search(EXCUSED, reason)
     }
@@ -79,7 +79,7 @@ def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
     )
 
 
-def sizes_of(model: ModelConfig) -> dict[str, int]:
+def kernel_sizes(model: ModelConfig) -> dict[str, int]:
     """Return the sizes of a network that decide its kernels."""
     attention = model.attention if model.attention.kind == "k-mip" else ModelConfig().attention
     sizes = attention.model_dump(include={"heads", "k", "key_dim", "value_dim"})
@@ -88,14 +88,14 @@ def sizes_of(model: ModelConfig) -> dict[str, int]:
     return sizes | {"hidden_dim": model.hidden_dim}
 
 
-def results_on(sizes: dict[str, int]) -> dict[str, str]:
+def check_results(sizes: dict[str, int]) -> dict[str, str]:
     """Return ``ok`` or the error of each component on this GPU; a passed GPU is not checked again."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     passed = Path(folder, "self-check", _key(sizes))
     if passed.exists():
         return dict.fromkeys(COMPONENTS, OK)
     log.warning("compiling and checking kernels for this GPU, once: up to a minute …")
-    results = check("cuda", sizes)
+    results = check_components("cuda", sizes)
     if {*results.values()} == {OK}:
         with contextlib.suppress(OSError):  # then it is checked again
             passed.parent.mkdir(parents=True, exist_ok=True)
@@ -115,13 +115,13 @@ def _key(sizes: dict[str, int]) -> str:
     return json_digest(facts)
 
 
-def check(
+def check_components(
     device: str, sizes: dict[str, int], components: Sequence[str] = COMPONENTS
 ) -> dict[str, str]:
     """Return ``ok`` or the error of each component, or of a backend of the search on a small problem."""
 
     def result(component: str) -> str:
-        return ended(
+        return run_child(
             LIMIT if component in COMPONENTS else PREPARING, component, device, json.dumps(sizes)
         )
 
@@ -129,7 +129,7 @@ def check(
         return dict(zip(components, pool.map(result, components), strict=True))
 
 
-def ended(limit: float, *arguments: str) -> str:
+def run_child(limit: float, *arguments: str) -> str:
     """Run a child for at most ``limit`` seconds; return ``ok`` or why it failed."""
     command = [sys.executable, *CHILD, *arguments]
     try:
@@ -157,11 +157,11 @@ same = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other 
 
 def main(component: str, device: str, sizes: str) -> None:
     """Check one component, if the device has kernels for it, or try a search backend."""
-    check_component = check_layers if component in COMPONENTS[1:] else search
+    check_component = check_layers if component in COMPONENTS[1:] else check_search
     check_component(component, torch.device(device), **json.loads(sizes))
 
 
-def search(
+def check_search(
     component: str,
     device: torch.device,
     *,
@@ -198,8 +198,8 @@ def check_layers(component: str, device: torch.device, **sizes: int) -> None:
     DISABLED.update(dict.fromkeys(COMPONENTS, "another component"))
     del DISABLED[component]
     for (dtype, tolerance), table in itertools.product(PRECISIONS.items(), (True, False)):
-        step = functools.partial(train, device, sizes, table=table)
-        near(step(dtype), step(torch.float64), tolerance)
+        step = functools.partial(train_layers, device, sizes, table=table)
+        are_near(step(dtype), step(torch.float64), tolerance)
         # PyTorch's operators drop other elements, so compare a repetition.
         same(step(dtype, dropout=0.5), step(dtype, dropout=0.5))
 
@@ -212,11 +212,11 @@ def check_cuda_graphs(device: torch.device, sizes: dict[str, int]) -> None:
     search = "auto" if cuda.why_unusable(device.type) is None else None
     captured = steps.CapturedSteps(cuda_graphs.CudaGraphs(device), sys.exit)
     # Two warm up, one is captured and replayed, three are replayed.
-    six = functools.partial(train, device, sizes, steps=6, search=search)
-    near(six(captured=captured), six(), 1e-3)
+    six = functools.partial(train_layers, device, sizes, steps=6, search=search)
+    are_near(six(captured=captured), six(), 1e-3)
 
 
-def train(
+def train_layers(
     device: torch.device,
     sizes: dict[str, int],
     dtype: torch.dtype = torch.float32,
@@ -276,7 +276,7 @@ def _batch(k: int, *, table: bool, seed: int) -> Data:
     return Batch.from_data_list(graphs)
 
 
-def near(results: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
+def are_near(results: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
     """Compare tensors of any shape in norm."""
     most = max(tensor.norm() for tensor in exact)
     for result, expected in zip(results, exact, strict=True):

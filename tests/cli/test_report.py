@@ -16,8 +16,8 @@ from support.runs.reports import write_run
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports.pictures import over_seeds
-from kmip_data.models.reports.result_tables import read_runs, tables_of
+from kmip_data.models.reports.pictures import mean_over_seeds
+from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.runs_by_name import select_runs
 
 
@@ -220,9 +220,9 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
     bands = re.findall(r'<g id="FillBetweenPolyCollection_\d+">', text)
     assert len(curves) == len(bands) == len(MODELS)
     assert all(re.search(rf"<text [^>]*>{model}</text>", text) for model in MODELS)
-    (table,), _ = tables_of(read_runs(select_runs((), Home(home)))[0])
+    (table,), _ = tables_of_runs(read_finished_runs(select_runs((), Home(home)))[0])
     at = [row["model"] for row in table.rows].index("gcn")
-    epochs, means, spread = over_seeds(table.runs[at], "val_accuracy", 100)
+    epochs, means, spread = mean_over_seeds(table.runs[at], "val_accuracy", 100)
     assert epochs == list(range(1, 9))
     assert means[0] == pytest.approx(100 * (0.3 + 4 / 40 + 1 / 80))
     assert spread[0] == pytest.approx(100 * statistics.stdev([0, 1 / 80, 2 / 80]))

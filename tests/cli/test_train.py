@@ -18,7 +18,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import evaluate_predictions
-from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
+from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import config_to_toml, read_config
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS
@@ -134,13 +134,13 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
     ],
 )
 def test_a_sample_trains_few_epochs_unless_told_otherwise(options, epochs):
-    config = configuration("s3dis", {}, {}, model="gps-kmip", variant=None, **options)
+    config = compose_configuration("s3dis", {}, {}, model="gps-kmip", variant=None, **options)
     assert config.training.epochs == epochs
     assert config.schedule.warmup_epochs < epochs, "the rate is reached"
 
 
 def test_options_reach_the_configuration():
-    config = configuration(
+    config = compose_configuration(
         "s3dis",
         {"k": 16},
         {"split_seed": 4},
@@ -161,7 +161,7 @@ def test_options_reach_the_configuration():
     assert config.data.split_seed_follows_run is False, "a seed of the split that is given counts"
     assert config.training.epochs == 7
     with pytest.raises(UsageError, match=r"--epochs 7 and --set training\.epochs=9"):
-        configuration("s3dis", {}, {}, epochs=7, overrides=("training.epochs=9",))
+        compose_configuration("s3dis", {}, {}, epochs=7, overrides=("training.epochs=9",))
     assert (config.optimizer.lr, config.training.precision) == (1e-3, "bf16-mixed")
     assert (config.system.device, config.system.devices) == ("cpu", 2)
     assert config.system.checkpoint_every == 2.5
@@ -281,21 +281,23 @@ def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home
     file = tmp_path / "config.toml"
     options = {"model": "gcn", "variant": None, "sample": True}
     overrides = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")
-    config = configuration("minesweeper", {}, {}, overrides=overrides, **options)
+    config = compose_configuration("minesweeper", {}, {}, overrides=overrides, **options)
     file.write_text(config_to_toml(config))
-    moved = configuration(one_graph, {}, {}, file=file, home=Home(home))
+    moved = compose_configuration(one_graph, {}, {}, file=file, home=Home(home))
     assert (moved.data.dataset, moved.data.sample, moved.data.split) == ("mine", False, {})
     assert (moved.model, moved.training) == (config.model, config.training)
-    ten = configuration("cifar10", {}, {}, file=file, home=Home(home))
+    ten = compose_configuration("cifar10", {}, {}, file=file, home=Home(home))
     assert (ten.data.split, ten.training.metric, ten.model.dropout) == ({}, None, 0.3)
-    same = configuration("minesweeper", {}, {}, file=file, home=Home(home))
+    same = compose_configuration("minesweeper", {}, {}, file=file, home=Home(home))
     assert (same.data.sample, same.data.split) == (True, {"fold": 2})
     assert done("train", one_graph, "--config", file, *QUICK, "--json").json["sample"] is False
 
 
 def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_graph, home):
     for model in ("gcn", "sage", "gat", "gps-kmip", "gine"):
-        config = configuration(one_graph, {}, {}, model=model, variant=None, home=Home(home))
+        config = compose_configuration(
+            one_graph, {}, {}, model=model, variant=None, home=Home(home)
+        )
         network = config.model
         assert (network.layers, network.hidden_dim, network.dropout) == (5, 256, 0.5)
         assert config.optimizer.lr == 0.005
@@ -307,7 +309,10 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
     )
     assert "gcn, 5 layers, hidden_dim 256" in run.err
     kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "many", split=PARTS)
-    assert configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset == ""
+    assert (
+        compose_configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset
+        == ""
+    )
 
 
 def test_options_that_are_keys_name_the_key(home):

@@ -14,7 +14,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
@@ -111,7 +111,7 @@ def test_features_without_an_embedding_leave_no_run(home, tmp_path):
 
 def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
-    config = config_for(str(tmp_path / "plain"), "gps-kmip")
+    config = config_for_data(str(tmp_path / "plain"), "gps-kmip")
     data = open_data(config, home=Home.locate(home))
     before = torch.random.get_rng_state()
     try_encoders(data.pinned(config), data)

@@ -29,7 +29,7 @@ from kmip_data.models.layers.gpu.gated_edges import (
     ROWS,
     SOURCES,
     STEPS,
-    by_node,
+    options_by_node,
 )
 
 
@@ -118,11 +118,11 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     for (d, k), edges in itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16")):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
-        gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
+        gate, back = (options_by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         rows = {"BE": ROWS // block, **sizes}
         launches = {
-            "gate": {"ADD": True, "STATISTICS": True, **gate},
-            "differentiate": back,
+            "gate_edges": {"ADD": True, "STATISTICS": True, **gate},
+            "differentiate_gate": back,
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
             "update_edges": {"SHARED": False, **rows},
             "sum_gradients": {"STEPS": STEPS, **rows},

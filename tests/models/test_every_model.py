@@ -14,7 +14,7 @@ from support.cli import kmip
 from kmip_data.builds.home import added_column_names
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names
-from kmip_data.models.config import models
+from kmip_data.models.config import known_models
 
 OWN = {"city", "graphs", "points", "superpixels"}  #: of the user's files: no sample
 #: Records of a sample; 24 of the others. Few molecules of ogbg-molhiv are active.
@@ -35,7 +35,7 @@ def trained(*arguments: object, home: Path) -> str:
     return done.json["run"]
 
 
-@pytest.mark.parametrize(("model", "task"), [*zip(sorted(models()), itertools.cycle(BUILDS))])
+@pytest.mark.parametrize(("model", "task"), [*zip(sorted(known_models()), itertools.cycle(BUILDS))])
 def test_one_epoch_of_each_model_and_each_kind_of_task(
     model: str, task: str, tmp_path: Path
 ) -> None:
@@ -58,7 +58,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("dataset", sorted(set(dataset_names()) - OWN))
-@pytest.mark.parametrize("model", sorted(models()))
+@pytest.mark.parametrize("model", sorted(known_models()))
 def test_one_epoch_of_every_dataset(
     dataset: str, model: str, samples: Path, torture_count: Callable[..., None]
 ) -> None:

@@ -15,15 +15,15 @@ from torch_geometric.nn import GCNConv
 
 from kmip_data.errors import UsageError
 from kmip_data.models import GraphBatch, KMIPAttention, read_batch
-from kmip_data.models.config import ModelConfig, merged, models
-from kmip_data.models.heads import GraphHead, LinkHead, NodeHead, pool
+from kmip_data.models.config import ModelConfig, known_models, merge_tables
+from kmip_data.models.heads import GraphHead, LinkHead, NodeHead, pool_nodes
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.network import (
     GPSLayer,
+    apply_recomputed,
     build_model,
     count_parameters,
     fit_hidden_dim,
-    recomputed,
 )
 from kmip_data.models.search import topk
 
@@ -51,7 +51,7 @@ def compact(batch: Batch, k: int = 3) -> Data:
 
 def network(**options) -> nn.Module:
     torch.manual_seed(0)
-    return build_model(ModelConfig(**merged(SMALL, options)), in_channels=5, num_classes=4)
+    return build_model(ModelConfig(**merge_tables(SMALL, options)), in_channels=5, num_classes=4)
 
 
 def test_graphs_without_edges() -> None:
@@ -90,7 +90,7 @@ def test_compiled_layers_learn_the_same_and_take_batches_of_any_size(table: bool
         torch.testing.assert_close(*(model(second) for model in networks))
 
 
-@pytest.mark.parametrize("model", sorted(models()))
+@pytest.mark.parametrize("model", sorted(known_models()))
 def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) -> None:
     """Otherwise training on several processes would wait for a gradient for ever."""
 
@@ -112,13 +112,15 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
 
 
 def test_recomputation_searches_once(monkeypatch) -> None:
-    searches, choose = [], topk.choose
-    monkeypatch.setattr(topk, "choose", lambda *args: searches.append(args) or choose(*args))
+    searches, choose = [], topk.choose_backend
+    monkeypatch.setattr(
+        topk, "choose_backend", lambda *args: searches.append(args) or choose(*args)
+    )
     attention = KMIPAttention(6, heads=2, key_dim=3, k=4)
     gps = GPSLayer(GatedGCN(6, dropout=0.3, residual=False), attention, dim=6, dropout=0.3)
     x = torch.randn(10, 6, requires_grad=True)
     batch = read_batch(Data(x=x, neighbor=torch.randint(0, 10, (10, 3))))
-    recomputed(gps, x, torch.zeros(1, 6), batch)[0].sum().backward()
+    apply_recomputed(gps, x, torch.zeros(1, 6), batch)[0].sum().backward()
     assert len(searches) == 1
 
 
@@ -169,7 +171,7 @@ def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: st
     )
     batch = read_batch(Data(x=x, edge_index=edges, ptr=torch.tensor([0, 3, 3, 7])))
     pooled, of = (
-        pool(x, batch, pooling),
+        pool_nodes(x, batch, pooling),
         {"mean": Tensor.mean, "max": Tensor.amax, "sum": Tensor.sum}[pooling],
     )
     torch.testing.assert_close(
@@ -225,7 +227,7 @@ def test_features_that_do_not_fit() -> None:
 )
 def test_configurations_that_make_no_sense(options, word: str) -> None:
     with pytest.raises(ValidationError, match=word):
-        ModelConfig(**merged(SMALL, options))
+        ModelConfig(**merge_tables(SMALL, options))
 
 
 class OwnConv(nn.Module):
@@ -248,7 +250,7 @@ class OwnAttention(nn.Module):
 
     def forward(self, x, batch):
         assert isinstance(batch, GraphBatch)
-        return self.linear(pool(x, batch, "mean"))[batch.graph]
+        return self.linear(pool_nodes(x, batch, "mean"))[batch.graph]
 
 
 @pytest.mark.parametrize(

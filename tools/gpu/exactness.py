@@ -19,7 +19,7 @@ import torch
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.training import self_check
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from tools.gpu import ceilings, searches, steps
 from tools.gpu.fuzz import differs, problems
 from tools.gpu.results import Recorder
@@ -64,8 +64,8 @@ def run(record: Recorder) -> None:
 
 def _check(record: Recorder, preset: str, part: str) -> None:
     """Compare one part with plain PyTorch in float32 and bfloat16, at the sizes of a preset."""
-    sizes = self_check.sizes_of(config_for(preset).model)
-    _note(record, part, preset, self_check.check("cuda", sizes, [part])[part])
+    sizes = self_check.kernel_sizes(config_for_data(preset).model)
+    _note(record, part, preset, self_check.check_components("cuda", sizes, [part])[part])
 
 
 def _note(record: Recorder, part: str, where: str, reason: str) -> None:
@@ -128,14 +128,14 @@ def _compile(dims: tuple[int, ...]) -> None:
     programs = [plan.Program(dim, 128, 1, *shape) for dim, shape in sizes]
     architecture = "sm_{}{}".format(*torch.cuda.get_device_capability())
     with ThreadPoolExecutor(PROCESSES) as pool:
-        list(pool.map(lambda program: launch.compiled(program, architecture), programs))
+        list(pool.map(lambda program: launch.machine_code(program, architecture), programs))
 
 
 @contextlib.contextmanager
 def shaped(ordered: bool, tiles: int, staged: int) -> Iterator[None]:
     """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
     chosen = {"_ORDERED_KEYS": 1 if ordered else 10**9, "_BUCKETS_A_ROW": 10**9}
-    plan.plan_for.cache_clear()
+    plan.make_plan.cache_clear()
     with patch.multiple(plan, **chosen, _tiles=lambda *_, **__: (tiles, staged)):
         yield
-    plan.plan_for.cache_clear()
+    plan.make_plan.cache_clear()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.attention import both_passes
 from kmip_data.models.profiling.measuring import CHUNK_BYTES
-from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
+from kmip_data.models.profiling.methods import Shape, Workload, draw_inputs, get_method
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
@@ -87,7 +87,7 @@ def warm(number: int) -> None:
 def searching(case: Case, device: torch.device) -> Search:
     """Return a search, ready to run."""
     shape = Shape(heads=case.heads, d=case.d, k=case.k)
-    work = draw(shape, sum(case.graphs), device=str(device))
+    work = draw_inputs(shape, sum(case.graphs), device=str(device))
     ptr = (0, *itertools.accumulate(case.graphs))
     return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=ptr)
 
@@ -113,7 +113,7 @@ def _attention(record: Recorder, n: int, target: float | None) -> None:
 
     Flash takes all keys in half precision, as is usual: another result.
     """
-    work = draw(Shape(), n, device=str(record.device))
+    work = draw_inputs(Shape(), n, device=str(record.device))
     names = ("auto", *PEERS) if n <= MOST_OF_PEERS else ("auto",)
     for training in (False, True):
         times = {name: _attend(record, name, work, training=training) for name in names}
@@ -162,11 +162,11 @@ PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
 def _planned(record: Recorder, case: Case, **changes: Any) -> float:
     """Return the milliseconds of a search that is planned with these names."""
     search = searching(TINY[0] if record.dry else case, record.device)
-    plan.plan_for.cache_clear()
+    plan.make_plan.cache_clear()
     try:
         with patch.multiple(plan, **changes) if changes else contextlib.nullcontext():
             if record.dry:
                 return milliseconds(search, record.device, most=DRY_SECONDS)
             return _replayed(search, record.device)
     finally:
-        plan.plan_for.cache_clear()
+        plan.make_plan.cache_clear()

@@ -24,15 +24,15 @@ from kmip_data.models import network
 from kmip_data.models.attention import kmip
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
-from kmip_data.models.layers.adjacency import EdgeList, widened
+from kmip_data.models.layers.adjacency import EdgeList, widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch, read_batch
-from kmip_data.models.precision import float32_products
-from kmip_data.models.profiling.training import timed_epoch
+from kmip_data.models.precision import float32_product_precision
+from kmip_data.models.profiling.training import time_epoch
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import choose_device
@@ -156,7 +156,7 @@ def _at_target(edges: EdgeList, x: Tensor) -> Tensor:
 
 
 def _sum(edges: EdgeList, values: Tensor) -> Tensor:
-    rows = widened(values)
+    rows = widen_half_precision(values)
     return rows.new_zeros(edges.num_nodes, rows.shape[1]).index_add(0, edges.target, rows)
 
 
@@ -189,7 +189,7 @@ def _open(work: Work, folder: Path, *, tiny: bool) -> tuple[RunConfig, RunData]:
         path = kmip_data.save(graph, folder / "build", name="generated-city").path
     else:
         path = unpacked_build(work.dataset)
-    config = config_for(work.dataset)
+    config = config_for_data(work.dataset)
     changes = [f"training.precision={work.precision}", "system.deterministic=false"]
     data: dict[str, Any] = {"sample": True}
     if path is not None:
@@ -243,14 +243,14 @@ def _measure(
     if cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with computed(way, work), float32_products(work.precision):
+    with computed(way, work), float32_product_precision(work.precision):
         loop, notes = _loop(way, work, config, data)
         seconds: list[float] = []
         least, most = (3, 3) if record.dry else (LEAST, MOST)
         until = time.monotonic() + SECONDS
         while len(seconds) < least or (len(seconds) < most and time.monotonic() < until):
             loop.epoch, loop.batches_done = loop.epoch + bool(seconds), 0
-            seconds += [each for each, _ in timed_epoch(loop, least)]
+            seconds += [each for each, _ in time_epoch(loop, least)]
             loop.module.metrics.reset()
         later = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
         middle = 1000 * later[len(later) // 2]

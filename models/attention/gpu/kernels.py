@@ -6,7 +6,7 @@ element of (H, N, k). Rows belong to (H, ·, d) tensors with any stride between 
 rows, and 1 between channels.
 
 Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR
-0270). Pairs are in the order of their keys (:func:`.launch.transpose`): the pairs of one key are a
+0270). Pairs are in the order of their keys (:func:`.launch.sort_pairs_by_key`): the pairs of one key are a
 list, by query. Lists are cut at multiples of SEGMENT in the ordered pairs, so a key chosen by
 thousands of queries is summed by many programs, and the cuts depend on the indices alone. Segment s
 is the first of key s (keys of all heads in one row); those after the keys' begin at the multiples
@@ -202,7 +202,7 @@ def sum_segments(
 ):
     """Σ grad_score · query and Σ weight · gradient of a segment's pairs; program (segment, channels).
 
-    ``order``, ``cuts`` and ``start`` come from :func:`.launch.transpose`, the others as in
+    ``order``, ``cuts`` and ``start`` come from :func:`.launch.sort_pairs_by_key`, the others as in
     :func:`attend_rows_backward`. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width);
     entries of segments after the keys' that begin a list, or have no key, are not read.
     """

@@ -16,7 +16,7 @@ from kmip_data.models.attention.gpu.kernels import (
     attend_rows_backward,
     sum_segments,
 )
-from kmip_data.models.search.gpu.launch import flag_of
+from kmip_data.models.search.gpu.launch import not_finite_flag
 
 #: Most pairs summed by one program: popular keys are divided among programs.
 SEGMENT = 512
@@ -53,7 +53,7 @@ def forward(
                 *_rows(values),
                 weights,
                 out,
-                flag_of(values.device),
+                not_finite_flag(values.device),
                 rows,
                 k,
                 values.shape[2],
@@ -106,12 +106,12 @@ def backward(
             scale,
             **sizes,
         )
-        pairs = transpose(indices, many, SEGMENT)
+        pairs = sort_pairs_by_key(indices, many, SEGMENT)
         grad_keys, grad_values = _by_key(pairs, many, grad_scores, queries, weights, keep, grad)
     return grad_queries, grad_keys, grad_values
 
 
-def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
+def sort_pairs_by_key(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
     """Sort the P pairs of contiguous indices (H, N, k), −1: no key, by key; each head has ``keys`` M.
 
     Return the pairs by key (P,), the pairs of a key rising, and last the pairs without one; the key at each

@@ -21,10 +21,10 @@ MIN_VALUES_PER_THREAD = 1 << 20
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """Set elements of float32 ``x`` (N, d) to zero with probability ``p``, times 1 / (1 - p) the others."""
-    return _Dropout.apply(x, p, drawn_seed())  # type: ignore[no-any-return, no-untyped-call]
+    return _Dropout.apply(x, p, draw_seed())  # type: ignore[no-any-return, no-untyped-call]
 
 
-def drawn_seed() -> int:
+def draw_seed() -> int:
     """Draw 64 bits from torch's global generator."""
     return int(torch.empty((), dtype=torch.int64).random_())
 
@@ -34,15 +34,15 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
         ctx.p = p
         ctx.seed = seed
-        return dropped(x, p, seed)
+        return apply_dropout_mask(x, p, seed)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return dropped(grad, ctx.p, ctx.seed), None, None
+        return apply_dropout_mask(grad, ctx.p, ctx.seed), None, None
 
 
-def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
+def apply_dropout_mask(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
     """Apply the mask of ``seed``, from its element ``first`` on, to x of any shape."""
     x = x.detach().contiguous()
     out = torch.empty_like(x)

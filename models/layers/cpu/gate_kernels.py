@@ -21,11 +21,11 @@ from kmip_data.models.search.cpu.lanes import (
     Lanes,
     Value,
     broadcast,
-    instruction,
+    call_llvm_intrinsic,
+    kernel_instruction,
     like_first,
-    llvm,
     multiply_add,
-    splat,
+    splat_lanes,
     types,
 )
 from kmip_data.runtime.threads import njit_nogil
@@ -61,28 +61,28 @@ def _first(builder: Builder, count: Value) -> Value:
     return builder.icmp_signed("<", _NUMBERS, limit)
 
 
-@instruction(Lanes(types.float32))
-def load(builder, array, start, count):
+@kernel_instruction(Lanes(types.float32))
+def load_lanes(builder, array, start, count):
     """Load ``count`` elements from ``start`` of a flat float32 array, without bounds checks."""
     address = _address(builder, array, start, _FLOATS)
     args = [address, _ALIGNED, _first(builder, count), _every(0)]
-    return llvm(builder, "masked.load.v16f32.p0", _FLOATS, args)
+    return call_llvm_intrinsic(builder, "masked.load.v16f32.p0", _FLOATS, args)
 
 
-@instruction(types.none)
-def store(builder, array, start, count, lanes):
+@kernel_instruction(types.none)
+def store_lanes(builder, array, start, count, lanes):
     """Write the first ``count`` lanes to the elements from ``start`` of a flat float32 array."""
     address = _address(builder, array, start, _FLOATS)
     args = [lanes, address, _ALIGNED, _first(builder, count)]
-    llvm(builder, "masked.store.v16f32.p0", ir.VoidType(), args)
+    call_llvm_intrinsic(builder, "masked.store.v16f32.p0", ir.VoidType(), args)
 
 
-@instruction(types.none)
+@kernel_instruction(types.none)
 def prefetch(builder, array, start):
     """Ask for the cache line of an element of a flat float32 array, which may lie behind its end."""
     address = _address(builder, array, start, ir.IntType(8))
     flags = [ir.Constant(_WORD, number) for number in (0, 3, 1)]
-    llvm(builder, "prefetch.p0", ir.VoidType(), [address, *flags])
+    call_llvm_intrinsic(builder, "prefetch.p0", ir.VoidType(), [address, *flags])
 
 
 _MAY_FUSE = ("contract",)
@@ -120,7 +120,7 @@ def sigmoid(builder, lanes):
     """
 
     def fused(a, b, c):
-        return llvm(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
+        return call_llvm_intrinsic(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
 
     # 1. −z, within ±87.
     z = builder.fsub(_every(-0.0), lanes)
@@ -154,7 +154,7 @@ def where_above(builder, lanes, limit, value):
     return builder.select(above, value, _every(0))
 
 
-@instruction(Lanes(types.float32))
+@kernel_instruction(Lanes(types.float32))
 def where_drawn(builder, seed, number, dropped, value):
     """``value`` in the lanes that dropout keeps, else 0: lane i is element ``number + i``.
 
@@ -202,7 +202,7 @@ Dropout = tuple[int, int, float]
 
 
 @njit_nogil()
-def gate(
+def gate_edges(
     d: int,
     edges: Table,
     nodes: Several,
@@ -223,16 +223,16 @@ def gate(
     at_target, at_source, message = nodes
     quotients, divisors, sums, squares = results
     k, sources = edges
-    zero = splat(np.float32(0))
-    least = splat(np.float32(1e-6))
-    share = splat(np.float32(1 / max(1, k)))
+    zero = splat_lanes(np.float32(0))
+    least = splat_lanes(np.float32(1e-6))
+    share = splat_lanes(np.float32(1 / max(1, k)))
     for node in range(start, stop):
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
             row = node * d + channel
             for rows in results:
                 prefetch(rows, row + AHEAD * d)
-            of_target = load(at_target, row, count)
+            of_target = load_lanes(at_target, row, count)
             message_sum = zero
             gate_sum = zero
             total = zero
@@ -242,18 +242,18 @@ def gate(
                 source = np.int64(sources[entry]) * d + channel
                 edge = entry * d + channel
                 prefetch(pre, edge + AHEAD * d)
-                z = plus(of_target, load(at_source, source, count))
+                z = plus(of_target, load_lanes(at_source, source, count))
                 if add:
-                    z = plus(z, load(pre, edge, count))
-                store(pre, edge, count, z)
+                    z = plus(z, load_lanes(pre, edge, count))
+                store_lanes(pre, edge, count, z)
                 total = plus(total, z)
                 opened = sigmoid(z)
                 gate_sum = plus(gate_sum, opened)
-                passed = times(opened, load(message, source, count))
+                passed = times(opened, load_lanes(message, source, count))
                 message_sum = plus(message_sum, passed)
             divisor = plus(gate_sum, least)
-            store(quotients, row, count, over(message_sum, divisor))
-            store(divisors, row, count, divisor)
+            store_lanes(quotients, row, count, over(message_sum, divisor))
+            store_lanes(divisors, row, count, divisor)
 
             # 2. Squares about the node's mean, from z that is still in the cache.
             if statistics:
@@ -261,10 +261,10 @@ def gate(
                 square = zero
                 for entry in range(node * k, (node + 1) * k):
                     edge = entry * d + channel
-                    away = minus(load(pre, edge, count), mean)
+                    away = minus(load_lanes(pre, edge, count), mean)
                     square = plus(square, times(away, away))
-                store(sums, row, count, total)
-                store(squares, row, count, square)
+                store_lanes(sums, row, count, total)
+                store_lanes(squares, row, count, square)
 
 
 @njit_nogil()
@@ -285,21 +285,21 @@ def update_edges(
     """
     seed, dropped, kept_scale = dropout
     shared = old.shape[0] == d
-    zero = splat(np.float32(0))
-    scale = splat(np.float32(kept_scale))
+    zero = splat_lanes(np.float32(0))
+    scale = splat_lanes(np.float32(kept_scale))
     for number in range(start, stop):
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
             edge = number * d + channel
             for rows in (pre, old, new):
                 prefetch(rows, edge + AHEAD * d)
-            y = times(load(pre, edge, count), load(norm, channel, count))
-            y = plus(y, load(norm, d + channel, count))
+            y = times(load_lanes(pre, edge, count), load_lanes(norm, channel, count))
+            y = plus(y, load_lanes(norm, d + channel, count))
             y = where_above(y, zero, y)
             if dropped > 0:
                 y = where_drawn(seed, edge, dropped, y)
-            before = load(old, channel if shared else edge, count)
-            store(new, edge, count, multiply_add(y, scale, before))
+            before = load_lanes(old, channel if shared else edge, count)
+            store_lanes(new, edge, count, multiply_add(y, scale, before))
 
 
 @njit_nogil()
@@ -320,34 +320,34 @@ def sum_gradients(
     """
     seed, dropped, kept_scale = dropout
     sums, products = results
-    zero = splat(np.float32(0))
-    scale = splat(np.float32(kept_scale))
+    zero = splat_lanes(np.float32(0))
+    scale = splat_lanes(np.float32(kept_scale))
     for node in range(start, stop):
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
-            a = load(norm, channel, count)
-            b = load(norm, d + channel, count)
-            middle = load(norm, 2 * d + channel, count)
+            a = load_lanes(norm, channel, count)
+            b = load_lanes(norm, d + channel, count)
+            middle = load_lanes(norm, 2 * d + channel, count)
             total = zero
             product = zero
             for number in range(node * k, (node + 1) * k):
                 edge = number * d + channel
                 prefetch(pre, edge + AHEAD * d)
                 prefetch(grad, edge + AHEAD * d)
-                z = load(pre, edge, count)
+                z = load_lanes(pre, edge, count)
                 y = plus(times(z, a), b)
-                g = where_above(y, zero, load(grad, edge, count))
+                g = where_above(y, zero, load_lanes(grad, edge, count))
                 if dropped > 0:
                     g = times(where_drawn(seed, edge, dropped, g), scale)
                 total = plus(total, g)
                 product = plus(product, times(g, minus(z, middle)))
             row = node * d + channel
-            store(sums, row, count, total)
-            store(products, row, count, product)
+            store_lanes(sums, row, count, total)
+            store_lanes(products, row, count, product)
 
 
 @njit_nogil()
-def differentiate(
+def differentiate_gate(
     start: int,
     stop: int,
     d: int,
@@ -363,7 +363,7 @@ def differentiate(
 ) -> None:
     """Gradient of z for each edge, and its sums at targets and at sources.
 
-    ``edges`` are (pre, grad), ``means`` the gradient of the quotients of :func:`gate`, these, and
+    ``edges`` are (pre, grad), ``means`` the gradient of the quotients of :func:`gate_edges`, these, and
     their divisors. Where grad, the gradient of the new edges, is not empty, g is as in :func:`sum_gradients`,
     ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes factor · g − offset
     − slope · (z − mean). ``results`` are the gradient of z from edge ``first_edge`` on, and the
@@ -380,26 +380,26 @@ def differentiate(
     width = -(-d // LANES) * LANES
     updates = grad.shape[0] > 0
     k, sources = entries
-    zero = splat(np.float32(0))
-    one = splat(np.float32(1))
-    scale = splat(np.float32(kept_scale))
+    zero = splat_lanes(np.float32(0))
+    one = splat_lanes(np.float32(1))
+    scale = splat_lanes(np.float32(kept_scale))
     for node in range(start, stop):
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
             target_row = node * d + channel
             for rows in (grad_quotients, quotients, divisors, grad_target):
                 prefetch(rows, target_row + AHEAD * d)
-            of_quotient = load(grad_quotients, target_row, count)
-            divisor = load(divisors, target_row, count)
+            of_quotient = load_lanes(grad_quotients, target_row, count)
+            divisor = load_lanes(divisors, target_row, count)
             of_message = over(of_quotient, divisor)
-            of_divisor = over(load(quotients, target_row, count), divisor)
+            of_divisor = over(load_lanes(quotients, target_row, count), divisor)
             of_gate = minus(zero, times(of_quotient, of_divisor))
             if updates:
-                a = load(norm, channel, count)
-                b = load(norm, d + channel, count)
-                middle = load(norm, 2 * d + channel, count)
-                offset = load(norm, 3 * d + channel, count)
-                slope = load(norm, 4 * d + channel, count)
+                a = load_lanes(norm, channel, count)
+                b = load_lanes(norm, d + channel, count)
+                middle = load_lanes(norm, 2 * d + channel, count)
+                offset = load_lanes(norm, 3 * d + channel, count)
+                slope = load_lanes(norm, 4 * d + channel, count)
             else:
                 a = zero
                 b = zero
@@ -416,27 +416,27 @@ def differentiate(
                 prefetch(grad_pre, result + AHEAD * d)
 
                 # 1. Through the sums and the gate.
-                z = load(pre, edge, count)
+                z = load_lanes(pre, edge, count)
                 opened = sigmoid(z)
                 slope_of_gate = times(opened, minus(one, opened))
-                sent = load(message, source * d + channel, count)
+                sent = load_lanes(message, source * d + channel, count)
                 of_opened = plus(of_gate, times(of_message, sent))
                 g = times(slope_of_gate, of_opened)
 
                 # 2. Through dropout, ReLU and the norm of the new edges.
                 if updates:
                     y = plus(times(z, a), b)
-                    passed = where_above(y, zero, load(grad, edge, count))
+                    passed = where_above(y, zero, load_lanes(grad, edge, count))
                     if dropped > 0:
                         passed = times(where_drawn(seed, edge, dropped, passed), scale)
                     through = minus(times(a, passed), offset)
                     g = plus(g, minus(through, times(slope, minus(z, middle))))
-                store(grad_pre, result, count, g)
+                store_lanes(grad_pre, result, count, g)
                 total = plus(total, g)
 
                 # 3. To the source.
                 row = (source - first) * width + channel
-                store(grad_source, row, LANES, plus(load(grad_source, row, LANES), g))
-                grad_edge = plus(load(grad_message, row, LANES), times(opened, of_message))
-                store(grad_message, row, LANES, grad_edge)
-            store(grad_target, target_row, count, total)
+                store_lanes(grad_source, row, LANES, plus(load_lanes(grad_source, row, LANES), g))
+                grad_edge = plus(load_lanes(grad_message, row, LANES), times(opened, of_message))
+                store_lanes(grad_message, row, LANES, grad_edge)
+            store_lanes(grad_target, target_row, count, total)

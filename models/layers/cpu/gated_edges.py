@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from kmip_data.arrays import F32
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable, NodeRange
 from kmip_data.models.layers.cpu import gate_kernels
-from kmip_data.models.layers.cpu.dropout import drawn_seed
+from kmip_data.models.layers.cpu.dropout import draw_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
 from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
 from kmip_data.runtime import memory
@@ -77,7 +77,7 @@ def gated_edges(
         tensors[-2:] = [norm.weight, norm.bias]
         dropped = round(dropout * 2**32)
     if dropped:
-        seed = drawn_seed()
+        seed = draw_seed()
     wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     options = _Options(
         edges,
@@ -119,11 +119,11 @@ class _GatedEdges(torch.autograd.Function):
         quotients, divisors, sums, squares = (torch.empty(nodes, d) for _ in range(4))
         edges.ranges  # noqa: B018 -- checks the edges
         gate = partial(
-            gate_kernels.gate,
+            gate_kernels.gate_edges,
             d,
             _entries(edges),
             _flat(at_target, at_source, message),
-            flat(pre),
+            flat_elements(pre),
             weight is not None,
             by_batch,
             _flat(quotients, divisors, sums, squares),
@@ -143,11 +143,11 @@ class _GatedEdges(torch.autograd.Function):
         update = partial(
             gate_kernels.update_edges,
             d,
-            flat(pre),
-            flat(constants),
+            flat_elements(pre),
+            flat_elements(constants),
             options.dropout,
-            flat(old),
-            flat(new),
+            flat_elements(old),
+            flat_elements(new),
         )
         run_in_ranges(update, count, grain=MIN_EDGES_PER_THREAD)
         if options.differentiable:
@@ -188,9 +188,9 @@ class _GatedEdges(torch.autograd.Function):
             d,
             _entries(edges),
             _flat(pre, torch.zeros(0) if grad is None else grad),
-            flat(message),
+            flat_elements(message),
             _flat(grad_quotients, quotients, divisors),
-            flat(norm),
+            flat_elements(norm),
             options.dropout,
         )
         wants_old = ctx.needs_input_grad[3]
@@ -215,7 +215,7 @@ class _GatedEdges(torch.autograd.Function):
             for piece, rows, sums in jobs:
                 firsts = k * piece.start, piece.low
                 results = _flat(rows, grad_target)
-                gate_kernels.differentiate(
+                gate_kernels.differentiate_gate(
                     piece.start, piece.stop, *arguments, firsts, results, _flat(*sums)
                 )
 
@@ -252,7 +252,7 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     nodes, k = options.edges.neighbor.shape
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
-    operands = (flat(pre), flat(grad), flat(norm))
+    operands = (flat_elements(pre), flat_elements(grad), flat_elements(norm))
     work = partial(gate_kernels.sum_gradients, d, k, *operands, options.dropout, _flat(*sums))
     run_in_ranges(work, nodes, grain=MIN_NODES_PER_THREAD)
     return sums.sum(1, dtype=torch.float64)
@@ -266,14 +266,14 @@ def _add_product(addend: Tensor | None, rows: Tensor, weight: Tensor, out: Tenso
         torch.addmm(addend, rows, weight, out=out)
 
 
-def flat(tensor: Tensor) -> F32:
+def flat_elements(tensor: Tensor) -> F32:
     """Return the elements (n,) of a tensor row by row, for a kernel."""
     elements: F32 = tensor.detach().contiguous().view(-1).numpy()
     return elements
 
 
 def _flat(*tensors: Tensor) -> tuple[F32, ...]:
-    return tuple(map(flat, tensors))
+    return tuple(map(flat_elements, tensors))
 
 
 def _entries(edges: NeighborTable) -> Table:

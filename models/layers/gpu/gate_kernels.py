@@ -28,7 +28,7 @@ def channels_of_a_tile(d: int) -> int:
     return min(64, padded & -padded)
 
 
-def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
+def count_programs(rows: int, a_tile: int, d: int) -> tuple[int]:
     """Number of programs: row tiles × channel tiles."""
     row_tiles = triton.cdiv(rows, a_tile)
     channel_tiles = triton.cdiv(d, channels_of_a_tile(d))
@@ -36,7 +36,7 @@ def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
 
 
 @triton.jit
-def loaded(pointers, mask):
+def load_float32(pointers, mask):
     """Load elements as float32, 0 where masked out."""
     return tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
 
@@ -48,7 +48,7 @@ def element_offsets(row, channel, D: tl.constexpr):
 
 
 @triton.jit
-def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def tile_rows_and_channels(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
 
     Neighbouring programs share rows, so that one reads from the cache what another loaded.
@@ -61,9 +61,9 @@ def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
 
 
 @triton.jit
-def constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
+def load_constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
     """Load row ``ROW`` of a norm's constants (·, D) as (1, BC)."""
-    return loaded(norm + ROW * D + channel, exists)[None, :]
+    return load_float32(norm + ROW * D + channel, exists)[None, :]
 
 
 @triton.jit
@@ -87,7 +87,7 @@ def keep_mask(seed, number, channel, dropped):
 
 
 @triton.jit
-def dropped_out(y, seed, number, channel, dropped, kept_scale):
+def apply_dropout(y, seed, number, channel, dropped, kept_scale):
     """Apply dropout to the elements ``number`` of y; without a seed, return y."""
     if seed is not None:
         mask = keep_mask(seed, number, channel[None, :], dropped)
@@ -96,7 +96,7 @@ def dropped_out(y, seed, number, channel, dropped, kept_scale):
 
 
 @triton.jit
-def join(
+def write_tile_moments(
     out,
     exists,
     count,
@@ -141,23 +141,23 @@ def update_edges(
     ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has one row per edge, or a single one
     if ``SHARED``. ``new`` may be ``pre`` itself.
     """
-    number, live, channel, exists = tile_of(rows, D, BE, BC)
+    number, live, channel, exists = tile_rows_and_channels(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
     at = element_offsets(number, channel, D)
-    factor = constant(norm, channel, exists, 0, D)
-    shift = constant(norm, channel, exists, 1, D)
-    y = loaded(pre + at, mask) * factor + shift
+    factor = load_constant(norm, channel, exists, 0, D)
+    shift = load_constant(norm, channel, exists, 1, D)
+    y = load_float32(pre + at, mask) * factor + shift
     y = tl.where(y > 0, y, 0.0)
-    y = dropped_out(y, seed, at, channel, dropped, kept_scale)
+    y = apply_dropout(y, seed, at, channel, dropped, kept_scale)
     if SHARED:
-        y += loaded(old + channel, exists)[None, :]
+        y += load_float32(old + channel, exists)[None, :]
     else:
-        y += loaded(old + at, mask)
+        y += load_float32(old + at, mask)
     tl.store(new + at, y.to(new.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def through_norm(
+def gradient_through_norm(
     z,
     g,
     norm,
@@ -170,11 +170,11 @@ def through_norm(
 ):
     """Return z − mean at ``at``, and the gradient at the norm's output, from g after ReLU and dropout."""
     exists = channel < D
-    factor = constant(norm, channel, exists, 0, D)
-    shift = constant(norm, channel, exists, 1, D)
+    factor = load_constant(norm, channel, exists, 0, D)
+    shift = load_constant(norm, channel, exists, 1, D)
     g = tl.where(z * factor + shift > 0, g, 0.0)
-    g = dropped_out(g, seed, at, channel, dropped, kept_scale)
-    return z - constant(norm, channel, exists, 2, D), g
+    g = apply_dropout(g, seed, at, channel, dropped, kept_scale)
+    return z - load_constant(norm, channel, exists, 2, D), g
 
 
 @triton.jit
@@ -197,7 +197,7 @@ def sum_gradients(
     ``grad`` is the gradient of ``new`` in :func:`update_edges`; ``norm`` (≥ 3, D) begins with factors,
     shifts and means.
     """
-    row, _live, channel, exists = tile_of(edges, D, BE * STEPS, BC)
+    row, _live, channel, exists = tile_rows_and_channels(edges, D, BE * STEPS, BC)
     first = tl.min(row, 0)
     total = tl.zeros((BE, BC), tl.float32)
     product = tl.zeros((BE, BC), tl.float32)
@@ -205,9 +205,9 @@ def sum_gradients(
         number = first + step * BE + tl.arange(0, BE)
         mask = (number < edges)[:, None] & exists[None, :]
         at = element_offsets(number, channel, D)
-        z = loaded(pre + at, mask)
-        g = loaded(grad + at, mask)
-        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D)
+        z = load_float32(pre + at, mask)
+        g = load_float32(grad + at, mask)
+        away, g = gradient_through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D)
         total += g
         product += g * away
     blocks: tl.constexpr = (D + BC - 1) // BC
@@ -240,7 +240,7 @@ def _looked_up(end, edge, entry, alive, K: tl.constexpr):
 
 
 @triton.jit
-def gate(
+def gate_edges(
     at_target,
     at_source,
     message,
@@ -268,10 +268,10 @@ def gate(
     mean z and Σ (z − mean)².
     """
     # 1. Load a tile of nodes × channels; each node walks its entries slot by slot.
-    node, live, channel, exists = tile_of(nodes, D, BN, BC)
+    node, live, channel, exists = tile_rows_and_channels(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
     tile = element_offsets(node, channel, D)
-    of_target = loaded(at_target + tile, tile_mask)
+    of_target = load_float32(at_target + tile, tile_mask)
     first, last, most = _entries(start, node, live, K)
     gates = tl.zeros((BN, BC), tl.float32)
     messages = tl.zeros((BN, BC), tl.float32)
@@ -286,16 +286,16 @@ def gate(
         sources = element_offsets(source, channel, D)
         # 2. z of one edge of each node; it is stored, because the backward pass computes the gate
         #    again from it.
-        z = of_target + loaded(at_source + sources, mask)
+        z = of_target + load_float32(at_source + sources, mask)
         if ADD:
-            z += loaded(pre + edges, mask)
+            z += load_float32(pre + edges, mask)
         stored = z.to(pre.dtype.element_ty)
         tl.store(pre + edges, stored, mask=mask)
         z = stored.to(tl.float32)  # as in the backward pass
         # 3. Its gate, and the two sums at the target.
         opened = tl.where(mask, tl.sigmoid(z), 0.0)
         gates += opened
-        messages += opened * loaded(message + sources, mask)
+        messages += opened * load_float32(message + sources, mask)
         if STATISTICS:
             # Relative to the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
@@ -309,11 +309,11 @@ def gate(
     if STATISTICS:
         blocks: tl.constexpr = (D + BC - 1) // BC
         row = parts + (tl.program_id(0) // blocks) * 3 * D + channel
-        join(row, exists, last - first, pivot, total, square, D, BN, BC)
+        write_tile_moments(row, exists, last - first, pivot, total, square, D, BN, BC)
 
 
 @triton.jit
-def differentiate(
+def differentiate_gate(
     grad_quotient,
     quotient,
     inverse,
@@ -344,12 +344,12 @@ def differentiate(
     and slopes, and factor · g − offset − slope · (z − mean) is added to the gradient of z.
     """
     # 1. The gradient of the sum of messages, by node.
-    node, live, channel, exists = tile_of(nodes, D, BN, BC)
+    node, live, channel, exists = tile_rows_and_channels(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
     tile = element_offsets(node, channel, D)
-    ratio = loaded(quotient + tile, tile_mask)
-    of_sum = loaded(grad_quotient + tile, tile_mask)
-    of_sum *= loaded(inverse + tile, tile_mask)
+    ratio = load_float32(quotient + tile, tile_mask)
+    of_sum = load_float32(grad_quotient + tile, tile_mask)
+    of_sum *= load_float32(inverse + tile, tile_mask)
     tl.store(of_message + tile, of_sum, mask=tile_mask)
     total = tl.zeros((BN, BC), tl.float32)
     first, last, most = _entries(start, node, live, K)
@@ -359,15 +359,17 @@ def differentiate(
         mask = alive[:, None] & exists[None, :]
         edges = element_offsets(number, channel, D)
         sources = element_offsets(source, channel, D)
-        value = loaded(message + sources, mask)
-        z = loaded(pre + edges, mask)
+        value = load_float32(message + sources, mask)
+        z = load_float32(pre + edges, mask)
         # 2. From the new edges, through dropout, ReLU and the norm.
         if grad is not None:
-            g = loaded(grad + edges, mask)
-            away, g = through_norm(z, g, norm, seed, dropped, kept_scale, edges, channel, D)
-            factor = constant(norm, channel, exists, 0, D)
-            offset = constant(norm, channel, exists, 3, D)
-            slope = constant(norm, channel, exists, 4, D)
+            g = load_float32(grad + edges, mask)
+            away, g = gradient_through_norm(
+                z, g, norm, seed, dropped, kept_scale, edges, channel, D
+            )
+            factor = load_constant(norm, channel, exists, 0, D)
+            offset = load_constant(norm, channel, exists, 3, D)
+            slope = load_constant(norm, channel, exists, 4, D)
             g = factor * g - offset - slope * away
         else:
             g = tl.zeros((BN, BC), tl.float32)
@@ -399,7 +401,7 @@ def sum_at_sources(
 
     Entries are the outgoing edges of each node, so their other ends are targets.
     """
-    node, live, channel, exists = tile_of(nodes, D, BN, BC)
+    node, live, channel, exists = tile_rows_and_channels(nodes, D, BN, BC)
     first, last, most = _entries(start, node, live, 0)
     of_source = tl.zeros((BN, BC), tl.float32)
     of_value = tl.zeros((BN, BC), tl.float32)
@@ -408,10 +410,10 @@ def sum_at_sources(
         target, number = _looked_up(end, edge, first + slot, alive, 0)
         mask = alive[:, None] & exists[None, :]
         edges = element_offsets(number, channel, D)
-        of_source += loaded(grad_pre + edges, mask)
-        opened = tl.sigmoid(loaded(pre + edges, mask))
+        of_source += load_float32(grad_pre + edges, mask)
+        opened = tl.sigmoid(load_float32(pre + edges, mask))
         targets = element_offsets(target, channel, D)
-        of_value += opened * loaded(of_message + targets, mask)
+        of_value += opened * load_float32(of_message + targets, mask)
     tile_mask = live[:, None] & exists[None, :]
     tile = element_offsets(node, channel, D)
     tl.store(grad_source + tile, of_source, mask=tile_mask)

@@ -16,7 +16,7 @@ from triton import cdiv
 
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.gpu import gate_kernels
-from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, programs
+from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, count_programs
 from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
 
 #: Elements of a tile and unrolled slots of a neighbour table, of the two kernels by target.
@@ -101,7 +101,7 @@ class _Entries:
         return cls(batch, 0, count, (count, -1), (bags.start, bags.node, bags.edge))
 
 
-def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
+def options_by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
     """Options of kernels over entries by target; k = 0: a list."""
     elements, unrolled = shape
     block = channels_of_a_tile(d)
@@ -144,10 +144,10 @@ class _GatedEdges(torch.autograd.Function):
         z = old.new_empty(count, d) if weight is None else torch.mm(old, weight.t())
         quotient = torch.empty(nodes, d, device=z.device)
         inverse = torch.empty(nodes, d, device=z.device)
-        shape = by_node(GATE, d, entries.k)
+        shape = options_by_node(GATE, d, entries.k)
         partial_sums = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=z.device)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            gate_kernels.gate[programs(nodes, shape["BN"], d)](
+            gate_kernels.gate_edges[count_programs(nodes, shape["BN"], d)](
                 at_target,
                 at_source,
                 message,
@@ -172,7 +172,7 @@ class _GatedEdges(torch.autograd.Function):
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_of_a_tile(d)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            gate_kernels.update_edges[programs(count, ROWS // block, d)](
+            gate_kernels.update_edges[count_programs(count, ROWS // block, d)](
                 old,
                 z,
                 constants,
@@ -209,7 +209,7 @@ class _GatedEdges(torch.autograd.Function):
                 norm, deviation = constants
                 rows = ROWS // block
                 partial_sums = torch.empty(cdiv(entries.count, rows * STEPS), 2, d, device=z.device)
-                gate_kernels.sum_gradients[programs(entries.count, rows * STEPS, d)](
+                gate_kernels.sum_gradients[count_programs(entries.count, rows * STEPS, d)](
                     z,
                     grad_new,
                     norm,
@@ -230,8 +230,8 @@ class _GatedEdges(torch.autograd.Function):
             # 2. The gradient of z, and its sums at the targets.
             grad_pre = torch.empty_like(z)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=z.device)
-            shape = by_node(DIFFERENTIATE, d, entries.k)
-            gate_kernels.differentiate[programs(nodes, shape["BN"], d)](
+            shape = options_by_node(DIFFERENTIATE, d, entries.k)
+            gate_kernels.differentiate_gate[count_programs(nodes, shape["BN"], d)](
                 grad_quotient.contiguous(),
                 quotient,
                 inverse,
@@ -250,7 +250,7 @@ class _GatedEdges(torch.autograd.Function):
 
             # 3. Its sums at the sources.
             outgoing = entries.batch.edges.adjacency.outgoing
-            gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](
+            gate_kernels.sum_at_sources[count_programs(nodes, SOURCES // block, d)](
                 z,
                 grad_pre,
                 of_sum,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.arrays import F32, I64, Bools
-from kmip_data.models.search.problem import SearchProblem, rows_of
+from kmip_data.models.search.problem import SearchProblem, row_ranges
 from kmip_data.runtime.threads import run_in_ranges
 
 NAME = "cpu"
@@ -108,7 +108,7 @@ def _search_distinct(graphs: _Operands) -> Bools:
     repeated: Bools = (rows >= _FEW_QUERIES) & (sizes >= enough)
     if not repeated.any():
         return repeated
-    from kmip_data.models.search.cpu.equal_rows import expand, first_rows, group_rows
+    from kmip_data.models.search.cpu.equal_rows import expand_to_all_queries, first_rows, group_rows
 
     # 1. A quarter of the keys of one head shows in which graphs rows repeat: nodes that are equal
     #    are so in all heads. Where none repeat this is all: 4 % of a search of 2,000 keys in one
@@ -142,13 +142,15 @@ def _search_distinct(graphs: _Operands) -> Bools:
             distinct_keys,
             distinct_scores,
             distinct_indices,
-            rows_of(query_groups.ptr),
-            rows_of(key_groups.ptr),
+            row_ranges(query_groups.ptr),
+            row_ranges(key_groups.ptr),
         )
     )
 
     # 3. Expand to all rows.
-    expand(distinct_scores, distinct_indices, query_groups, key_groups, scores, indices)
+    expand_to_all_queries(
+        distinct_scores, distinct_indices, query_groups, key_groups, scores, indices
+    )
     return repeated
 
 
@@ -237,10 +239,10 @@ def _choose_way(
     k: int,
 ) -> tuple[str, Callable[..., float], float]:
     """Return the chosen way, its function and its cost per query."""
-    from kmip_data.models.search.cpu.byte_scan import MAX_DIM, encode, search_bytes
-    from kmip_data.models.search.cpu.filter_scan import pack, search_flat
+    from kmip_data.models.search.cpu.byte_scan import MAX_DIM, encode_as_bytes, search_bytes
+    from kmip_data.models.search.cpu.filter_scan import pack_keys, search_flat
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
-    from kmip_data.models.search.cpu.sorted_keys import by_length
+    from kmip_data.models.search.cpu.sorted_keys import sort_by_length
 
     # 1. Ways to search rows ``start`` to ``stop`` of some queries. Each returns its cost in leaves
     # of 16 keys of the flat scan; a leaf of bytes counts a quarter.
@@ -265,11 +267,11 @@ def _choose_way(
         cost = search(queries[sample], scores, indices, failed, 0, tried) / tried
         return cost, float(failed.mean())
 
-    sorted_keys = by_length(keys)
+    sorted_keys = sort_by_length(keys)
     way = ""
     search: Callable[..., float] = scan_bytes
     if multiplies_bytes() and keys.shape[1] <= MAX_DIM:
-        codes = encode(keys, sorted_keys)
+        codes = encode_as_bytes(keys, sorted_keys)
         cost, tied = attempt(scan_bytes)
         if tied <= _TIES and cost < len(keys) / 16:
             way = "bytes"
@@ -278,7 +280,7 @@ def _choose_way(
     if not way:
         way = "flat"
         search = scan
-        flat = pack(keys, sorted_keys)
+        flat = pack_keys(keys, sorted_keys)
         cost, tied = attempt(scan)
     if tied > _TIES:
         way = "exact"

@@ -64,7 +64,7 @@ def why_refused(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    from kmip_data.models.search.gpu.launch import device_of, run
+    from kmip_data.models.search.gpu.launch import device_of, search_on_gpu
 
     with torch.cuda.device(problem.device):
-        return run(problem, device_of(torch.cuda.current_device()))
+        return search_on_gpu(problem, device_of(torch.cuda.current_device()))

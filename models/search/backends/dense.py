@@ -19,7 +19,7 @@ from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import (
     Filter,
     float64_sum_error,
-    largest,
+    largest_scores,
     score_block,
     search_by_graph,
 )
@@ -130,7 +130,7 @@ def _search_small(
     # Padding comes last, so even a real score of −inf ranks above it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)
     k = min(problem.k, wide)
-    best, positions = largest(block, k)
+    best, positions = largest_scores(block, k)
     counts = is_key.sum(1)[:, None, None]
     first_keys = key_rows[:, :1, None]
     chosen = torch.where(positions < counts, positions + first_keys, -1)

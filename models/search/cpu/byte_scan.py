@@ -23,12 +23,12 @@ from kmip_data.models.search.cpu.lanes import (
     above,
     add_byte_products,
     larger,
-    load,
+    load_lanes,
     maximum,
     multiply_add,
-    pointer,
-    splat,
-    store,
+    pointer_to_elements,
+    splat_lanes,
+    store_lanes,
 )
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import njit_nogil, run_in_ranges
@@ -88,7 +88,7 @@ class _Coded(NamedTuple):
     band: Pointer  #: (3,) float64, of the current band: step, quantisation error, length of its longest key
 
 
-def encode(keys: F32, sorted_keys: ByLength) -> Codes:
+def encode_as_bytes(keys: F32, sorted_keys: ByLength) -> Codes:
     """Shift and scale (M, d) keys, d ≤ :data:`MAX_DIM`, and round them to bytes."""
     count, dim = keys.shape
     leaves = -(-count // LEAF)
@@ -131,7 +131,7 @@ def _encode(
     centre = sorted_keys.centre
     factor = sorted_keys.factor
     line = np.empty(dim)
-    points = pointer(codes)
+    points = pointer_to_elements(codes)
     for i in range(start, stop):
         first = i * LEAF << shift
         last = min(first + (LEAF << shift), len(order))
@@ -250,8 +250,10 @@ def _score_and_prune(coded: _Coded, i: int, spare: int) -> None:
     block = coded.block
     query = coded.first + i
     start = coded.scored[i]
-    candidates.score(block, i, start, coded.number, coded.queries, query, coded.keys, coded.dim)
-    candidates.prune(block, i, spare)
+    candidates.score_candidates(
+        block, i, start, coded.number, coded.queries, query, coded.keys, coded.dim
+    )
+    candidates.prune_candidates(block, i, spare)
     coded.scored[i] = block.filled[i]
     _open_gate(coded, i)
 
@@ -290,10 +292,10 @@ def _multiply_pair(
     i: int,
 ) -> tuple[Register, ...]:
     """Multiply two leaves by four queries: sums of the first leaf, then of the second."""
-    left_0 = splat(coded.gate[i])
-    left_1 = splat(coded.gate[i + 1])
-    left_2 = splat(coded.gate[i + 2])
-    left_3 = splat(coded.gate[i + 3])
+    left_0 = splat_lanes(coded.gate[i])
+    left_1 = splat_lanes(coded.gate[i + 1])
+    left_2 = splat_lanes(coded.gate[i + 2])
+    left_3 = splat_lanes(coded.gate[i + 3])
     right_0 = left_0
     right_1 = left_1
     right_2 = left_2
@@ -301,18 +303,18 @@ def _multiply_pair(
     first = leaf * quads * 16
     base = i * quads
     for quad in range(quads):
-        left = load(codes, first + quad * 16)
-        right = load(codes, first + (quads + quad) * 16)
-        query = splat(coded.quads[base + quad])
+        left = load_lanes(codes, first + quad * 16)
+        right = load_lanes(codes, first + (quads + quad) * 16)
+        query = splat_lanes(coded.quads[base + quad])
         left_0 = add_byte_products(left_0, left, query)
         right_0 = add_byte_products(right_0, right, query)
-        query = splat(coded.quads[base + quads + quad])
+        query = splat_lanes(coded.quads[base + quads + quad])
         left_1 = add_byte_products(left_1, left, query)
         right_1 = add_byte_products(right_1, right, query)
-        query = splat(coded.quads[base + 2 * quads + quad])
+        query = splat_lanes(coded.quads[base + 2 * quads + quad])
         left_2 = add_byte_products(left_2, left, query)
         right_2 = add_byte_products(right_2, right, query)
-        query = splat(coded.quads[base + 3 * quads + quad])
+        query = splat_lanes(coded.quads[base + 3 * quads + quad])
         left_3 = add_byte_products(left_3, left, query)
         right_3 = add_byte_products(right_3, right, query)
     return left_0, left_1, left_2, left_3, right_0, right_1, right_2, right_3
@@ -326,7 +328,7 @@ def _passing(
     query_3: Register,
 ) -> int:
     """Mask the sums of four queries that are 0 or above, 16 bits each."""
-    least = splat(np.int32(-1))
+    least = splat_lanes(np.int32(-1))
     first: int = above(query_0, least) | above(query_1, least) << 16
     second: int = above(query_2, least) | above(query_3, least) << 16
     return first | second << 32
@@ -345,7 +347,7 @@ def _search_pair(
     lefts = larger(larger(sums[0], sums[1]), larger(sums[2], sums[3]))
     rights = larger(larger(sums[4], sums[5]), larger(sums[6], sums[7]))
     # One branch for 128 sums: few pass.
-    if not above(larger(lefts, rights), splat(np.int32(-1))):
+    if not above(larger(lefts, rights), splat_lanes(np.int32(-1))):
         return 0
     left = _passing(sums[0], sums[1], sums[2], sums[3])
     right = _passing(sums[4], sums[5], sums[6], sums[7])
@@ -363,13 +365,13 @@ def _keep(
     i: int,
 ) -> Register:
     """Store lower bounds of products, which follow from sums of bytes of two leaves; raise ``top`` to them."""
-    factor = splat(margins[i])
-    margin = splat(margins[i + 4])
-    products = multiply_add(lanes.as_floats(left), factor, margin)
-    store(early, to, products)
+    factor = splat_lanes(margins[i])
+    margin = splat_lanes(margins[i + 4])
+    products = multiply_add(lanes.floats_of_integers(left), factor, margin)
+    store_lanes(early, to, products)
     top = maximum(top, products)
-    products = multiply_add(lanes.as_floats(right), factor, margin)
-    store(early, to + 16, products)
+    products = multiply_add(lanes.floats_of_integers(right), factor, margin)
+    store_lanes(early, to + 16, products)
     return maximum(top, products)
 
 
@@ -397,10 +399,10 @@ def _warm_up(
         coded.gate[query] = -coded.bias[query]
 
     # 2. Lower bounds of products, and their maximum per lane in each group of leaves.
-    points = pointer(codes.quads)
+    points = pointer_to_elements(codes.quads)
     room = leaves * 16
     for group in range(groups):
-        top_0 = splat(-OUT)
+        top_0 = splat_lanes(-OUT)
         top_1 = top_0
         top_2 = top_0
         top_3 = top_0
@@ -416,10 +418,10 @@ def _warm_up(
             to += room
             top_3 = _keep(early, to, top_3, sums[3], sums[7], margins, margin + 3)
         to = i * block.space + group * 16
-        store(block.product, to, top_0)
-        store(block.product, to + block.space, top_1)
-        store(block.product, to + 2 * block.space, top_2)
-        store(block.product, to + 3 * block.space, top_3)
+        store_lanes(block.product, to, top_0)
+        store_lanes(block.product, to + block.space, top_1)
+        store_lanes(block.product, to + 2 * block.space, top_2)
+        store_lanes(block.product, to + 3 * block.space, top_3)
 
     scored = 0
     for query in range(i, i + 4):
@@ -435,9 +437,9 @@ def _warm_up(
         filled = 0
         for band in range(bands):
             error = margins[band * 8 + 4 + query - i]
-            least = splat(np.float32(block.limit[query] + 2 * error))
+            least = splat_lanes(np.float32(block.limit[query] + 2 * error))
             for leaf in range(band << codes.shift, min((band + 1) << codes.shift, leaves)):
-                products = load(early, ((query - i) * leaves + leaf) * 16)
+                products = load_lanes(early, ((query - i) * leaves + leaf) * 16)
                 count = lanes.store_passing(
                     block.position, base + filled, leaf * 16, products, least
                 )
@@ -470,7 +472,7 @@ def _search_band(
         _set_gate(coded, i)
 
     block = coded.block
-    points = pointer(codes.quads)
+    points = pointer_to_elements(codes.quads)
     reach = codes.sorted_keys.reach
     step = max(2, _NEAR // (16 * quads)) & ~1  # leaves, in pairs
     end = min((band + 1) << codes.shift, len(reach))
@@ -479,7 +481,7 @@ def _search_band(
     for leaf in range(max(band << codes.shift, begin), end, step):
         last = min(leaf + step, end)
         for i in range(0, count, 4):
-            if reach[leaf] < candidates.least_limit(block, i):
+            if reach[leaf] < candidates.least_passing_length(block, i):
                 continue
             visited += min(4, count - i) * (last - leaf)
             # Loops of a known length are unrolled: d = 9 to 12 takes a tenth less time.
@@ -515,8 +517,8 @@ def search_bytes(
     halves = np.empty(BLOCK, np.int32)
     wholes = np.empty(2 * BLOCK, np.int64)
     reals = np.zeros(5 * BLOCK + 3)
-    to_scores = pointer(scores)
-    to_indices = pointer(indices)
+    to_scores = pointer_to_elements(scores)
+    to_indices = pointer_to_elements(indices)
     visited = 0
     scored = 0
     # Whole leaves: lanes without a key also have a sum.
@@ -525,32 +527,32 @@ def search_bytes(
     if warm < 2 * groups:
         warm = 0
     products = np.empty(4 * warm * 16, np.float32)
-    early = pointer(products)
+    early = pointer_to_elements(products)
     errors = np.empty(8 * len(codes.step), np.float32)
-    margins = pointer(errors)
+    margins = pointer_to_elements(errors)
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
         coded = _Coded(
             block=block,
-            keys=pointer(keys),
-            queries=pointer(queries),
+            keys=pointer_to_elements(keys),
+            queries=pointer_to_elements(queries),
             first=first,
             dim=dim,
-            number=pointer(codes.number),
-            quads=pointer(signed.view(np.int32)),
-            gate=pointer(halves),
-            bias=pointer(wholes),
-            scored=pointer(wholes[BLOCK:]),
-            shift=pointer(reals),
-            length=pointer(reals[BLOCK:]),
-            step=pointer(reals[2 * BLOCK :]),
-            error=pointer(reals[3 * BLOCK :]),
-            slack=pointer(reals[4 * BLOCK :]),
-            band=pointer(reals[5 * BLOCK :]),
+            number=pointer_to_elements(codes.number),
+            quads=pointer_to_elements(signed.view(np.int32)),
+            gate=pointer_to_elements(halves),
+            bias=pointer_to_elements(wholes),
+            scored=pointer_to_elements(wholes[BLOCK:]),
+            shift=pointer_to_elements(reals),
+            length=pointer_to_elements(reals[BLOCK:]),
+            step=pointer_to_elements(reals[2 * BLOCK :]),
+            error=pointer_to_elements(reals[3 * BLOCK :]),
+            slack=pointer_to_elements(reals[4 * BLOCK :]),
+            band=pointer_to_elements(reals[5 * BLOCK :]),
         )
-        candidates.begin(block, queries, first, count, codes.sorted_keys)
-        _begin(coded, pointer(signed), count, codes)
+        candidates.load_queries(block, queries, first, count, codes.sorted_keys)
+        _begin(coded, pointer_to_elements(signed), count, codes)
 
         if warm:
             for i in range(0, count, 4):
@@ -571,5 +573,5 @@ def search_bytes(
                 to = (first + i) * k
                 candidates.write_best(block, i, coded.number, to_scores, to_indices, to)
 
-    lanes.hold((memory, signed, halves, wholes, reals, products, errors))
+    lanes.keep_alive((memory, signed, halves, wholes, reals, products, errors))
     return visited, scored

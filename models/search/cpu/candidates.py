@@ -2,7 +2,7 @@
 
 The filter's products err by less than a proven bound, so a key whose product lies further below the
 k-th best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are accessed
-through pointers (:func:`kmip_data.models.search.cpu.lanes.pointer`).
+through pointers (:func:`kmip_data.models.search.cpu.lanes.pointer_to_elements`).
 
 The k-th largest number is found by bisection: counting the numbers that reach a trial value takes
 one comparison per 16 numbers and no branch, which beats partitioning (measured: ADR 0100). A result
@@ -23,10 +23,10 @@ from kmip_data.models.search.cpu.lanes import (
     Register,
     at_least,
     count_bits,
-    load,
-    pointer,
-    splat,
-    store,
+    load_lanes,
+    pointer_to_elements,
+    splat_lanes,
+    store_lanes,
 )
 from kmip_data.models.search.cpu.sorted_keys import ByLength
 from kmip_data.runtime.threads import njit_nogil
@@ -40,17 +40,17 @@ _MIN_SORTED_CANDIDATES = 2_000
 
 
 @njit_nogil(error_model="numpy")
-def ordered(value: np.float32) -> int:
+def integer_of_float(value: np.float32) -> int:
     """Map a float32 to an integer of the same order (−0 below +0)."""
-    bits: int = lanes.float_bits(value)
+    bits: int = lanes.bits_of_float(value)
     return bits ^ _FLIP if bits < 0 else bits
 
 
 @njit_nogil(error_model="numpy")
-def unordered(rank: int) -> np.float32:
-    """Return the float32 of that :func:`ordered` integer."""
+def float_of_integer(rank: int) -> np.float32:
+    """Return the float32 of that :func:`integer_of_float` integer."""
     bits = rank ^ _FLIP if rank < 0 else rank
-    number: np.float32 = lanes.bits_float(bits)
+    number: np.float32 = lanes.float_of_bits(bits)
     return number
 
 
@@ -68,24 +68,24 @@ def top_k_threshold(
     them may be overwritten. Where more than k + ``spare`` reach the k-th largest, it is that one.
     """
     # NaN after the last number reaches nothing.
-    store(values, stop, splat(np.float32(np.nan)))
-    low = ordered(-OUT)
-    high = ordered(OUT) + 1
+    store_lanes(values, stop, splat_lanes(np.float32(np.nan)))
+    low = integer_of_float(-OUT)
+    high = integer_of_float(OUT) + 1
     reach_low = stop - start
     # Bisect the range of bits, which always ends.
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
         # Count how many reach the middle: a comparison for 16 numbers, and no branch.
         reach = 0
-        limit = splat(unordered(middle))
+        limit = splat_lanes(float_of_integer(middle))
         for i in range(start, stop, 16):
-            reach += count_bits(at_least(load(values, i), limit))
+            reach += count_bits(at_least(load_lanes(values, i), limit))
         if reach >= k:
             low = middle
             reach_low = reach
         else:
             high = middle
-    return unordered(low)
+    return float_of_integer(low)
 
 
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
@@ -122,16 +122,16 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     packed = np.empty(space + 8, np.int64)
     state = reals[rows * space + 16 :]
     block = Block(
-        unit=pointer(state[rows * 3 + 16 :]),
-        product=pointer(reals),
-        position=pointer(positions),
-        filled=pointer(wholes),
-        due=pointer(wholes[rows:]),
-        floor=pointer(state),
-        limit=pointer(state[rows:]),
-        slack=pointer(state[rows * 2 :]),
-        line=pointer(state[rows * 3 :]),
-        packed=pointer(packed),
+        unit=pointer_to_elements(state[rows * 3 + 16 :]),
+        product=pointer_to_elements(reals),
+        position=pointer_to_elements(positions),
+        filled=pointer_to_elements(wholes),
+        due=pointer_to_elements(wholes[rows:]),
+        floor=pointer_to_elements(state),
+        limit=pointer_to_elements(state[rows:]),
+        slack=pointer_to_elements(state[rows * 2 :]),
+        line=pointer_to_elements(state[rows * 3 :]),
+        packed=pointer_to_elements(packed),
         k=k,
         space=space,
         margin=np.float32(8 * (dim + 8) * UNIT),
@@ -169,7 +169,7 @@ def set_floor(block: Block, i: int, value: np.float32) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def least_limit(block: Block, i: int) -> np.float32:
+def least_passing_length(block: Block, i: int) -> np.float32:
     """Return the length below which no key passes for any of the four queries from ``i`` on."""
     first = min(block.limit[i], block.limit[i + 1])
     second = min(block.limit[i + 2], block.limit[i + 3])
@@ -177,7 +177,7 @@ def least_limit(block: Block, i: int) -> np.float32:
 
 
 @njit_nogil(error_model="numpy")
-def begin(
+def load_queries(
     block: Block,
     queries: F32,
     first: int,
@@ -210,7 +210,7 @@ def begin(
 
 
 @njit_nogil(error_model="numpy")
-def prune(block: Block, i: int, spare: int) -> None:
+def prune_candidates(block: Block, i: int, spare: int) -> None:
     """Raise a query's floor to below its k-th best product, and drop the candidates under it.
 
     The floor may lie up to ``spare`` ranks lower, which saves bisections. If too many candidates
@@ -250,12 +250,12 @@ def prune(block: Block, i: int, spare: int) -> None:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def offer(block: Block, i: int, products: Register, position: int) -> None:
+def add_candidates(block: Block, i: int, products: Register, position: int) -> None:
     """Add the products that reach a query's floor, among 16 of keys from ``position`` on."""
-    hits = at_least(products, splat(block.floor[i]))
+    hits = at_least(products, splat_lanes(block.floor[i]))
     if not hits:
         return
-    store(block.line, 0, products)
+    store_lanes(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:
         lane = lanes.lowest_bit(hits)
@@ -265,11 +265,11 @@ def offer(block: Block, i: int, products: Register, position: int) -> None:
         to += 1
     block.filled[i] = to - i * block.space
     if block.filled[i] >= block.due[i]:
-        prune(block, i, block.k // 8)
+        prune_candidates(block, i, block.k // 8)
 
 
 @njit_nogil(error_model="numpy")
-def score(
+def score_candidates(
     block: Block,
     i: int,
     start: int,
@@ -290,11 +290,11 @@ def score(
     for j in range(base + start, last + 1, 8):
         for lane in range(8):
             block.packed[lane] = number[block.position[min(j + lane, last)]] * dim
-        sums = splat(0.0)
+        sums = splat_lanes(0.0)
         for c in range(0, dim, 8):
             at = query * dim + c
             sums = lanes.add_products(sums, keys, block.packed, c, queries, at, dim - c)
-        store(block.product, j, lanes.as_scores(sums))
+        store_lanes(block.product, j, lanes.round_to_scores(sums))
 
 
 @njit_nogil(error_model="numpy")
@@ -313,24 +313,24 @@ def write_best(
     packed = block.packed
     for j in range(count):
         row = np.int64(number[block.position[base + j]])
-        packed[j] = (ordered(block.product[base + j]) << 32) | (LAST - row)
+        packed[j] = (integer_of_float(block.product[base + j]) << 32) | (LAST - row)
     if count > _MIN_SORTED_CANDIDATES:
         carray(packed, (count,)).sort()
         for j in range(block.k):
             best = packed[count - 1 - j]
-            scores[to + j] = unordered(best >> 32)
+            scores[to + j] = float_of_integer(best >> 32)
             indices[to + j] = LAST - (best & LAST)
         return
 
     # 2. The rank of each is the number of better ones: unlike sorting, no branches.
-    store(packed, count, splat(_EMPTY))
+    store_lanes(packed, count, splat_lanes(_EMPTY))
     for j in range(count):
         value = packed[j]
         rank = 0
-        limit = splat(value)
+        limit = splat_lanes(value)
         for other in range(0, count, 8):
-            better = lanes.above(load(packed, other), limit)
+            better = lanes.above(load_lanes(packed, other), limit)
             rank += count_bits(better)
         if rank < block.k:
-            scores[to + rank] = unordered(value >> 32)
+            scores[to + rank] = float_of_integer(value >> 32)
             indices[to + rank] = LAST - (value & LAST)

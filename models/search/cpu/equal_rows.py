@@ -65,7 +65,7 @@ def first_rows(rows: F32, groups: Groups) -> F32:
     return distinct
 
 
-def expand(
+def expand_to_all_queries(
     distinct_scores: F32,
     distinct_indices: I64,
     query_groups: Groups,

@@ -13,18 +13,18 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu import lanes
-from kmip_data.models.search.cpu.candidates import LAST, unordered
+from kmip_data.models.search.cpu.candidates import LAST, float_of_integer
 from kmip_data.models.search.cpu.lanes import (
     Pointer,
     Register,
     larger,
-    load,
+    load_lanes,
     multiply_add,
-    packed,
-    pointer,
+    pack_scores,
+    pointer_to_elements,
     smaller,
-    splat,
-    store,
+    splat_lanes,
+    store_lanes,
 )
 from kmip_data.runtime.threads import njit_nogil
 
@@ -40,7 +40,7 @@ class _Memory(NamedTuple):
 
     block: Pointer  #: (room, d) float64, keys
     wide: Pointer  #: (tiles, d, 16) float64, queries
-    best: Pointer  #: (2 tiles, size, 8) int64, best so far of eight queries, see :func:`.lanes.packed`
+    best: Pointer  #: (2 tiles, size, 8) int64, best so far of eight queries, see :func:`.lanes.pack_scores`
     fresh: Pointer  #: the same for scores that may be better
     filled: Pointer  #: (2 tiles,) int64, number of fresh registers
 
@@ -54,10 +54,10 @@ _inlined = njit_nogil(error_model="numpy", inline="always")
 @_inlined
 def _exchange(rows: Pointer, upper: int, lower: int) -> None:
     """Compare and exchange two registers, the larger first."""
-    a = load(rows, upper * 8)
-    b = load(rows, lower * 8)
-    store(rows, upper * 8, larger(a, b))
-    store(rows, lower * 8, smaller(a, b))
+    a = load_lanes(rows, upper * 8)
+    b = load_lanes(rows, lower * 8)
+    store_lanes(rows, upper * 8, larger(a, b))
+    store_lanes(rows, lower * 8, smaller(a, b))
 
 
 @_inlined
@@ -71,7 +71,7 @@ def _merge(rows: Pointer, start: int, size: int) -> None:
         step //= 2
     # The last four steps, 8 to 1, stay in 16 registers.
     for first in range(start, start + size, MIN_GROUP):
-        lanes.merge_16(rows, first * 8)
+        lanes.merge_16_registers(rows, first * 8)
 
 
 @_inlined
@@ -79,7 +79,7 @@ def _sort(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
     # 1. Sort runs of 16 by a branch-free network of 63 comparisons.
     for first in range(start, start + size, MIN_GROUP):
-        lanes.sort_16(rows, first * 8)
+        lanes.sort_16_registers(rows, first * 8)
     # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
     run_length = 2 * MIN_GROUP
     while run_length <= size:
@@ -106,7 +106,7 @@ def _score(
     """Score four keys, ``row`` …, with 16 queries by the rule: float64 sums in index order, rounded once."""
     # 1. Eight sums in registers (4 keys × 2 halves of the queries): six loads for eight products,
     #    and eight chains of additions hide each other's latency.
-    zero = splat(0.0)
+    zero = splat_lanes(0.0)
     left_0 = zero
     right_0 = zero
     left_1 = zero
@@ -116,41 +116,41 @@ def _score(
     left_3 = zero
     right_3 = zero
     for column in range(dim):
-        left = load(wide, (query + column) * TILE)
-        right = load(wide, (query + column) * TILE + 8)
-        value = splat(block[key + column])
+        left = load_lanes(wide, (query + column) * TILE)
+        right = load_lanes(wide, (query + column) * TILE + 8)
+        value = splat_lanes(block[key + column])
         left_0 = multiply_add(value, left, left_0)
         right_0 = multiply_add(value, right, right_0)
-        value = splat(block[key + dim + column])
+        value = splat_lanes(block[key + dim + column])
         left_1 = multiply_add(value, left, left_1)
         right_1 = multiply_add(value, right, right_1)
-        value = splat(block[key + 2 * dim + column])
+        value = splat_lanes(block[key + 2 * dim + column])
         left_2 = multiply_add(value, left, left_2)
         right_2 = multiply_add(value, right, right_2)
-        value = splat(block[key + 3 * dim + column])
+        value = splat_lanes(block[key + 3 * dim + column])
         left_3 = multiply_add(value, left, left_3)
         right_3 = multiply_add(value, right, right_3)
     # 2. Score and row as one integer: rows are counted backwards, so that the lower one is larger.
-    low = splat(LAST - row)
-    store(fresh, to * 8, packed(left_0, low))
-    store(fresh, other * 8, packed(right_0, low))
-    low = splat(LAST - row - 1)
-    store(fresh, (to + 1) * 8, packed(left_1, low))
-    store(fresh, (other + 1) * 8, packed(right_1, low))
-    low = splat(LAST - row - 2)
-    store(fresh, (to + 2) * 8, packed(left_2, low))
-    store(fresh, (other + 2) * 8, packed(right_2, low))
-    low = splat(LAST - row - 3)
-    store(fresh, (to + 3) * 8, packed(left_3, low))
-    store(fresh, (other + 3) * 8, packed(right_3, low))
+    low = splat_lanes(LAST - row)
+    store_lanes(fresh, to * 8, pack_scores(left_0, low))
+    store_lanes(fresh, other * 8, pack_scores(right_0, low))
+    low = splat_lanes(LAST - row - 1)
+    store_lanes(fresh, (to + 1) * 8, pack_scores(left_1, low))
+    store_lanes(fresh, (other + 1) * 8, pack_scores(right_1, low))
+    low = splat_lanes(LAST - row - 2)
+    store_lanes(fresh, (to + 2) * 8, pack_scores(left_2, low))
+    store_lanes(fresh, (other + 2) * 8, pack_scores(right_2, low))
+    low = splat_lanes(LAST - row - 3)
+    store_lanes(fresh, (to + 3) * 8, pack_scores(left_3, low))
+    store_lanes(fresh, (other + 3) * 8, pack_scores(right_3, low))
 
 
 @_inlined
 def _better(fresh: Pointer, start: int, limit: Register) -> bool:
     """True if one of 16 registers is above ``limit`` in any lane."""
-    top = load(fresh, start * 8)
+    top = load_lanes(fresh, start * 8)
     for i in range(start + 1, start + MIN_GROUP):
-        top = larger(top, load(fresh, i * 8))
+        top = larger(top, load_lanes(fresh, i * 8))
     return bool(lanes.above(top, limit) != 0)
 
 
@@ -164,9 +164,9 @@ def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
     # Both are descending: with the fresh ones reversed, the larger of each pair are the best.
     for i in range(size):
         offset = (start + i) * 8
-        old = load(best, offset)
-        new = load(fresh, (start + size - 1 - i) * 8)
-        store(best, offset, larger(old, new))
+        old = load_lanes(best, offset)
+        new = load_lanes(fresh, (start + size - 1 - i) * 8)
+        store_lanes(best, offset, larger(old, new))
     _merge(best, start, size)
 
 
@@ -191,7 +191,7 @@ def _begin(
     for half in range((rows + 7) // 8):
         memory.filled[half] = 0
         for i in range(half * size, (half + 1) * size):
-            store(memory.best, i * 8, splat(_EMPTY))
+            store_lanes(memory.best, i * 8, splat_lanes(_EMPTY))
 
 
 @_part
@@ -245,12 +245,12 @@ def _search_tile(
                 right + j,
             )
         for j in range(count, MIN_GROUP):
-            store(fresh, (left + j) * 8, splat(_EMPTY))
-            store(fresh, (right + j) * 8, splat(_EMPTY))
+            store_lanes(fresh, (left + j) * 8, splat_lanes(_EMPTY))
+            store_lanes(fresh, (right + j) * 8, splat_lanes(_EMPTY))
         # 2. The only data-dependent branch: keep 16 scores if any lane exceeds its k-th best.
         for half in range(2 * tile, min(2 * tile + 2, halves)):
             start = half * size
-            worst = load(best, (start + few - 1) * 8)
+            worst = load_lanes(best, (start + few - 1) * 8)
             if _better(fresh, start + filled[half], worst):
                 filled[half] += MIN_GROUP
                 if filled[half] == size:
@@ -276,14 +276,14 @@ def _finish(
     for half in range((rows + 7) // 8):
         if memory.filled[half]:
             for i in range(half * size + memory.filled[half], (half + 1) * size):
-                store(fresh, i * 8, splat(_EMPTY))
+                store_lanes(fresh, i * 8, splat_lanes(_EMPTY))
             _absorb(best, fresh, half * size, size)
 
     for row in range(rows):
         offset = row // 8 * size * 8 + row % 8
         for i in range(few):
             value = best[offset + i * 8]
-            scores[to + row * k + i] = unordered(value >> 32)
+            scores[to + row * k + i] = float_of_integer(value >> 32)
             indices[to + row * k + i] = LAST - (value & LAST) + low
 
 
@@ -320,10 +320,14 @@ def search_rows(
     freshes = np.empty(tiles * TILE * most, np.int64)
     counts = np.zeros(2 * tiles, np.int64)
     memory = _Memory(
-        pointer(blocks), pointer(wides), pointer(bests), pointer(freshes), pointer(counts)
+        pointer_to_elements(blocks),
+        pointer_to_elements(wides),
+        pointer_to_elements(bests),
+        pointer_to_elements(freshes),
+        pointer_to_elements(counts),
     )
-    to_scores = pointer(scores)
-    to_indices = pointer(indices)
+    to_scores = pointer_to_elements(scores)
+    to_indices = pointer_to_elements(indices)
 
     count = before[-1]
     query = start
@@ -356,4 +360,4 @@ def search_rows(
         _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
         query += rows
 
-    lanes.hold((blocks, wides, bests, freshes, counts))
+    lanes.keep_alive((blocks, wides, bests, freshes, counts))

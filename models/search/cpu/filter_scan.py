@@ -13,8 +13,14 @@ import numpy as np
 
 from kmip_data.arrays import F32, I32, I64, Bools
 from kmip_data.models.search.cpu import candidates, lanes
-from kmip_data.models.search.cpu.candidates import OUT, Block, offer
-from kmip_data.models.search.cpu.lanes import Pointer, load, multiply_add, pointer, splat
+from kmip_data.models.search.cpu.candidates import OUT, Block, add_candidates
+from kmip_data.models.search.cpu.lanes import (
+    Pointer,
+    load_lanes,
+    multiply_add,
+    pointer_to_elements,
+    splat_lanes,
+)
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
@@ -30,7 +36,7 @@ class Points(NamedTuple):
     sorted_keys: ByLength
 
 
-def pack(keys: F32, sorted_keys: ByLength) -> Points:
+def pack_keys(keys: F32, sorted_keys: ByLength) -> Points:
     """Shift and scale (M, d) keys."""
     count, dim = keys.shape
     points = np.full(-(-count // LEAF) * dim * LEAF, np.nan, np.float32)
@@ -58,26 +64,26 @@ def _pack(
 @njit_nogil(error_model="numpy", forceinline=True)
 def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: Block, i: int) -> None:
     """Multiply a leaf with four queries."""
-    zero = splat(np.float32(0))
+    zero = splat_lanes(np.float32(0))
     dots_0 = zero
     dots_1 = zero
     dots_2 = zero
     dots_3 = zero
     base = i * dim
     for column in range(dim):
-        keys = load(points, (leaf * dim + column) * 16)
-        unit = splat(block.unit[base + column])
+        keys = load_lanes(points, (leaf * dim + column) * 16)
+        unit = splat_lanes(block.unit[base + column])
         dots_0 = multiply_add(unit, keys, dots_0)
-        unit = splat(block.unit[base + dim + column])
+        unit = splat_lanes(block.unit[base + dim + column])
         dots_1 = multiply_add(unit, keys, dots_1)
-        unit = splat(block.unit[base + 2 * dim + column])
+        unit = splat_lanes(block.unit[base + 2 * dim + column])
         dots_2 = multiply_add(unit, keys, dots_2)
-        unit = splat(block.unit[base + 3 * dim + column])
+        unit = splat_lanes(block.unit[base + 3 * dim + column])
         dots_3 = multiply_add(unit, keys, dots_3)
-    offer(block, i, dots_0, leaf * 16)
-    offer(block, i + 1, dots_1, leaf * 16)
-    offer(block, i + 2, dots_2, leaf * 16)
-    offer(block, i + 3, dots_3, leaf * 16)
+    add_candidates(block, i, dots_0, leaf * 16)
+    add_candidates(block, i + 1, dots_1, leaf * 16)
+    add_candidates(block, i + 2, dots_2, leaf * 16)
+    add_candidates(block, i + 3, dots_3, leaf * 16)
 
 
 @njit_nogil(error_model="numpy")
@@ -103,24 +109,24 @@ def search_flat(
     reach = packed.sorted_keys.reach
     leaves = len(reach)
     block, memory = candidates.new_block(BLOCK, dim, k)
-    points = pointer(packed.points)
-    number = pointer(packed.number)
-    query_rows = pointer(queries)
-    key_rows = pointer(keys)
-    to_scores = pointer(scores)
-    to_indices = pointer(indices)
+    points = pointer_to_elements(packed.points)
+    number = pointer_to_elements(packed.number)
+    query_rows = pointer_to_elements(queries)
+    key_rows = pointer_to_elements(keys)
+    to_scores = pointer_to_elements(scores)
+    to_indices = pointer_to_elements(indices)
     step = max(1, _NEAR // (16 * dim))  # leaves
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        candidates.begin(block, queries, first, count, packed.sorted_keys)
+        candidates.load_queries(block, queries, first, count, packed.sorted_keys)
 
         # 8192 numbers of keys stay in the L1 cache while all queries of the block pass over them.
         # Keys get shorter: from some position on none can pass.
         for leaf in range(0, leaves, step):
             last = min(leaf + step, leaves)
             for i in range(0, count, 4):
-                if reach[leaf] < candidates.least_limit(block, i):
+                if reach[leaf] < candidates.least_passing_length(block, i):
                     continue
                 visited += min(4, count - i) * (last - leaf)
                 for j in range(leaf, last):
@@ -130,11 +136,11 @@ def search_flat(
         for i in range(count):
             query = first + i
             if block.floor[i] != OUT:
-                candidates.prune(block, i, 0)
+                candidates.prune_candidates(block, i, 0)
             failed[query] = block.floor[i] == OUT
             if block.floor[i] != OUT:
-                candidates.score(block, i, 0, number, query_rows, query, key_rows, dim)
+                candidates.score_candidates(block, i, 0, number, query_rows, query, key_rows, dim)
                 candidates.write_best(block, i, number, to_scores, to_indices, query * k)
 
-    lanes.hold(memory)
+    lanes.keep_alive(memory)
     return visited

@@ -21,8 +21,8 @@ from numba.extending import intrinsic, register_model
 
 # Numba is partly typed, but not for intrinsics inside kernels.
 types: Any = numba.types
-Pointer: TypeAlias = Any  #: result of :func:`pointer`, in a kernel
-Register: TypeAlias = Any  #: result of :func:`load` or :data:`splat`, in a kernel
+Pointer: TypeAlias = Any  #: result of :func:`pointer_to_elements`, in a kernel
+Register: TypeAlias = Any  #: result of :func:`load_lanes` or :data:`splat`, in a kernel
 Builder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
 Value: TypeAlias = Any  #: LLVM's value or type, in a code generator
 Decorator: TypeAlias = Callable[[Callable[..., Value]], Callable[..., Any]]
@@ -63,7 +63,7 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, lanes, lanes.vector)
 
 
-def instruction(result: Callable[..., Value]) -> Decorator:
+def kernel_instruction(result: Callable[..., Value]) -> Decorator:
     """Make a kernel function of ``emit(builder, *values)``, which generates its code.
 
     ``result(*kinds)`` gives numba's signature from the types of the operands; integers are int64.
@@ -89,27 +89,27 @@ def instruction(result: Callable[..., Value]) -> Decorator:
 
 
 #: Decorator of instructions whose result has the type of the first operand.
-like_first = instruction(lambda *operand_types: operand_types[0](*operand_types))
+like_first = kernel_instruction(lambda *operand_types: operand_types[0](*operand_types))
 _REALS = Lanes(types.float32)
 
 #: Member of numba's array that holds the address of its elements.
 DATA = default_manager[types.float32[::1]].get_field_position("data")
 
 
-@instruction(lambda array: types.CPointer(array.dtype)(array))
-def pointer(builder, array):
+@kernel_instruction(lambda array: types.CPointer(array.dtype)(array))
+def pointer_to_elements(builder, array):
     """Point to the elements of a contiguous array.
 
     ``p[i]`` reads and writes them, counted from the front.
 
     Passing arrays to functions or loops counts references by atomic instructions (measured: half of
-    the search's time); pointers do not. :func:`hold` the array to the end.
+    the search's time); pointers do not. :func:`keep_alive` the array to the end.
     """
     return builder.extract_value(array, DATA)
 
 
-@instruction(types.none)
-def hold(builder, arrays):
+@kernel_instruction(types.none)
+def keep_alive(builder, arrays):
     """Keep an array, or a tuple of them, alive up to this call, as a pointer does not."""
 
 
@@ -131,14 +131,14 @@ def _store(builder, data, start, lanes) -> None:
     written.align = _SIZES[lanes.type.element]
 
 
-@instruction(lambda data, start: Lanes(data.dtype)(data, start))
-def load(builder, data, start):
+@kernel_instruction(lambda data, start: Lanes(data.dtype)(data, start))
+def load_lanes(builder, data, start):
     """Read the elements ``start`` … behind a pointer; without bounds checks."""
     return _load(builder, data, start)
 
 
-@instruction(types.none)
-def store(builder, data, start, lanes):
+@kernel_instruction(types.none)
+def store_lanes(builder, data, start, lanes):
     """Write a register to the elements ``start`` … behind a pointer."""
     _store(builder, data, start, lanes)
 
@@ -151,7 +151,7 @@ def broadcast(builder: Builder, value: Value, count: int) -> Value:
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def llvm(builder: Builder, name: str, result: Value, args: Sequence[Value]) -> Value:
+def call_llvm_intrinsic(builder: Builder, name: str, result: Value, args: Sequence[Value]) -> Value:
     """Call an LLVM intrinsic by name."""
     function_type = ir.FunctionType(result, [value.type for value in args])
     function = numba.core.cgutils.get_or_insert_function(
@@ -164,11 +164,11 @@ def llvm(builder: Builder, name: str, result: Value, args: Sequence[Value]) -> V
 def multiply_add(builder, a, b, c):
     """``a · b + c``, rounded once where the processor can, else twice."""
     name = f"fmuladd.v{a.type.count}{a.type.element.intrinsic_name}"
-    return llvm(builder, name, a.type, [a, b, c])
+    return call_llvm_intrinsic(builder, name, a.type, [a, b, c])
 
 
 def _mask(compare: str, sign: str) -> Callable[..., Any]:
-    @instruction(types.int64)
+    @kernel_instruction(types.int64)
     def mask(builder, a, b):
         holds = getattr(builder, compare)(sign, a, b)
         bits = builder.bitcast(holds, ir.IntType(a.type.count))
@@ -188,9 +188,9 @@ def _choose(compare: str, sign: str) -> Callable[..., Value]:
 
 
 def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
-    @instruction(types.int64)
+    @kernel_instruction(types.int64)
     def count(builder, mask):
-        return llvm(builder, f"{name}.i64", _WHOLE, [mask, *more])
+        return call_llvm_intrinsic(builder, f"{name}.i64", _WHOLE, [mask, *more])
 
     return count
 
@@ -215,7 +215,7 @@ count_bits = _of_bits("ctpop")
 
 
 @primitive
-def splat(typing, value):
+def splat_lanes(typing, value):
     """Return a register whose lanes all hold a value."""
     lanes = Lanes(value)
 
@@ -225,22 +225,22 @@ def splat(typing, value):
     return lanes(value), generate
 
 
-@instruction(types.int64)
-def float_bits(builder, value):
+@kernel_instruction(types.int64)
+def bits_of_float(builder, value):
     """Return the 32 bits of a float32 as a signed integer."""
     bits = builder.bitcast(value, _HALF)
     return builder.sext(bits, _WHOLE)
 
 
-@instruction(types.float32)
-def bits_float(builder, bits):
+@kernel_instruction(types.float32)
+def float_of_bits(builder, bits):
     """Return the float32 whose bits are the low 32 of an integer."""
     half = builder.trunc(bits, _HALF)
     return builder.bitcast(half, _REAL)
 
 
-@instruction(_REALS)
-def as_floats(builder, a):
+@kernel_instruction(_REALS)
+def floats_of_integers(builder, a):
     """Lanes of int32 as float32."""
     return builder.sitofp(a, vector_of(_REAL))
 
@@ -261,7 +261,9 @@ def processor_has(feature: str) -> bool:
 @like_first
 def add_byte_products(builder, sums, unsigned, signed):
     """``sums`` plus the products of the four bytes of each int32 of ``unsigned`` and ``signed``."""
-    return llvm(builder, "x86.avx512.vpdpbusd.512", sums.type, [sums, unsigned, signed])
+    return call_llvm_intrinsic(
+        builder, "x86.avx512.vpdpbusd.512", sums.type, [sums, unsigned, signed]
+    )
 
 
 @like_first
@@ -280,7 +282,9 @@ def add_products(builder, sums, keys, rows, column, query, start, count):
         address = _address(builder, data, start, narrow)
         name = "masked.load.v8f32.p0v8f32"
         align = ir.Constant(_HALF, 4)
-        return builder.fpext(llvm(builder, name, narrow, [address, align, mask, rest]), sums.type)
+        return builder.fpext(
+            call_llvm_intrinsic(builder, name, narrow, [address, align, mask, rest]), sums.type
+        )
 
     # 1. Products of each key, which are exact.
     factors = widened(query, start)
@@ -307,8 +311,8 @@ def add_products(builder, sums, keys, rows, column, query, start, count):
     return sums
 
 
-@instruction(_REALS)
-def as_scores(builder, sums):
+@kernel_instruction(_REALS)
+def round_to_scores(builder, sums):
     """Round float64 sums to float32, −0 to +0, in the lower half of a register of 16."""
     half = ir.VectorType(_REAL, 8)
     zeros = ir.Constant(half, [0.0] * 8)
@@ -317,7 +321,7 @@ def as_scores(builder, sums):
     return builder.shuffle_vector(scores, zeros, order)
 
 
-@instruction(types.int64)
+@kernel_instruction(types.int64)
 def store_passing(builder, data, start, first, values, least):
     """Write the numbers ``first`` … of the lanes of ``values`` that reach ``least``; count them.
 
@@ -327,14 +331,16 @@ def store_passing(builder, data, start, first, values, least):
     mask = builder.fcmp_ordered(">=", values, least)
     lane = ir.Constant(vector_type, list(range(16)))
     number = builder.add(broadcast(builder, builder.trunc(first, _HALF), 16), lane)
-    packed = llvm(builder, "x86.avx512.mask.compress.v16i32", vector_type, [number, number, mask])
+    packed = call_llvm_intrinsic(
+        builder, "x86.avx512.mask.compress.v16i32", vector_type, [number, number, mask]
+    )
     _store(builder, data, start, packed)
     bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), _WHOLE)
-    return llvm(builder, "ctpop.i64", _WHOLE, [bits])
+    return call_llvm_intrinsic(builder, "ctpop.i64", _WHOLE, [bits])
 
 
-@instruction(Lanes(types.int64))
-def packed(builder, sums, low):
+@kernel_instruction(Lanes(types.int64))
+def pack_scores(builder, sums, low):
     """Round float64 sums to float32 (−0 to +0), and pack them as int64 of the same order above ``low``."""
     reals = ir.VectorType(_REAL, 8)
     halves = ir.VectorType(_HALF, 8)
@@ -397,21 +403,21 @@ def _halves() -> list[tuple[int, int]]:
     return pairs
 
 
-@instruction(types.none)
-def sort_16(builder, data, start):
+@kernel_instruction(types.none)
+def sort_16_registers(builder, data, start):
     """Sort 16 registers lane by lane, the largest first."""
     rows = _registers(builder, data, start)
     _exchange_and_store(builder, rows, _odd_even(), data, start)
 
 
-@instruction(types.none)
-def merge_16(builder, data, start):
+@kernel_instruction(types.none)
+def merge_16_registers(builder, data, start):
     """Sort 16 registers whose lanes fall and then rise, or rise and fall."""
     rows = _registers(builder, data, start)
     _exchange_and_store(builder, rows, _halves(), data, start)
 
 
-@instruction(types.none)
+@kernel_instruction(types.none)
 def sort_and_merge_16(builder, data, start, best, to):
     """Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay."""
     fresh = _registers(builder, data, start)

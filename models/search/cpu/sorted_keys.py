@@ -24,7 +24,7 @@ class ByLength(NamedTuple):
     reach: F32  #: (M / 16,) bound on the scaled lengths of each 16 keys and all later ones
 
 
-def by_length(keys: F32) -> ByLength:
+def sort_by_length(keys: F32) -> ByLength:
     """Sort (M, d) keys by length, M ≥ 1. Takes about 8 · M bytes besides the result."""
     centre = np.zeros(keys.shape[1])
     length = np.empty(len(keys))

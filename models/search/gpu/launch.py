@@ -33,13 +33,13 @@ _count = itertools.count(1)  # programs that this process compiles
 _INSTEAD = "use another search backend (dense), or see `kmip-data doctor`"
 
 
-def run(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Tensor]:
+def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule; nothing here waits for the device.
 
     Kernels detect NaN and infinity, and the next search on the device raises
     :class:`~kmip_data.models.search.problem.NotFinite`, as checking now would make the host wait.
     """
-    not_finite = flag_of(problem.device)
+    not_finite = not_finite_flag(problem.device)
     scores, indices = problem.new_result(narrow=problem.narrow)
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
@@ -59,12 +59,12 @@ def run(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Ten
     return scores, indices
 
 
-def forget_not_finite(device: torch.device) -> None:
+def reset_not_finite_flags(device: torch.device) -> None:
     """Reset the flags of earlier searches, whose run has ended."""
     _flag(device).zero_()
 
 
-def flag_of(device: torch.device) -> Tensor:
+def not_finite_flag(device: torch.device) -> Tensor:
     """Return the int32 that kernels set to 1 if queries, keys or best products are not finite.
 
     Raises ``NotFinite`` where an earlier kernel has set it.
@@ -127,7 +127,7 @@ class SearchDevice:
         from cuda.core import ObjectCode
 
         CudaDevice(self._index).set_current()
-        code = compiled(program, self._architecture)
+        code = machine_code(program, self._architecture)
         try:
             if program not in self._modules:
                 self._modules[program] = ObjectCode.from_cubin(code)
@@ -148,7 +148,7 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kmip-data", appauthor=False), "kernels")
 
 
-def compiled(program: Program, architecture: str) -> bytes:
+def machine_code(program: Program, architecture: str) -> bytes:
     """Machine code of a program for a architecture such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
     key = hashlib.sha256(repr((program, architecture, nvrtc_version())).encode())
     for source in sorted(KERNELS.iterdir()):

@@ -80,7 +80,7 @@ class SearchPlan:
 
 
 @functools.lru_cache(maxsize=64)
-def plan_for(
+def make_plan(
     shape: tuple[int, int, int, int],
     k: int,
     ptrs: tuple[tuple[int, ...], tuple[int, ...]],
@@ -171,7 +171,7 @@ def plan_of(problem: SearchProblem, processors: int) -> SearchPlan:
     stream = 0
     if problem.device.type == "cuda":
         stream = torch.cuda.current_stream(problem.device).cuda_stream
-    return plan_for(
+    return make_plan(
         (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim),
         problem.k,
         (problem.query_ptr, problem.key_ptr),

@@ -10,7 +10,7 @@ from kmip_data.errors import given_twice_error
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
-from kmip_data.models.training.config.presets import adapted_to_data, config_for, preset_on
+from kmip_data.models.training.config.presets import adapt_to_data, config_for_data, preset_on_data
 from kmip_data.plugins import import_plugins_of
 from kmip_data.runtime.progress import say
 from kmip_data.text import OPTIONS
@@ -31,7 +31,7 @@ KEYS = {
 _OPTIONS = {**OPTIONS, "neighbors": "--neighbor-sampling"}
 
 
-def configuration(  # noqa: PLR0913 -- options, by keyword
+def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     dataset: str | None,
     records: Mapping[str, object],
     split: Mapping[str, object],
@@ -55,10 +55,10 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
     """
     replaced = list[str]()
     if preset is not None:
-        config, replaced = preset_on(str(dataset), preset, variant, home=home)
+        config, replaced = preset_on_data(str(dataset), preset, variant, home=home)
     elif file is None:
         import_plugins_of(model=model)
-        config = config_for(str(dataset), model, variant, home=home)
+        config = config_for_data(str(dataset), model, variant, home=home)
     else:
         if file.suffix.lower() in YAML:
             config, unread = read_graphgps(file)
@@ -68,7 +68,7 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         else:
             config = read_config(file, import_plugins=True)
         if dataset is not None and dataset != config.data.dataset:
-            config, replaced = adapted_to_data(config, dataset, home=home)
+            config, replaced = adapt_to_data(config, dataset, home=home)
     for line in replaced:
         say(line, quiet=quiet)
     config = config.updated(

@@ -18,11 +18,17 @@ from kmip_data.files.reading import first_problem, read_small
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component
-from kmip_data.models.config import USUAL_DIM, ModelConfig, component_kinds, dotted, merged
+from kmip_data.models.config import (
+    USUAL_DIM,
+    ModelConfig,
+    component_kinds,
+    dotted_keys,
+    merge_tables,
+)
 from kmip_data.models.layers.kinds import GatedGCNComponent, StackComponent
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.config.presets import config_for, load_preset, read_preset
+from kmip_data.models.training.config.presets import config_for_data, load_preset, read_preset
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.strict_model import read_shipped, shipped_datasets
 from kmip_data.text import count_with_noun
@@ -130,7 +136,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
 
     # 2. All other keys; leftover keys cannot be mapped.
-    base = config_for(dataset, model, "code")
+    base = config_for_data(dataset, model, "code")
     graphgps = False
     if network_type == "GPSModel":
         budgeted = "model.auto_satisfy_param_budget" in file.values
@@ -153,7 +159,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     # 3. The configuration, with the name of a variant that equals it.
     values = base.model_dump()
     for section, keys in changes.items():
-        values[section] = merged(values[section], keys)
+        values[section] = merge_tables(values[section], keys)
     config = config_from_mapping(values, str(path))
     variants = read_preset(*base.preset.split("/")).variants if base.preset else []
     for variant in variants:
@@ -456,7 +462,7 @@ def _read(path: Path) -> dict[str, Any]:
         text = read_small(path, 2**16)  # upstream's have 4 kB
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY301
-        keys = dict(dotted(yaml.safe_load(text)))
+        keys = dict(dotted_keys(yaml.safe_load(text)))
     except Exception as error:  # tags and digits cause errors of many classes in PyYAML
         problem = first_problem(error)
         if isinstance(error, AttributeError):

@@ -16,7 +16,7 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.tasks import Level
 
 
-def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
+def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
     """Return ``config`` without settings that do not fit a dataset's columns, and a line about each."""
     column = target_column(schema)
     if column is None:
@@ -49,7 +49,7 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
     return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), messages
 
 
-def level_of(column: Column) -> Level:
+def level_of_column(column: Column) -> Level:
     """Return the unit that a target column belongs to."""
     if column.attribute == LINKS:
         return "link"
@@ -67,7 +67,7 @@ def compatible_choices(
     ``target_types`` are all that the column allows, ``classes`` their number for ``classification``.
     """
     two = target_type == "classification" and classes == 2
-    level = level_of(column)
+    level = level_of_column(column)
     return {
         "training.task": [name for name in get_args(TaskName) if name in target_types],
         "training.loss": [

@@ -18,11 +18,11 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.models.config import component_kinds, merged, models
-from kmip_data.models.positions import positional
+from kmip_data.models.config import component_kinds, known_models, merge_tables
+from kmip_data.models.positions import positional_term
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.config.preset_fitting import fitted
+from kmip_data.models.training.config.preset_fitting import fit_to_data
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
@@ -99,7 +99,7 @@ def paper_tables() -> list[PaperTable]:
     return [PaperTable.model_validate(table) for table in values["table"]]
 
 
-def published(dataset: str, model: str) -> PaperResult | None:
+def published_result(dataset: str, model: str) -> PaperResult | None:
     """Return the paper's result for a model on a dataset; None where it has none.
 
     A dataset that only the table of the influence of k has enters it at its preset's k, 10.
@@ -115,7 +115,7 @@ def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
 
     ``variant`` is the variant of the GPS + k-MIP preset used by the experiment.
     """
-    table = influence_of_k()
+    table = experiment_on_k()
     for row in table["row"]:
         if (row["dataset"], row["variant"], row["k"]) == (dataset, variant, k):
             return PaperResult(
@@ -130,7 +130,7 @@ def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
 
 
 @functools.cache
-def influence_of_k() -> dict[str, Any]:
+def experiment_on_k() -> dict[str, Any]:
     """Return the paper's experiment on the influence of k: ``runs``, ``hardware`` and ``row``, in percent."""
     return read_shipped("results", "influence-of-k")
 
@@ -224,11 +224,11 @@ class Preset(Strict):
             # 1. Code, without keys and components that the base alone has.
             code = base.code
             if base.model != model:
-                code = merged(code, {"model": models()[model]})
+                code = merge_tables(code, {"model": known_models()[model]})
             for key in stored.get("unset", ()):
                 section, _, option = key.partition(".")
                 del code[section][option]
-            stored["code"] = merged(code, stored.get("code", {}))
+            stored["code"] = merge_tables(code, stored.get("code", {}))
 
             # 2. Differences, notes and variants that apply here.
             for table in ("text", "note", "variant"):
@@ -237,7 +237,7 @@ class Preset(Strict):
                 stored[table] = {key: entries[key] for key in entries if key not in gone}
             ours = {*base.ours, *stored.get("ours", ())}
             stored["ours"] = [variant for variant in stored["variant"] if variant in ours]
-        about = {"dataset": dataset, "model": model, "paper": published(dataset, model)}
+        about = {"dataset": dataset, "model": model, "paper": published_result(dataset, model)}
         return cls.model_validate(stored | about)
 
 
@@ -277,15 +277,15 @@ def read_preset(dataset: str, model: str) -> Preset:
         if shared in preset_names():
             preset = read_preset(*shared.split("/"))
             return preset.model_copy(
-                update={"dataset": dataset, "paper": published(dataset, model)}
+                update={"dataset": dataset, "paper": published_result(dataset, model)}
             )
-        if model in models() and _is_preset(usual):
+        if model in known_models() and _is_preset(usual):
             return _ours(read_preset(dataset, USUAL), model)
-        known_models = models() if usual in preset_names() else models_with_preset(dataset)
-        if known_models:
+        candidates = known_models() if usual in preset_names() else models_with_preset(dataset)
+        if candidates:
             command = f"kmip-data info {dataset}"
             raise unknown_name_error(
-                f"preset of {dataset}", model, sorted(known_models), command=command
+                f"preset of {dataset}", model, sorted(candidates), command=command
             )
         raise unknown_name_error("preset", name, preset_names())
     return Preset.read(name)
@@ -293,7 +293,7 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 def _ours(base: Preset, model: str) -> Preset:
     """Return unpublished settings: the settings of ``base`` with the components of another model."""
-    components = models()[model]
+    components = known_models()[model]
     replaced = {*components, "name"}
     code = base.code["model"].items()
     settings = {key: value for key, value in code if key not in replaced}
@@ -301,7 +301,7 @@ def _ours(base: Preset, model: str) -> Preset:
     local = component_kinds("local")[components["local"]["kind"]].model_validate(
         components["local"]
     )
-    if any(positional(term).distances for term in terms) and not local.reads_distances:
+    if any(positional_term(term).distances for term in terms) and not local.reads_distances:
         settings["positional"] = "none"
     source = f"ours, the settings of {base.name} with the components of {model}"
     sampled = base.code.get("training", {}).get("neighbors")
@@ -348,13 +348,13 @@ def load_preset(
     """
     home = Home.locate(home)
     if data is not None:
-        config, _ = preset_on(data, f"{dataset}/{model}", variant, home=home)
+        config, _ = preset_on_data(data, f"{dataset}/{model}", variant, home=home)
         return config
     if dataset == ONE_GRAPH or family_of(dataset) is not None:
         return _preset(dataset, model, variant, dataset)
     if dataset not in dataset_names():
         find(dataset, home=home)  # refuses an unknown name
-    return config_for(dataset, model, variant, home=home)
+    return config_for_data(dataset, model, variant, home=home)
 
 
 def _preset(dataset: str, model: str, variant: str | None, data: str) -> RunConfig:
@@ -367,7 +367,7 @@ def _preset(dataset: str, model: str, variant: str | None, data: str) -> RunConf
         "data": {"dataset": data},
         "model": {"name": model},
     }
-    config = config_from_mapping(merged(preset.code, of_run), f"the preset {preset.name!r}")
+    config = config_from_mapping(merge_tables(preset.code, of_run), f"the preset {preset.name!r}")
     # As with --set on the command line, which can write None, unlike TOML.
     overrides = []
     for key, value in preset.changes(variant).items():
@@ -382,7 +382,7 @@ def folder_of(name: str) -> Path | None:
     return folder if (folder / CARD_NAME).is_file() else None
 
 
-def config_for(
+def config_for_data(
     name: str,
     model: str = "gps-kmip",
     variant: str | None = None,
@@ -422,13 +422,13 @@ def config_for(
     if preset is not None:
         config = _preset(preset, model, variant, dataset)
     else:
-        if model not in models():
+        if model not in known_models():
             command = "one of these, or --plugin FILE for a model of your own"
-            raise unknown_name_error("model", model, list(models()), command=command)
+            raise unknown_name_error("model", model, list(known_models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
             config = _preset(ONE_GRAPH, model, variant, dataset)
-            config, _ = fitted(config, card.schema_, dataset)
+            config, _ = fit_to_data(config, card.schema_, dataset)
             # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
                 config = config.updated("training", metric=None)
@@ -459,28 +459,28 @@ def _with_molecule_encoders(config: RunConfig, schema: Schema) -> RunConfig:
     return config
 
 
-def preset_on(
+def preset_on_data(
     data: str, name: str, variant: str | None = None, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Return the preset ``name``, ``dataset/model``, for other data; see :func:`adapted_to_data`."""
+    """Return the preset ``name``, ``dataset/model``, for other data; see :func:`adapt_to_data`."""
     dataset, _, model = name.partition("/")
-    return adapted_to_data(_preset(dataset, model, variant, dataset), data, home=home)
+    return adapt_to_data(_preset(dataset, model, variant, dataset), data, home=home)
 
 
-def adapted_to_data(
+def adapt_to_data(
     config: RunConfig, data_name: str, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
     """Return ``config`` for the data of ``data_name``, and a line about each setting that does not fit.
 
     Parameters of the build, sample, split and fold come from ``data_name``, not from ``config``.
     """
-    data = config_for(data_name, USUAL, home=home).data
+    data = config_for_data(data_name, USUAL, home=home).data
     config = config.model_copy(update={"data": data})
     # A shipped dataset may not be built yet.
     if data.dataset in dataset_names():
-        return fitted(config, shipped_schema(data.dataset, data.parameters), data.dataset)
+        return fit_to_data(config, shipped_schema(data.dataset, data.parameters), data.dataset)
     card = find(data.dataset, data.parameters, home=home, sample=data.sample).card
-    return fitted(config, card.schema_, card.dataset)
+    return fit_to_data(config, card.schema_, card.dataset)
 
 
 def family_of(dataset: str, card: Card | None = None) -> str | None:
@@ -492,7 +492,7 @@ def family_of(dataset: str, card: Card | None = None) -> str | None:
     return None
 
 
-def origin(config: RunConfig) -> str:
+def preset_origin(config: RunConfig) -> str:
     """Describe a run's preset in a line, empty without one: its variant, or the source of its settings."""
     if not config.preset:
         return ""

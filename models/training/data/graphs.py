@@ -31,7 +31,7 @@ from kmip_data.models.training.data.run_data import (
     Pass,
     RunData,
     checked_target_column,
-    page_locked,
+    uses_page_locked_memory,
 )
 from kmip_data.models.training.tasks import Task
 from kmip_data.pipelines.find import obtain, obtain_columns, obtain_split
@@ -162,7 +162,7 @@ class ManyGraphs(RunData):
 
     def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
         compact = dataset.schema.edges == "neighbor"
-        pinned = page_locked(self.config.system.device)
+        pinned = uses_page_locked_memory(self.config.system.device)
         return GraphLoader(dataset, batch_size, compact=compact, pin_memory=pinned, **options)
 
 
@@ -288,7 +288,7 @@ class OneGraph(RunData):
         chosen = np.arange(int(self._dataset.nodes[0]))
         if part != ALL:
             chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
-        pinned = page_locked(self.config.system.device)
+        pinned = uses_page_locked_memory(self.config.system.device)
         around = partial(self._around, part)
         return NeighborBatches(around, chosen, self.config.training, pinned, **options)
 

@@ -34,7 +34,7 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
-from kmip_data.models.training.config.preset_fitting import compatible_choices, level_of
+from kmip_data.models.training.config.preset_fitting import compatible_choices, level_of_column
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.tasks import (
     Task,
@@ -54,7 +54,9 @@ USUAL_LOSSES: dict[TargetType, str] = {
 }
 
 
-def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType, int]) -> Task:
+def task_of_targets(
+    column: Column, config: RunConfig, output_counts: Mapping[TargetType, int]
+) -> Task:
     """Return the task of the targets: the task of ``config``, or else by their stored form.
 
     Integers, one per row, are classes; integers in a row, or others with a number of
@@ -64,7 +66,7 @@ def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType
     """
     stored = target_type_of(column)
     target_type = config.training.task or stored
-    level = level_of(column)
+    level = level_of_column(column)
     targets = f"{stored} of a {level}"
     if stored == "classification":
         targets = f"one of {output_counts[stored]} classes of a {level}"
@@ -152,7 +154,7 @@ class RunData(ABC):
         self.config = with_task_defaults(config, self.task)
 
     def _task(self, column: Column, config: RunConfig) -> Task:
-        task = task_of(column, config, self._kinds(column, config))
+        task = task_of_targets(column, config, self._kinds(column, config))
         if task.stored is not None:
             return task
         # A manifest may name another metric than the usual one of its targets.
@@ -320,12 +322,12 @@ def checked_target_column(
     return learned_column(build.card, build.path, features=features)
 
 
-def prefetched_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
+def prefetch_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
     """Return the batches; for a GPU, each is copied during the previous step."""
-    return copied_ahead(batches, device) if device.type == "cuda" else batches
+    return copy_ahead(batches, device) if device.type == "cuda" else batches
 
 
-def page_locked(wanted: str) -> bool:
+def uses_page_locked_memory(wanted: str) -> bool:
     """True if batches for this ``system.device`` are page-locked, to be copied during a step."""
     return wanted != "cpu" and torch.cuda.is_available()
 
@@ -336,10 +338,10 @@ def _copies(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def copied_ahead(batches: Iterable[Data], device: torch.device) -> Iterator[Data]:
+def copy_ahead(batches: Iterable[Data], device: torch.device) -> Iterator[Data]:
     """Yield the batches on a GPU, each copied ahead of its use.
 
-    Copies from :func:`page_locked` memory overlap the step. Rows of masks are found on the host
+    Copies from :func:`uses_page_locked_memory` memory overlap the step. Rows of masks are found on the host
     first, because on the GPU the host would wait for their number.
     """
     sent = map(functools.partial(_sent, device), batches)

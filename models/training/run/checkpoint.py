@@ -51,7 +51,7 @@ def set_random_state(state: RandomState) -> None:
 
 
 @contextmanager
-def restored() -> Iterator[None]:
+def random_state_restored() -> Iterator[None]:
     """Restore the global random generators and the choice of deterministic kernels afterwards."""
     random = random_state()
     chosen = torch.are_deterministic_algorithms_enabled()
@@ -81,7 +81,7 @@ def write_checkpoint(run: Path, state: Mapping[str, object]) -> None:
     write_file(last, data)
 
 
-def latest(run: Path) -> Path | None:
+def latest_checkpoint(run: Path) -> Path | None:
     """Return the last checkpoint of a run; the previous one if a kill prevented the last one."""
     for name in (LAST, PREVIOUS):
         if (run / name).is_file():
@@ -172,7 +172,7 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     )
 
 
-def write_initial(run: Path, weights: Mapping[str, Tensor]) -> None:
+def write_initial_weights(run: Path, weights: Mapping[str, Tensor]) -> None:
     """Write a run's initial weights, of any shape, and the list of digests with their digest."""
     data = weights_bytes(weights)
     (run / DIGESTS).parent.mkdir(exist_ok=True)
@@ -180,7 +180,7 @@ def write_initial(run: Path, weights: Mapping[str, Tensor]) -> None:
     write_file(run / INITIAL, data)
 
 
-def put_initial(module: nn.Module, run: Path) -> None:
+def load_initial_weights(module: nn.Module, run: Path) -> None:
     """Load a run's initial weights, possibly for part of the module, into ``module``.
 
     Raises ``DamagedInput`` where their digest is not in the list of checkpoints.
@@ -190,7 +190,7 @@ def put_initial(module: nn.Module, run: Path) -> None:
     module.load_state_dict(weights, strict=False)
 
 
-def put_weights(module: nn.Module, path: Path, expected: str | None = None) -> None:
+def load_weights(module: nn.Module, path: Path, expected: str | None = None) -> None:
     """Load the weights in ``path`` into ``module``.
 
     Raises ``DamagedInput`` for weights of another model, and as :func:`read_weights`.

@@ -24,13 +24,13 @@ from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.config.preset_fitting import level_of
+from kmip_data.models.training.config.preset_fitting import level_of_column
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import memory_error
 from kmip_data.models.training.run import run_folder
-from kmip_data.models.training.run.checkpoint import put_weights
+from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
     RunResult,
@@ -191,7 +191,7 @@ class OpenedRun:
         """Load the network with the run's best weights; out-of-memory errors name the batch."""
         module = TrainingModule(self.config, self.data)
         module.finished = True
-        put_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
+        load_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
         try:
             yield module.to(self.device.type)
         except Exception as error:
@@ -270,7 +270,7 @@ def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) ->
     if column is None:
         return ""
     learned = f"{result.targets.target_type} of each {result.targets.level}"
-    found = f"{target_type_of(column)} of each {level_of(column)}"
+    found = f"{target_type_of(column)} of each {level_of_column(column)}"
     return "" if learned == found else f"{learned}, and {dataset} has targets for {found}"
 
 

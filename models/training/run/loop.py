@@ -28,7 +28,7 @@ from kmip_data.files.reading import csv_bytes
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.capture.cuda_graphs import Learned
 from kmip_data.models.training.capture.steps import CapturedSteps, Step
-from kmip_data.models.training.data.run_data import RunData, prefetched_to_device
+from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
 from kmip_data.models.training.machine import (
     Logger,
     all_gather,
@@ -40,7 +40,7 @@ from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import metric_text, title_of
+from kmip_data.models.training.run.result import metric_text, metric_title
 from kmip_data.models.training.run.run_folder import BEST, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import time_without_compiling
@@ -173,7 +173,7 @@ class Loop:
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
         batches = self.data.batches(self.epoch, self.batches_done)
-        for batch in islice(prefetched_to_device(batches, self.device), most):
+        for batch in islice(prefetch_to_device(batches, self.device), most):
             number = self.batches_done
             last = number + 1 == self.batches_per_epoch
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
@@ -301,7 +301,7 @@ class Loop:
         cells += [f"{part:>{WIDTH}} " for part in parts]
         columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
         return (
-            f"{title_of(self.metric)} after each epoch; train: while the weights change; *: best on val\n"
+            f"{metric_title(self.metric)} after each epoch; train: while the weights change; *: best on val\n"
             f"{columns}"
         )
 

@@ -23,7 +23,7 @@ from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import (
     ROWS,
     RunData,
-    prefetched_to_device,
+    prefetch_to_device,
     with_task_defaults,
 )
 from kmip_data.models.training.losses import all_losses
@@ -110,7 +110,7 @@ class TrainingModule(nn.Module):
             norm.share = share
         device_type = next(self.model.parameters()).device.type
         with autocast(self.config.training.precision, device_type, cached=False):
-            logits, target = of_part(batch, "train", *self(batch))
+            logits, target = rows_of_part(batch, "train", *self(batch))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
             else:
@@ -150,7 +150,7 @@ class TrainingModule(nn.Module):
         return CheckFailed(f"{message}, {self.doing}.", found=detail, next=step)
 
 
-def of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def rows_of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows (N, C) of a part: the rows of its mask, or all rows without masks."""
     # On a GPU: indexing by a mask makes the host wait for the number of rows.
     rows = getattr(batch, ROWS[part], None)
@@ -221,10 +221,10 @@ def measure_parts(
             )
             evaluating = autocast(settings.precision, device.type)
             with torch.inference_mode(), evaluating, progress:
-                for batch in prefetched_to_device(batches, device):
+                for batch in prefetch_to_device(batches, device):
                     logits, target = module(batch)
                     for part in measured:
-                        rows = of_part(batch, part, logits, target)
+                        rows = rows_of_part(batch, part, logits, target)
                         metrics[part].update(*rows, module.loss(*rows))
                     progress.update(1)
     finally:

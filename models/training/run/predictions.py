@@ -27,12 +27,12 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import ALL, RunData, prefetched_to_device
+from kmip_data.models.training.data.run_data import ALL, RunData, prefetch_to_device
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
-from kmip_data.models.training.run.module import of_part
+from kmip_data.models.training.run.module import rows_of_part
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
@@ -85,7 +85,7 @@ class Predictions:
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
 
-def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:
+def keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | None]:
     """Return ``key`` and ``ptr`` of the predictions of a part.
 
     Raise UsageError where it is empty.
@@ -139,12 +139,12 @@ def predict(
     data = opened.data
     task = data.task
     card = data.build.card
-    key, ptr = rows_of(data, split)
+    key, ptr = keys_and_pointers(data, split)
     rows = []
     with opened.applied(f"predicting {split}") as module:
         for _, batches in data.passes((split,)):
-            for batch in prefetched_to_device(batches, torch.device(opened.device.type)):
-                logits, target_rows = of_part(batch, split, *module(batch))
+            for batch in prefetch_to_device(batches, torch.device(opened.device.type)):
+                logits, target_rows = rows_of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
                 if task.target_type == "links":
                     logits = logits[target_rows != NO_PAIR, None]
@@ -328,7 +328,7 @@ def evaluate_predictions(
         predictions = read_predictions(Path(predictions))
     about = predictions.about
     home = Home.locate(home)
-    config = config_for(dataset, home=home)
+    config = config_for_data(dataset, home=home)
     config = config.updated("data", dataset=dataset, sample=sample, parameters={}, split={})
     if about is not None:
         # The file states the type of the targets; batches decide the order of sums.
@@ -351,7 +351,7 @@ def evaluate_predictions(
     start = 0
     for batch in data.passes((part,))[0][1]:
         targets = data.task.targets(batch)
-        _, targets = of_part(batch, part, targets, targets)
+        _, targets = rows_of_part(batch, part, targets, targets)
         real = targets != NO_PAIR
         end = start + (int(real.sum()) if links else len(targets))
         rows = values[start:end]
@@ -368,7 +368,7 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     """Return checked values for the metrics, (rows, outputs)."""
     # 1. The array that the task needs: logits, or classes or values without them.
     task = data.task
-    key, ptr = rows_of(data, part)
+    key, ptr = keys_and_pointers(data, part)
     rows = len(key) if ptr is None else int(ptr[-1])
     columns = task.outputs
     dtype_kinds = "fiu"

@@ -15,7 +15,7 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import is_percent
-from kmip_data.models.training.run.result import with_unit
+from kmip_data.models.training.run.result import metric_with_unit
 from kmip_data.text import count_with_noun
 
 _K = "model.attention.k"
@@ -37,7 +37,7 @@ class PublishedResult(NamedTuple):
         figure = self.figure
         scale = 0.01 if is_percent(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
-        value = with_unit(figure.metric, scale * figure.mean, std)
+        value = metric_with_unit(figure.metric, scale * figure.mean, std)
         return f"{figure.metric} {value}, {count_with_noun(figure.runs, 'run')}"
 
     @property

@@ -233,7 +233,7 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
-def chance_of(data: RunData, metric: str) -> float | None:
+def chance_metric(data: RunData, metric: str) -> float | None:
     """Return the metric on test of a constant answer: accuracy of the largest class, ROC-AUC of a half."""
     if metric == "roc_auc":
         return 0.5
@@ -244,7 +244,7 @@ def chance_of(data: RunData, metric: str) -> float | None:
     return float(max(counts) / sum(counts))
 
 
-def title_of(name: str) -> str:
+def metric_title(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
     metric = all_metrics().get(name)
     if metric is None:
@@ -263,7 +263,7 @@ def metric_text(name: str, mean: float, std: float | None) -> str:
     return f"{text} ± {scale * std:.{digits}f}"
 
 
-def with_unit(name: str, mean: float, std: float | None = None) -> str:
+def metric_with_unit(name: str, mean: float, std: float | None = None) -> str:
     """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
     text = metric_text(name, mean, std)
     return f"{text} %" if is_percent(name) and text != "–" else text
@@ -280,7 +280,7 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
         measured.discard("mae_batches")  # nearly the same number, for comparison with others' logs
     names = [name for name in ("loss", *all_metrics()) if name in measured]
     notes = []
-    rows = [["", *map(title_of, names)]]
+    rows = [["", *map(metric_title, names)]]
     for part in PARTS:
         if part not in mean:
             continue
@@ -301,7 +301,7 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
 def metric_text_by_part(name: str, metrics: Metrics) -> str:
     """Return one metric of each part, such as ``train accuracy 71.00 %, val accuracy 70.00 %``."""
     return ", ".join(
-        f"{part} {name} {with_unit(name, values[name])}" for part, values in metrics.items()
+        f"{part} {name} {metric_with_unit(name, values[name])}" for part, values in metrics.items()
     )
 
 

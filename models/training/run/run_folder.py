@@ -17,7 +17,7 @@ from kmip_data.files.folder_marker import unchanged_outputs
 from kmip_data.files.path_errors import absolute_path, write_errors
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import dataset_names
-from kmip_data.models.config import dotted
+from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import folder_of
@@ -101,8 +101,8 @@ def check_settings(folder: Path, config: RunConfig) -> None:
     stored = read_config(folder / CONFIG_NAME)
     if stored == config:
         return
-    existing = dict(dotted(stored.model_dump(mode="json")))
-    wanted = dict(dotted(config.model_dump(mode="json")))
+    existing = dict(dotted_keys(stored.model_dump(mode="json")))
+    wanted = dict(dotted_keys(config.model_dump(mode="json")))
     keys = [key for key in {**existing, **wanted} if existing.get(key) != wanted.get(key)]
     step = resume_command(folder)
     epochs = config.training.epochs

@@ -33,7 +33,7 @@ def log_name(run: Path) -> str:
     return f"{'.'.join(run.parts[-3:])}.log"
 
 
-def is_free(path: Path) -> bool:
+def is_unlocked(path: Path) -> bool:
     """True if no process holds the lock of ``path``."""
     if not lock_path(path).exists():
         return True  # without creating a lock file
@@ -167,7 +167,7 @@ def run_status(folder: Path, home: Home) -> RunStatus:
             mean = sum(seconds) / len(seconds)
             run.left = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
         log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
-        if not ((log is None or is_free(log)) and is_free(folder)):
+        if not ((log is None or is_unlocked(log)) and is_unlocked(folder)):
             run.state = "running"
             return run
         if log is not None and (reason := logged_error(log)):

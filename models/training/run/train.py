@@ -37,14 +37,14 @@ from kmip_data.models.component_names import edge_encoders, node_encoders
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model, count_parameters
-from kmip_data.models.precision import float32_products
-from kmip_data.models.search.gpu.launch import forget_not_finite
+from kmip_data.models.precision import float32_product_precision
+from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import machine, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
-from kmip_data.models.training.config.presets import config_for, origin
+from kmip_data.models.training.config.presets import config_for_data, preset_origin
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
@@ -61,7 +61,7 @@ from kmip_data.models.training.run.result import (
     SplitUsed,
     Summary,
     TargetsUsed,
-    chance_of,
+    chance_metric,
     is_edited,
     package_versions,
     read_result,
@@ -136,7 +136,7 @@ def train(
         run_folder.check_name(name)
     home = Home.locate(home)
     if isinstance(config, str):
-        config = config_for(config, home=home)
+        config = config_for_data(config, home=home)
     config = config.with_plugins()
     device = _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
@@ -147,7 +147,7 @@ def train(
     # Refuse a wrong seed before training any.
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])
-    line = origin(config)
+    line = preset_origin(config)
     if line:
         log(line)
     published_result = published_result_of(config)
@@ -234,7 +234,7 @@ def _train_one(
     with opened as folder:
         if folder is not None:
             if weights is not None:
-                checkpoint.write_initial(folder, weights)
+                checkpoint.write_initial_weights(folder, weights)
             write_file(folder / CONFIG_NAME, config_to_toml(config).encode())
         result = fit(PreparedRun(config, data, folder, device, needed, log, quiet, further))
     return Summary([folder or Path()], [result])
@@ -365,7 +365,7 @@ def resume(
 
 def _build_key(folder: Path) -> str | None:
     """Return the key of the build that the last checkpoint of a run is of, None without one."""
-    last = checkpoint.latest(folder)
+    last = checkpoint.latest_checkpoint(folder)
     if last is None:
         return None
     key: str = checkpoint.read_checkpoint(last)["data"]["build_key"]
@@ -418,7 +418,7 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
         if not is_edited(run):
             checkpoint.read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
     except DamagedInput as error:
-        if checkpoint.latest(run) is None:
+        if checkpoint.latest_checkpoint(run) is None:
             raise
         log(f"{error.what} It is written again.")
         return None
@@ -450,8 +450,8 @@ def _fit(run: PreparedRun) -> RunResult:
     config = run.config
     data = run.data
     folder = run.folder
-    with checkpoint.restored(), float32_products(config.training.precision):
-        device = machine.join(config, run.device.type)
+    with checkpoint.random_state_restored(), float32_product_precision(config.training.precision):
+        device = machine.join_processes(config, run.device.type)
         # Memory is measured per process. Recomputed norms exchange again, so all processes
         # recompute or none.
         recompute = any(machine.all_gather(run.memory.recompute))
@@ -461,14 +461,14 @@ def _fit(run: PreparedRun) -> RunResult:
             torch.use_deterministic_algorithms(True, warn_only=True)
         module = TrainingModule(config, data, recompute=recompute)
         main = folder if is_main_process() else None
-        last = None if folder is None else checkpoint.latest(folder)
+        last = None if folder is None else checkpoint.latest_checkpoint(folder)
         if main is not None and last is None and config.training.init_from:
-            checkpoint.put_initial(module.model, main)
+            checkpoint.load_initial_weights(module.model, main)
         not_captured: str | None = "no GPU"
         if device.type == "cuda":
             not_captured = reason_not_captured(config, data, run.device, recompute=recompute)
             torch.cuda.reset_peak_memory_stats()
-            forget_not_finite(device)
+            reset_not_finite_flags(device)
         for line in announcement(run, module, not_captured, resumed=last is not None):
             if not run.further or line.startswith("run: "):
                 run.log(line)
@@ -495,7 +495,7 @@ def _fit(run: PreparedRun) -> RunResult:
             stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
             if folder is not None and isinstance(explained, stopped):
                 step = "Stopped. Continue from the last checkpoint with"
-                if checkpoint.latest(folder) is None:
+                if checkpoint.latest_checkpoint(folder) is None:
                     step = "Stopped before the first checkpoint. Begin again with"
                 run.log(f"{step}: {run_folder.resume_command(folder)}")
             if explained is error:
@@ -548,7 +548,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
-        chance=chance_of(data, loop.metric),
+        chance=chance_metric(data, loop.metric),
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),
@@ -576,8 +576,8 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     """
     if is_out_of_memory(error):
         return memory_error(error, loop.module, loop.data)
-    if machine.other_is_lost(error):
-        return machine.lost_error()
+    if machine.is_lost_process(error):
+        return machine.lost_process_error()
     ours = isinstance(error, KmipDataError | OSError)
     if last is not None and not loop.proven and isinstance(error, Exception) and not ours:
         return DamagedInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kmip_data.models.analysis import explanations
-from kmip_data.models.analysis.explanations import MIN_NODES, ByDistance, draw_by_distance
+from kmip_data.models.analysis.explanations import MIN_NODES, ByDistance, draw_metric_by_distance
 
 
 def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path):
@@ -13,7 +13,9 @@ def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path
     same = ByDistance("accuracy", ("1", "2", "19–26"), nodes, (1.0, 0.9, 0.0))
     figures = []
     monkeypatch.setattr(explanations, "save", lambda figure, _: figures.append(figure))
-    draw_by_distance({"gps-kmip": same, "full": same}, tmp_path / "p.png", title="t", chance=0.125)
+    draw_metric_by_distance(
+        {"gps-kmip": same, "full": same}, tmp_path / "p.png", title="t", chance=0.125
+    )
     (axes,) = figures[0].axes
     curves = [line for line in axes.lines if line.get_label() in {"gps-kmip", "full"}]
     first, second = (np.asarray(line.get_xdata()) for line in curves)

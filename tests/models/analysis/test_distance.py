@@ -11,7 +11,7 @@ from kmip_data import LongRange
 from kmip_data.builds.home import Home
 from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.records import read_drawing
-from kmip_data.models.analysis.explanations import by_distance
+from kmip_data.models.analysis.explanations import evaluate_by_distance
 from kmip_data.models.training.run.predictions import predict
 
 
@@ -50,7 +50,7 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
                     float(guess == y) if task == "retrieval" else float(abs(guess - y).mean())
                 )
                 row += 1
-        bands = by_distance(run, home=home)
+        bands = evaluate_by_distance(run, home=home)
         for name, nodes, value in zip(bands.bands, bands.nodes, bands.values, strict=True):
             first, _, last = name.partition("–")
             of = [

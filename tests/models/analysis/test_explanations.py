@@ -18,13 +18,13 @@ import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.analysis.explanations import (
-    by_hop,
     chosen_keys,
+    influence_by_hop,
     node_influence,
     predict_record,
     prediction_of,
 )
-from kmip_data.models.analysis.study import recording
+from kmip_data.models.analysis.study import record_projections
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.tasks import Task
@@ -64,7 +64,7 @@ def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy,
     torch.manual_seed(0)
     layer = KMIPAttention(8, heads=HEADS, key_dim=4, k=K, legacy_padding=legacy).eval()
     x = torch.randn(count, 8)
-    with recording(layer) as recorder, torch.no_grad():
+    with record_projections(layer) as recorder, torch.no_grad():
         out = layer(x)
     values = layer.project(x)[2]
     nodes, layers = chosen_keys(recorder, count, 10**6)
@@ -171,7 +171,7 @@ def test_message_passing_has_the_influence_that_pyg_measures():
     )  # beyond the layers: its cut changes nothing
     wanted, _ = oracle.total_influence(model, graph, hops, vectorize=False)
     nodes = list(range(40))
-    sums = by_hop(influence(model, graph, nodes), graph.edge_index, nodes, hops)
+    sums = influence_by_hop(influence(model, graph, nodes), graph.edge_index, nodes, hops)
     np.testing.assert_allclose(sums, wanted, rtol=1e-4, atol=1e-7)
     assert not sums[3:].any()  # two layers
 
@@ -187,5 +187,5 @@ def test_attention_is_followed_over_the_whole_graph():
 
 def test_influence_is_summed_by_distance_against_the_edges():
     index = torch.tensor([[1, 2, 2, 3, 4], [0, 0, 0, 1, 2]])  # one twice
-    sums = by_hop(np.array([[1.0, 2, 4, 8, 5, 9]]), index, [0], 3)
+    sums = influence_by_hop(np.array([[1.0, 2, 4, 8, 5, 9]]), index, [0], 3)
     assert sums.tolist() == [1, 6, 13, 0]

@@ -22,7 +22,7 @@ from kmip_data.models.analysis.study import (
     cumulative_weight,
     gaussian_projections,
     paper_ks,
-    recording,
+    record_projections,
     run_study,
 )
 from kmip_data.models.profiling.measuring import Measurement, draw_sweep
@@ -115,7 +115,7 @@ def test_recorded_projections_give_the_layers_output_again():
         torch.manual_seed(0)
         model = TwoLayers(legacy_padding=legacy).eval()
         batches = [(torch.randn(9, 6), [0, 4, 9]), (torch.randn(7, 6), torch.tensor([0, 7]))]
-        with torch.no_grad(), recording(model) as recorder:
+        with torch.no_grad(), record_projections(model) as recorder:
             for x, ptr in batches:
                 model(x, ptr)
         projections = recorder.projections(k=3)
@@ -140,19 +140,19 @@ def test_recorded_projections_give_the_layers_output_again():
 
 def test_a_single_layer_counts_its_graphs():
     layer = KMIPAttention(6, heads=2, key_dim=4, k=3).eval()
-    with torch.no_grad(), recording(layer) as recorder:
+    with torch.no_grad(), record_projections(layer) as recorder:
         layer(torch.randn(9, 6), [0, 4, 9])
     assert recorder.projections().sizes == (4, 5)
 
 
 def test_only_graphs_of_the_sizes_asked_for():
     model = TwoLayers().eval()
-    with torch.no_grad(), recording(model, sizes=(4, 6)) as recorder:
+    with torch.no_grad(), record_projections(model, sizes=(4, 6)) as recorder:
         model(torch.randn(18, 6), [0, 3, 8, 15, 18])
         model(torch.randn(6, 6), [0, 6])
     assert recorder.projections().sizes == (5, 6)
     assert recorder.projections(1).layers[0][0].shape == (2, 5, 4)
-    with torch.no_grad(), recording(model, sizes=(50, None)) as recorder:
+    with torch.no_grad(), record_projections(model, sizes=(50, None)) as recorder:
         model(torch.randn(3, 6), [0, 3])
     with pytest.raises(UsageError, match="50"):
         recorder.projections()

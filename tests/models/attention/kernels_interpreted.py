@@ -126,7 +126,7 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     indices[torch.rand(indices.shape) < 0.3] = 1
     grad_scores, weights = torch.randn(2, *indices.shape)
     queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
-    pairs = launch.transpose(indices, 3, segment)
+    pairs = launch.sort_pairs_by_key(indices, 3, segment)
     sums_of = launch._by_key(pairs, 3, grad_scores, queries, weights, None, grad)
     for sums, coefficients, source in (
         (sums_of[0], grad_scores, queries),

@@ -145,7 +145,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
         return torch.stack(done).view(values.shape)
 
     def results_of(attended) -> list[Tensor]:
-        monkeypatch.setattr(tiled, "attended", attended)
+        monkeypatch.setattr(tiled, "tiled_attention", attended)
         torch.manual_seed(1)
         out = attention(x, [0, 13, 26])
         loss = (out * torch.arange(DIM)).sum()
@@ -153,7 +153,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
 
     monkeypatch.setattr(transformer, "TILED", 13)
     calls = []
-    in_tiles = tiled.attended
+    in_tiles = tiled.tiled_attention
     results = results_of(lambda *args: calls.append(1) or in_tiles(*args))
     torch.testing.assert_close(results, results_of(at_once), atol=1e-5, rtol=1e-5)
     assert len(calls) == 1

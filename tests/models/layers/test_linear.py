@@ -37,8 +37,8 @@ def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
 
 def test_only_large_products_in_float32_are_onednns(monkeypatch):
     calls = []
-    product = linear.product
-    monkeypatch.setattr(linear, "product", lambda *args: calls.append(1) or product(*args))
+    product = linear.matrix_product
+    monkeypatch.setattr(linear, "matrix_product", lambda *args: calls.append(1) or product(*args))
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 100 * 8 * 8)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     layer(x)
@@ -58,8 +58,10 @@ def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     shapes = []
-    product = linear.product
-    monkeypatch.setattr(linear, "product", lambda a, *b: shapes.append(a.shape) or product(a, *b))
+    product = linear.matrix_product
+    monkeypatch.setattr(
+        linear, "matrix_product", lambda a, *b: shapes.append(a.shape) or product(a, *b)
+    )
     layer(x).sum().backward()
     assert shapes == [(100, 8)]
     assert layer.weight.grad is not None

@@ -14,7 +14,7 @@ from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
 from kmip_data.models.component_names import NORMS
 from kmip_data.models.layers import norms as layers
-from kmip_data.models.layers.adjacency import EdgeList, sum_lists
+from kmip_data.models.layers.adjacency import EdgeList, sum_rows_of_lists
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.runtime import threads
@@ -113,7 +113,7 @@ def test_compiled_norm_of_graphs_is_that_of_float64() -> None:
 def by_lists(self: EdgeList, values: torch.Tensor, *, targets: bool) -> torch.Tensor:
     """Sum as on a GPU."""
     bags = self.incoming if targets else self.outgoing
-    return sum_lists(values, bags.start, bags.edge)
+    return sum_rows_of_lists(values, bags.start, bags.edge)
 
 
 def test_half_precision_counts_in_float32() -> None:
@@ -147,7 +147,7 @@ def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
 def test_normed_is_what_it_says(activation) -> None:
     rows, more, residual = torch.randn(3, 9, 5).unbind()
     torch.manual_seed(1)
-    out = layers.normed(
+    out = layers.apply_norm_block(
         BatchNorm(5), rows, more, before=0.3, activation=activation, after=0.2, residual=residual
     )
     torch.manual_seed(1)
@@ -156,4 +156,4 @@ def test_normed_is_what_it_says(activation) -> None:
         activate = getattr(torch.nn.functional, activation)
         expected = torch.nn.functional.dropout(activate(expected), 0.2)
     assert torch.equal(out, residual + expected)
-    assert torch.equal(layers.normed(torch.nn.Identity(), rows), rows)
+    assert torch.equal(layers.apply_norm_block(torch.nn.Identity(), rows), rows)

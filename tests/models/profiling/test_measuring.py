@@ -15,7 +15,7 @@ from kmip_data.models.profiling.measuring import (
     Measurer,
     Protocol,
     growth_exponent,
-    measure,
+    measure_methods,
 )
 from kmip_data.models.profiling.methods import Shape, get_method
 
@@ -53,7 +53,7 @@ ENDS = {
 
 @pytest.mark.slow
 def test_a_cell_that_does_not_fit_is_a_result():
-    cells = measure(
+    cells = measure_methods(
         ["full", "flash"],
         [100, 30_000],
         shape=Shape(),
@@ -87,7 +87,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
         monkeypatch.setattr(measuring, "_serve", ending(action))
         reported = []
         options = {"shape": Shape(), "protocol": Protocol(threads=1), "log": reported.append}
-        cells = measure(["naive"], [10, 20, 30], **options)
+        cells = measure_methods(["naive"], [10, 20, 30], **options)
         expected = {("inference", 10): "ok", ("inference", 20): status, ("inference", 30): status}
         expected |= {("training", n): "ok" for n in (10, 20, 30)}  # a new process
         assert {(cell.setting, cell.n): cell.status for cell in cells} == expected, how

@@ -14,20 +14,20 @@ from kmip_data.drawing.style import new_figure
 from kmip_data.models.reports.pictures import (
     draw_curves,
     draw_over_hours,
-    frontier,
     hours_curve,
-    names_of,
-    pictures_of,
+    legend_names,
+    pareto_frontier,
+    plots_of_table,
     published_hours,
 )
-from kmip_data.models.reports.result_tables import read_runs, tables_of
+from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.runs_by_name import select_runs
 
 AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
 
 
 def tables(home: Path):
-    return tables_of(read_runs(select_runs((), Home(home)))[0])[0]
+    return tables_of_runs(read_finished_runs(select_runs((), Home(home)))[0])[0]
 
 
 def test_a_frontier_is_what_nothing_else_beats():
@@ -35,7 +35,7 @@ def test_a_frontier_is_what_nothing_else_beats():
     for higher, sign in ((True, 1), (False, -1)):
         for _ in range(200):
             points = [(draws.randrange(8), draws.randrange(8)) for _ in range(draws.randrange(9))]
-            chosen = [points[at] for at in frontier(points, higher_is_better=higher)]
+            chosen = [points[at] for at in pareto_frontier(points, higher_is_better=higher)]
             beaten = [
                 point
                 for point in points
@@ -113,7 +113,7 @@ def test_the_paper_stands_with_complete_data_alone(tmp_path):
         write_run(home, 0.53, dataset="paris", complete=complete)
         write_run(home, 0.52, dataset="paris", model="gcn", complete=complete)
         (table,) = tables(home)
-        curves, hours = pictures_of(table)
+        curves, hours = plots_of_table(table)
         assert "over training time" in hours
         assert ("gps-bigbird</text>" in hours) == complete
         assert ("the paper's test, one 40 GB A100</text>" in hours) == complete
@@ -128,7 +128,7 @@ def test_a_frontier_is_drawn_where_k_differs(tmp_path):
             options = {"changes": changes, "variant": "influence-of-k", "complete": complete, **AP}
             write_run(home, 0.6, dataset="peptides-func", **options)
         (table,) = tables(home)
-        picture = pictures_of(table)[-1]
+        picture = plots_of_table(table)[-1]
         texts = set(re.findall(r">(\d+)</text>", picture))
         assert {"5"} <= texts  # all have the same seconds and result: one label has room
         assert ("the paper's, one 16 GB V100</text>" in picture) == complete
@@ -141,18 +141,18 @@ def test_a_frontier_is_drawn_where_k_differs(tmp_path):
 def test_one_k_has_no_frontier(tmp_path):
     write_run(tmp_path, 0.6, dataset="peptides-func", variant="influence-of-k", **AP)
     (table,) = tables(tmp_path)
-    assert len(pictures_of(table)) == 2
+    assert len(plots_of_table(table)) == 2
 
 
 def test_a_name_leaves_out_what_all_rows_share(tmp_path):
     write_run(tmp_path, 0.5, changes=["training.epochs=20", "model.attention.k=5"])
     write_run(tmp_path, 0.5, changes=["training.epochs=20"])
     (table,) = tables(tmp_path)
-    assert sorted(names_of(table)) == ["gps-kmip", "gps-kmip, k=5"]
+    assert sorted(legend_names(table)) == ["gps-kmip", "gps-kmip, k=5"]
 
 
 def test_rows_are_in_the_order_of_their_numbers(tmp_path):
     for k in (100, 20, 3):
         write_run(tmp_path, 0.5, changes=[f"model.attention.k={k}"])
     (table,) = tables(tmp_path)
-    assert names_of(table) == ["gps-kmip, k=3", "gps-kmip, k=20", "gps-kmip, k=100"]
+    assert legend_names(table) == ["gps-kmip, k=3", "gps-kmip, k=20", "gps-kmip, k=100"]

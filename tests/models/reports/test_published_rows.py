@@ -15,7 +15,7 @@ from support.shared import ROOT
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest
 from kmip_data.models.reports import shipped_results
-from kmip_data.models.reports.result_tables import read_runs, tables_of
+from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.shipped_results import (
     ShippedResult,
     check_reproduced,
@@ -220,7 +220,7 @@ def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
         write_run(tmp_path, 0.9, seed=seed, changes=["training.epochs=20"], epochs=20)
         write_run(tmp_path, 0.8, seed=seed, changes=["model.dropout=0.3"])
     folders = sorted(tmp_path.glob("runs/*/*/*"))
-    [table] = tables_of(read_runs(folders)[0])[0]
+    [table] = tables_of_runs(read_finished_runs(folders)[0])[0]
     results = {
         row["changes"]: (row["ours"], row["ours_std"], row["ours_runs"]) for row in table.rows
     }

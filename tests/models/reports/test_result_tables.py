@@ -18,10 +18,10 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import dataset_names
-from kmip_data.models.config import models
-from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
+from kmip_data.models.config import known_models
+from kmip_data.models.reports.result_tables import read_finished_runs, rows_over_k, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
-from kmip_data.models.reports.shipped_results import leaderboards
+from kmip_data.models.reports.shipped_results import read_leaderboards
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import parameters_on_card
@@ -30,8 +30,8 @@ VALUES = [0.93, 0.94, 0.92]
 
 
 def report(home: Path, *names: object, against: str | None = None):
-    runs, notices = read_runs(select_runs([str(name) for name in names], Home(home)))
-    tables, others = tables_of(runs, against)
+    runs, notices = read_finished_runs(select_runs([str(name) for name in names], Home(home)))
+    tables, others = tables_of_runs(runs, against)
     return tables, notices + others
 
 
@@ -259,7 +259,7 @@ def test_a_preset_as_it_is_has_no_changes(tmp_path):
     def check(name):
         dataset, model = name.replace("city/", "paris/").split("/")
         write_run(tmp_path / name, 0.5, dataset=dataset, model=model)
-        [run], notices = read_runs(select_runs([], Home(tmp_path / name)))
+        [run], notices = read_finished_runs(select_runs([], Home(tmp_path / name)))
         assert (run.changes, notices) == ((), [])
 
     check_each(check, preset_names())
@@ -281,7 +281,7 @@ def test_what_differs_is_said(tmp_path):
                 "digests": {},
             }
         write_run(home, 0.5, **options)
-        [run], _ = read_runs(select_runs([], Home(home)))
+        [run], _ = read_finished_runs(select_runs([], Home(home)))
         assert said in run.changes
 
     cases = [
@@ -311,7 +311,7 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
         result = json.loads((run / "result.json").read_text())
         result["config"]["preset"] = preset
         (run / "result.json").write_text(sealed_json(result))
-    runs, notices = read_runs(select_runs([], Home(tmp_path)))
+    runs, notices = read_finished_runs(select_runs([], Home(tmp_path)))
     assert notices == []
     for run in runs:
         assert run.paper is None
@@ -328,7 +328,8 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
         (other / "result.json").write_text(sealed_json(result))
     write_run(tmp_path, 0.5, dataset="paris", variant="small-city")  # a variant of ours
     papers = [
-        trained.paper is not None for trained in read_runs(select_runs([], Home(tmp_path)))[0]
+        trained.paper is not None
+        for trained in read_finished_runs(select_runs([], Home(tmp_path)))[0]
     ]
     assert sorted(papers) == [False] * 4 + [True]
 
@@ -340,7 +341,7 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
         result = json.loads((bad / "result.json").read_text())
         data = damage if isinstance(damage, bytes) else json.dumps(result | damage).encode()
         (bad / "result.json").write_bytes(data)
-        [run], [notice] = read_runs(select_runs([], Home(tmp_path)))
+        [run], [notice] = read_finished_runs(select_runs([], Home(tmp_path)))
         assert run.folder == good
         assert notice.startswith(f"{bad} is left out: ")
         assert "\n" not in notice
@@ -376,7 +377,7 @@ def test_runs_and_sweeps_by_name(tmp_path):
     home = Home(tmp_path)
 
     def runs_of(*asked):
-        return [run.folder.name for run in read_runs(select_runs(asked, home))[0]]
+        return [run.folder.name for run in read_finished_runs(select_runs(asked, home))[0]]
 
     assert sorted(runs_of()) == sorted(names)
     assert runs_of("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
@@ -387,7 +388,7 @@ def test_runs_and_sweeps_by_name(tmp_path):
     )
     assert "small-cities-deep-0123abcd-seed0" in runs_of(str(tmp_path / "small-cities.toml"))
     (home.runs / "helsinki/gcn/mine/result.json").unlink()
-    runs, [notice] = read_runs(select_runs(["mine"], home))
+    runs, [notice] = read_finished_runs(select_runs(["mine"], home))
     assert runs == []
     assert "is not a finished run" in notice
     with pytest.raises(UsageError, match="'nothing'"):
@@ -433,7 +434,7 @@ MAE = {"val": {"mae": 1.6}, "test": {"mae": 1.5}}
 
 
 def test_entries_of_leaderboards_are_of_shipped_datasets_and_models():
-    for board in leaderboards():
+    for board in read_leaderboards():
         assert set(board.entries) <= set(dataset_names())
-        assert set(board.models) <= set(models())
+        assert set(board.models) <= set(known_models())
         assert set(board.models.values()) <= set().union(*board.entries.values())

@@ -367,8 +367,8 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     if not lanes.multiplies_bytes():
         pytest.skip("this processor does not multiply bytes")
     keys = adversary("plain", 6000, 10)[0].numpy()
-    ordered = sorted_keys.by_length(keys)
-    codes = byte_scan.encode(keys, ordered)
+    ordered = sorted_keys.sort_by_length(keys)
+    codes = byte_scan.encode_as_bytes(keys, ordered)
 
     # 1. Keys differ from their bytes by at most the bound.
     scaled = ((keys - ordered.centre) * ordered.factor)[ordered.order]
@@ -389,7 +389,7 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     expected = topk_inner_product(*operands, backend="dense")
     assert_same(topk_inner_product(*operands, backend="cpu"), expected)
     wrong = codes._replace(error=codes.error - 0.02)
-    monkeypatch.setattr(byte_scan, "encode", lambda *_: wrong)
+    monkeypatch.setattr(byte_scan, "encode_as_bytes", lambda *_: wrong)
     lost = topk_inner_product(*operands, backend="cpu")
     assert not torch.equal(lost[1], expected[1])
 

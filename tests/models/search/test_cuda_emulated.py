@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import launch, plan
-from kmip_data.models.search.gpu.launch import KERNELS, run
+from kmip_data.models.search.gpu.launch import KERNELS, search_on_gpu
 from kmip_data.models.search.problem import NotFinite, check_problem
 from tools.gpu import fuzz
 
@@ -58,10 +58,10 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(plan, "_ORDERED_KEYS", 1 if ordered else 10**9)
         monkeypatch.setattr(plan, "_BUCKETS_A_ROW", 10**9)
         monkeypatch.setattr(plan, "_tiles", lambda *_, **__: (tiles, staged))
-        plan.plan_for.cache_clear()
+        plan.make_plan.cache_clear()
 
     yield choose
-    plan.plan_for.cache_clear()
+    plan.make_plan.cache_clear()
 
 
 def assert_dense(
@@ -82,7 +82,7 @@ def check(
     ptrs: Any = (None, None),
 ) -> None:
     device.launched.clear()
-    result = run(check_problem(queries, keys, k, *ptrs), device)
+    result = search_on_gpu(check_problem(queries, keys, k, *ptrs), device)
     assert len(device.launched) <= 11
     assert_dense(result, queries, keys, k, *ptrs)
 
@@ -175,7 +175,7 @@ def test_any_size(device, shapes) -> None:
 def test_narrow_indices(device) -> None:
     queries, keys, ptrs = normal(2, 60, 10), normal(2, 500, 10), ((0, 20, 60), (0, 100, 500))
     best = topk_inner_product(queries, keys, 10, query_ptr=ptrs[0], key_ptr=ptrs[1])[1]
-    _, indices = run(check_problem(queries, keys, 10, *ptrs, narrow=True), device)
+    _, indices = search_on_gpu(check_problem(queries, keys, 10, *ptrs, narrow=True), device)
     assert indices.dtype == torch.int32
     assert torch.equal(indices, best.int())
 
@@ -235,7 +235,7 @@ def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
         good = check_problem(queries.clone(), keys.clone(), k, *graphs)
         queries[0, [3, 31]] = bad
         keys[1, 7, 2] = bad
-        scores, indices = run(check_problem(queries, keys, k, *graphs), device)
+        scores, indices = search_on_gpu(check_problem(queries, keys, k, *graphs), device)
         lost = torch.zeros(2, 50, dtype=torch.bool)
         lost[0, [3, 31]] = lost[1, :20] = True
         assert torch.equal(indices[~lost], expected[1][~lost])
@@ -243,8 +243,8 @@ def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
         assert bool((indices[lost] == -1).all())
         assert bool((scores[lost] == -torch.inf).all())
         with pytest.raises(NotFinite, match="earlier"):
-            run(good, device)
-        run(good, device)
+            search_on_gpu(good, device)
+        search_on_gpu(good, device)
 
     check_each(holds, itertools.product([torch.nan, torch.inf, -torch.inf], cases))
 
@@ -268,18 +268,18 @@ def test_what_was_found_in_inference_is_told_in_training(device) -> None:
     one = check_problem(normal(1, 30, 10), normal(1, 30, 10), 10)
     launch._flag.cache_clear()
     with torch.inference_mode():
-        run(one, device)
+        search_on_gpu(one, device)
     launch._flag(one.device).fill_(1)
     with pytest.raises(NotFinite):
-        run(one, device)
+        search_on_gpu(one, device)
     launch._flag(one.device).fill_(1)
-    launch.forget_not_finite(one.device)
-    run(one, device)
+    launch.reset_not_finite_flags(one.device)
+    search_on_gpu(one, device)
 
 
 def test_tables_are_made_once(device, monkeypatch) -> None:
     rows, ptr = normal(1, 60, 10), (0, 20, 60)
-    plan.plan_for.cache_clear()
+    plan.make_plan.cache_clear()
     for times in (1, 2):
         check(device, rows, rows, 5, (ptr, ptr))
         assert ("lay_out" in device.launched) == (times == 1)
@@ -298,7 +298,7 @@ def test_at_random(device, shapes) -> None:
         wrong = [
             name
             for name, each in itertools.islice(drawn, 20)
-            if fuzz.differs(each, lambda p: run(p, device))
+            if fuzz.differs(each, lambda p: search_on_gpu(p, device))
         ]
         assert wrong == []
 
@@ -327,7 +327,7 @@ def test_scratch_memory() -> None:
         heads, rows, graphs, dim, k = case
         many = heads * rows >= 10**6
         ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
-        whole = plan.plan_for((heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132)
+        whole = plan.make_plan((heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132)
         placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
         starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
         assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))

@@ -125,7 +125,7 @@ def test_plans_are_those_that_were_measured() -> None:
         ptrs = tuple(
             tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]
         )
-        launch_plan = plan.plan_for(shape, k, ptrs, torch.device("cpu"), 132)
+        launch_plan = plan.make_plan(shape, k, ptrs, torch.device("cpu"), 132)
         members = dict(
             zip((*plan.POINTERS, *plan.NUMBERS), launch_plan.members.tolist(), strict=True)
         )

@@ -92,7 +92,7 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(topk, "_disabled", {})
-    caches = (topk._warn, launch.device_of, launch.nvrtc_version, plan.plan_for)
+    caches = (topk._warn, launch.device_of, launch.nvrtc_version, plan.make_plan)
     for each in caches:
         each.cache_clear()
     yield FakeCuda(monkeypatch)
@@ -169,7 +169,7 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
         for _ in range(2):
             assert bool((search()[1] == -1).all())  # of the fake
             assert (fake.launched, fake.compiled) == (6, 1)
-            launch.device_of.cache_clear(), plan.plan_for.cache_clear()
+            launch.device_of.cache_clear(), plan.make_plan.cache_clear()
             fake.launched = 0
         (kept,) = (tmp_path / "kernels").iterdir()
         kept.write_bytes(b"damaged")
@@ -189,7 +189,7 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
     search("cuda")
     assert fake.compiled == 3
     fake.patch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
-    assert launch.compiled(plan.Program(10, 128, 1, 1, 0), "sm_80") == b"machine code"
+    assert launch.machine_code(plan.Program(10, 128, 1, 1, 0), "sm_80") == b"machine code"
 
 
 def test_a_thread_without_a_context(fake) -> None:

@@ -37,7 +37,7 @@ def test_status_names_every_backend_with_a_reason() -> None:
 def test_auto(caplog) -> None:
     def chosen(dim: int, dtype: torch.dtype = torch.float32) -> str:
         rows = torch.ones(1, 4, dim, dtype=dtype)
-        return str(topk.choose(check_problem(rows, rows, 2)).NAME)
+        return str(topk.choose_backend(check_problem(rows, rows, 2)).NAME)
 
     assert chosen(10) == chosen(64) == "cpu"
     assert not keops.RANK  # taken by name only
@@ -77,7 +77,7 @@ def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> No
     with pytest.raises(AssertionError, match="bits"):
         self_check.main("wrong", "cpu", "{}")
     monkeypatch.setattr(self_check, "PREPARING", 0.01)
-    (reason,) = self_check.check("cpu", {}, ["dense"]).values()
+    (reason,) = self_check.check_components("cpu", {}, ["dense"]).values()
     assert reason.startswith(self_check.LATE)
 
 
@@ -120,6 +120,6 @@ def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
     problem = SimpleNamespace(device=torch.device("cuda"))
     topk._warn.cache_clear()
     with caplog.at_level("WARNING"):
-        assert topk.choose(problem) is topk.choose(problem) is slow
+        assert topk.choose_backend(problem) is topk.choose_backend(problem) is slow
     (record,) = caplog.records
     assert record.getMessage() == "search backend slow on cuda; not fast: it is not installed"

@@ -13,7 +13,7 @@ from support.oracles.slow_search import slow_score
 from kmip_data.models.search.rule import (
     float32_sum_error,
     float64_sum_error,
-    largest,
+    largest_scores,
     prove_or_rescore,
     score_block,
     score_candidates,
@@ -51,12 +51,12 @@ def test_order(scores, random, data) -> None:
     k = data.draw(st.integers(1, len(scores)))
     names = random.sample(range(1000), len(scores))
     ranked = sorted(zip(scores, names, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
-    ordered = largest(torch.tensor(scores), k, torch.tensor(names))
+    ordered = largest_scores(torch.tensor(scores), k, torch.tensor(names))
     assert list(zip(ordered[0].tolist(), ordered[1].tolist(), strict=True)) == ranked
-    wide = largest(torch.tensor(scores, dtype=torch.float64), k)[
+    wide = largest_scores(torch.tensor(scores, dtype=torch.float64), k)[
         1
     ]  # the position is the index by default
-    assert torch.equal(wide, largest(torch.tensor(scores), k)[1])
+    assert torch.equal(wide, largest_scores(torch.tensor(scores), k)[1])
 
 
 def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
@@ -74,7 +74,7 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
             torch.full((2, 50), error, dtype=torch.float64),
             pairs_scored=1000,
         )
-        expected = largest(exact, 5)
+        expected = largest_scores(exact, 5)
         assert torch.equal(result[0], expected[0])
         assert torch.equal(result[1], expected[1])
 

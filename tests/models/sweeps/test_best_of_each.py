@@ -12,9 +12,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.models.sweeps.cells import (
     Cell,
     Plan,
-    best_of_each,
     best_on_val,
     cells_of,
+    combined_change_cells,
     read_plan,
 )
 
@@ -46,7 +46,7 @@ def finish(cells: list[Cell], **values: float) -> None:
 def test_the_winner_of_each_axis_is_taken(home, plan):
     cells = cells_of(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
-    best = best_of_each(plan, cells, home)
+    best = combined_change_cells(plan, cells, home)
     assert [(cell.model, cell.change, cell.seed) for cell in best] == [
         ("gps-kmip", "best-of-each", 0),
         ("gps-kmip", "best-of-each", 1),
@@ -55,13 +55,13 @@ def test_the_winner_of_each_axis_is_taken(home, plan):
     assert (config.model.layers, config.model.attention.k) == (2, 5)
     assert config.optimizer.lr == start.optimizer.lr
     assert best[0].folder.name.startswith("search-best-of-each-")
-    assert best_of_each(plan, cells, home) == best
+    assert combined_change_cells(plan, cells, home) == best
 
 
 def test_of_equals_the_first_in_the_plan_wins(home, plan):
     cells = cells_of(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.6, fast=0.5, k5=0.8)
-    [first, _] = best_of_each(plan, cells, home)
+    [first, _] = combined_change_cells(plan, cells, home)
     assert (first.config.model.layers, first.config.optimizer.lr) == (
         9,
         cells[0].config.optimizer.lr,
@@ -73,7 +73,7 @@ def test_it_waits_for_the_last_cell_of_its_model(home, plan):
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.9, k5=0.55)
     last = next(cell for cell in cells if cell.model == "gps-kmip")
     (last.folder / "result.json").unlink()
-    assert {cell.model for cell in best_of_each(plan, cells, home)} == {"gps-none"}
+    assert {cell.model for cell in combined_change_cells(plan, cells, home)} == {"gps-none"}
 
 
 def test_an_edited_result_chooses_nothing(home, plan):
@@ -81,6 +81,6 @@ def test_an_edited_result_chooses_nothing(home, plan):
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
     path = cells[0].folder / "result.json"
     path.write_text(path.read_text().replace('"seed": ', '"seed": 1', 1))
-    for choose in (lambda: best_of_each(plan, cells, home), lambda: best_on_val(cells)):
+    for choose in (lambda: combined_change_cells(plan, cells, home), lambda: best_on_val(cells)):
         with pytest.raises(DamagedInput, match=r"result\.json .*edited"):
             choose()

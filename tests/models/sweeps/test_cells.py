@@ -16,9 +16,9 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.errors import UsageError
 from kmip_data.models.sweeps.cells import cells_of, changed_keys_digest, read_plan, sweep_names
-from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
+from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.strict_model import read_shipped
 
 CHANGES = [
@@ -57,7 +57,7 @@ def test_without_changes_a_cell_is_the_preset(tmp_path, home):
     cells = cells_of(plan_of(tmp_path, **AXES, epochs=1500), home)
     axes = product(AXES["datasets"], AXES["models"], range(3))
     for cell, (dataset, model, seed) in zip(cells, axes, strict=True):
-        assert cell.config == config_for(dataset, model).with_seed(seed)
+        assert cell.config == config_for_data(dataset, model).with_seed(seed)
         assert cell.folder.parent == home.runs / dataset / model
         assert cell.folder.name.endswith(f"-seed{seed}")
 
@@ -79,7 +79,7 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
         params = context.params
         options = {name: params[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
-            config = configuration(params["dataset"], {}, {}, home=home, **options)
+            config = compose_configuration(params["dataset"], {}, {}, home=home, **options)
         assert config.with_seed(int(params["seeds"])) == cell.config
         assert params["name"] == cell.folder.name
         assert params["home"] == home
@@ -130,7 +130,7 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
     variants = {row["dataset"]: row["variant"] for row in rows}
     assert [*base] == [*variants]
     for dataset, variant in variants.items():
-        wanted = config_for(dataset, "gps-kmip", variant)
+        wanted = config_for_data(dataset, "gps-kmip", variant)
         cell = base[dataset]
         assert cell.config == wanted.with_seed(cell.seed)
 
@@ -149,7 +149,7 @@ def test_seeds_of_a_cell_and_what_is_left_out(tmp_path, home):
 
 
 def test_a_digest_is_that_of_what_a_run_learns():
-    config = config_for("helsinki", "gps-kmip")
+    config = config_for_data("helsinki", "gps-kmip")
     other = config.with_seed(0).model_copy(update={"preset": "another"})
     assert changed_keys_digest(config) == changed_keys_digest(other)
     changes = (

@@ -11,7 +11,7 @@ from support.cases import check_each
 from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports.result_tables import read_runs, tables_of
+from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import (
@@ -188,9 +188,9 @@ def test_a_report_of_the_table_has_a_difference_in_every_row(home):
             variant=config.variant,
             name=first.folder.name,
         )
-    runs, notices = read_runs(select_runs(["paper-city"], home))
+    runs, notices = read_finished_runs(select_runs(["paper-city"], home))
     assert notices == []
-    rows = [row for table in tables_of(runs)[0] for row in table.rows]
+    rows = [row for table in tables_of_runs(runs)[0] for row in table.rows]
     assert {(row["dataset"], row["model"]) for row in rows} == figures(TABLES["paper-city"]).keys()
     assert all(row["to_paper"] is not None and row["changes"] == "" for row in rows)
 

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import build_lock, lock_path
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
-from kmip_data.models.sweeps.running import log_of
+from kmip_data.models.sweeps.running import log_of_cell
 from kmip_data.models.training.run.states import run_status
 from kmip_data.runtime import threads
 
@@ -66,7 +66,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     check_once(home, cells)
     assert [run_status(cell.folder, home).state for cell in cells] == ["done"] * 4
     before = events(home.root)
-    lock_path(log_of(cells[0], place(home, plan))).touch()  # of a sweep that was killed
+    lock_path(log_of_cell(cells[0], place(home, plan))).touch()  # of a sweep that was killed
     run(plan)
     assert events(home.root) == before
     assert not list(home.root.rglob("*.lock"))
@@ -139,7 +139,7 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
             ("epochs", 3),
             ("left", "80 s"),
         }
-    log = log_of(cell, place(home, plan))
+    log = log_of_cell(cell, place(home, plan))
     log.parent.mkdir(parents=True)
     log.touch()
     with build_lock(log):

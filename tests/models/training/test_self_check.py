@@ -23,7 +23,7 @@ from kmip_data.models.search import gpu, topk
 from kmip_data.models.search.backends import cuda, dense
 from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import reason_not_captured
-from kmip_data.models.training.self_check import OK, sizes_of
+from kmip_data.models.training.self_check import OK, kernel_sizes
 
 GPU = SimpleNamespace(type="cuda", name="a GPU")
 KERNELS = Path(gpu.__file__).parent / "kernels"
@@ -45,7 +45,7 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
 
     def verdicts(damage: str, *parts: str) -> dict[str, str]:
         monkeypatch.setattr(self_check, "CHILD", ("-m", "support.kernels.emulated_gpu", damage))
-        return self_check.check("cpu", emulated_gpu.SIZES, parts)
+        return self_check.check_components("cpu", emulated_gpu.SIZES, parts)
 
     parts = ("attention", "edges")
     assert verdicts("whole", *parts) == dict.fromkeys(parts, OK)
@@ -93,7 +93,7 @@ def test_another_result_of_the_search_is_found(monkeypatch) -> None:
 def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatch) -> None:
     monkeypatch.setattr(self_check, "CHILD", ("-S", "-c", program))
     monkeypatch.setattr(self_check, "LIMIT", 2.0 if "sleep" in program else 600.0)
-    verdicts = self_check.check("cpu", emulated_gpu.SIZES, ("attention", "edges"))
+    verdicts = self_check.check_components("cpu", emulated_gpu.SIZES, ("attention", "edges"))
     assert verdicts == dict.fromkeys(("attention", "edges"), reason)
 
 
@@ -106,7 +106,7 @@ def checked(monkeypatch, tmp_path):
         made.times += 1
         return made.found
 
-    monkeypatch.setattr(self_check, "check", check)
+    monkeypatch.setattr(self_check, "check_components", check)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: made.name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(self_check.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
@@ -115,8 +115,14 @@ def checked(monkeypatch, tmp_path):
 
 def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None:
     model = ModelConfig()
-    assert sizes_of(model) == {"heads": 4, "k": 10, "key_dim": 5, "value_dim": 14, "hidden_dim": 56}
-    assert sizes_of(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
+    assert kernel_sizes(model) == {
+        "heads": 4,
+        "k": 10,
+        "key_dim": 5,
+        "value_dim": 14,
+        "hidden_dim": 56,
+    }
+    assert kernel_sizes(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
     for _ in range(2):
         self_check.check_gpu_before_run(model, "a GPU")
     assert (checked.times, DISABLED) == (1, {})
@@ -152,7 +158,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     assert "search is broken" in str(cuda.why_unusable("cuda"))
     problem = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, dim=5, k=3)
     monkeypatch.setattr(topk.all_backends()["keops"], "why_unusable", lambda _: "not here")
-    assert topk.choose(problem).NAME == "dense"
+    assert topk.choose_backend(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
     monkeypatch.setattr(kernels, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered_rows

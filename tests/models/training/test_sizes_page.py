@@ -17,7 +17,7 @@ from kmip_data.format.schema import bytes_per_graph_node_edge
 from kmip_data.manifest import Manifest, dataset_names, load_manifest
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.memory import step_bytes
 from kmip_data.pipelines.base import load_pipeline
@@ -62,7 +62,7 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
     """Batch of the default preset, and the memory of its step with layers kept and recomputed."""
     limit = INTERSECTIONS if manifest.expected.graphs == 1 else GRAPHS
     config = apply_overrides(
-        config_for(manifest.name),
+        config_for_data(manifest.name),
         ["data.sample=true", f"data.parameters.limit={limit}", "system.device=cpu"],
     )
     data = open_data(config, home=home)

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.shared.build_summary import summary_of_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.find import obtain_split
 
@@ -130,7 +130,7 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
         (line,) = (line for line in listed if build.path.name.removeprefix("twice-") in line)
         assert ("vocabulary of helsinki" in line) == ("vocabulary" in source)
         assert kmip_data.open(build.path.name, home=home).build.path == build.path
-        assert config_for(build.path.name, home=home).data.dataset == str(build.path)
+        assert config_for_data(build.path.name, home=home).data.dataset == str(build.path)
         outcome = kmip("info", build.path.name, "--home", str(home.root))
         assert (outcome.code, str(build.path) in outcome.out) == (0, True)
     outcome = kmip("build", "twice", "--home", str(home.root))

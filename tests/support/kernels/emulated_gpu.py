@@ -22,7 +22,7 @@ from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import plan
-from kmip_data.models.search.gpu.launch import run
+from kmip_data.models.search.gpu.launch import search_on_gpu
 from kmip_data.models.training import self_check as parts
 from kmip_data.models.training.capture import cuda_graphs
 
@@ -48,7 +48,7 @@ def emulated_search(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     device = EmulatedDevice(folder)
     cuda.why_unusable = lambda _: None
-    cuda.search = lambda problem: run(problem, device)
+    cuda.search = lambda problem: search_on_gpu(problem, device)
 
 
 def on_the_cpu(part: str) -> None:

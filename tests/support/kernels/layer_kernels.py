@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
-from kmip_data.models.layers.cpu.gate_kernels import store, where_drawn
+from kmip_data.models.layers.cpu.gate_kernels import store_lanes, where_drawn
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.search.cpu.lanes import splat
+from kmip_data.models.search.cpu.lanes import splat_lanes
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 
@@ -30,8 +30,11 @@ def batch_of(edges: Edges | GraphBatch) -> GraphBatch:
 @numba.njit
 def draw(seed, start, dropped, y) -> None:
     for i in range(0, len(y), 16):
-        store(
-            y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1)))
+        store_lanes(
+            y,
+            i,
+            min(16, len(y) - i),
+            where_drawn(seed, start + i, dropped, splat_lanes(np.float32(1))),
         )
 
 

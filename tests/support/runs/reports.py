@@ -11,7 +11,7 @@ from support.runs.stand_in_train import RESULT
 from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.find import parameters_on_card
 
 
@@ -29,7 +29,7 @@ def write_run(
     **result: Any,
 ) -> Path:
     """Write a finished run whose metric on test is ``value``, on val a tenth less, and return its folder."""
-    config = apply_overrides(config_for(dataset, model, variant), changes).with_seed(seed)
+    config = apply_overrides(config_for_data(dataset, model, variant), changes).with_seed(seed)
     width = config.model.hidden_dim if config.model.parameter_budget is None else 88
     values = config.model_dump()
     values["model"] |= {"parameter_budget": None, "hidden_dim": width}

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from support.kernels.layer_kernels import draw
 
-from kmip_data.models.layers.cpu.dropout import dropped
-from kmip_data.models.layers.cpu.gate_kernels import load, sigmoid, store
+from kmip_data.models.layers.cpu.dropout import apply_dropout_mask
+from kmip_data.models.layers.cpu.gate_kernels import load_lanes, sigmoid, store_lanes
 
 
 @numba.njit
 def apply_sigmoid(x, y) -> None:
     for i in range(0, len(x), 16):
         count = min(16, len(x) - i)
-        store(y, i, count, sigmoid(load(x, i, count)))
+        store_lanes(y, i, count, sigmoid(load_lanes(x, i, count)))
 
 
 def test_sigmoid_to_a_few_units_in_the_last_place() -> None:
@@ -40,7 +40,7 @@ def test_draws_are_those_of_dropout() -> None:
     first, drawn = np.empty((2, 1_000), np.float32)
     for seed, start in ((1, 0), (1 + 2**32, 0), (-5, 0), (1, 70)):
         draw(seed, start, round(0.3 * 2**32), drawn)
-        expected = dropped(torch.ones(1_000), 0.3, seed, start).numpy() > 0
+        expected = apply_dropout_mask(torch.ones(1_000), 0.3, seed, start).numpy() > 0
         assert np.array_equal(drawn > 0, expected), (seed, start)
     draw(1, 0, 2**31, first)
     draw(1, 2**32, 2**31, drawn)  # numbers beyond 2³² are other draws

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kmip_data.models.layers import norms
-from kmip_data.models.layers.cpu.dropout import dropout, dropped
+from kmip_data.models.layers.cpu.dropout import apply_dropout_mask, dropout
 from kmip_data.runtime import threads
 
 
@@ -35,7 +35,7 @@ def test_masks_follow_the_definition_of_the_hash() -> None:
     hashed = (hashed ^ (hashed >> np.uint64(11))) * np.uint64(0xAC4C1B51) & mask
     hashed = (hashed ^ (hashed >> np.uint64(15))) * np.uint64(0x31848BAB) & mask
     hashed ^= hashed >> np.uint64(14)
-    kept = dropped(torch.ones(2_000), 0.3, seed, 5) > 0
+    kept = apply_dropout_mask(torch.ones(2_000), 0.3, seed, 5) > 0
     assert kept.tolist() == (hashed >= round(0.3 * 2**32)).tolist()
 
 

@@ -24,7 +24,7 @@ from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.steps import reason_not_captured, shape_of
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import copied_ahead
+from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
@@ -64,9 +64,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
-    monkeypatch.setattr(
-        loop, "prefetched_to_device", copied_ahead
-    )  # which knows the rows of the mask
+    monkeypatch.setattr(loop, "prefetch_to_device", copy_ahead)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}}
     graphs = EmulatedGraphs()

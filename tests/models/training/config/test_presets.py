@@ -11,18 +11,18 @@ from support.datasets import datasets
 from support.oracles.upstream import entries, preset_of, shape
 
 from kmip_data.errors import UsageError
-from kmip_data.models.config import SECTIONS, models
+from kmip_data.models.config import SECTIONS, known_models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
-from kmip_data.models.positions import positional
+from kmip_data.models.positions import positional_term
 from kmip_data.models.training.config import presets
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
-    config_for,
+    config_for_data,
     family_of,
     load_preset,
     models_with_preset,
-    origin,
     preset_names,
+    preset_origin,
     read_preset,
 )
 from kmip_data.strict_model import read_shipped, shipped_names
@@ -61,9 +61,9 @@ def test_a_run_says_which_preset_it_is_of():
         "preset s3dis/gps-kmip, variant {}; the paper's text and code differ in 6 keys"
         " (kmip-data info s3dis --model gps-kmip)"
     )
-    assert origin(load_preset("s3dis")) == line.format("code")
-    assert origin(load_preset("s3dis", variant="text")) == line.format("text")
-    assert origin(config_for("mine")) == ""
+    assert preset_origin(load_preset("s3dis")) == line.format("code")
+    assert preset_origin(load_preset("s3dis", variant="text")) == line.format("text")
+    assert preset_origin(config_for_data("mine")) == ""
 
 
 def test_sizes_keep_the_budget_of_the_paper():
@@ -110,29 +110,29 @@ def test_gnn_plus_is_not_the_papers():
     # published code; tables 8 to 13 of Luo et al. (arXiv 2502.09263) have the counts of the paper.
     assert {*names} - {*SIZED} == {name for name in names if name.startswith("pattern/")}
     for name in names:
-        assert "not the paper's" in origin(load_preset(*name.split("/")))
+        assert "not the paper's" in preset_origin(load_preset(*name.split("/")))
 
 
 def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
-    config = config_for("helsinki")
+    config = config_for_data("helsinki")
     assert (config.preset, config.data.dataset) == ("city/gps-kmip", "helsinki")
     assert read_preset("city", "gps-kmip").paper is None
-    assert origin(config).startswith("preset city/gps-kmip, variant code; the paper's text")
-    assert config_for("helsinki", variant="text").data.coordinates == "append"
+    assert preset_origin(config).startswith("preset city/gps-kmip, variant code; the paper's text")
+    assert config_for_data("helsinki", variant="text").data.coordinates == "append"
 
 
 def test_a_preset_that_is_not_the_papers_names_its_source():
-    config = config_for("pcqm-contact")
+    config = config_for_data("pcqm-contact")
     assert (config.model.head, config.training.metric) == ("link", "mrr")
     assert read_preset("pcqm-contact", "gps-kmip").paper is None
-    assert "not the paper's" in origin(config)
+    assert "not the paper's" in preset_origin(config)
     assert load_preset("pcqm-contact", variant="text").model == config.model
 
 
 def test_a_variant_of_ours_says_so():
-    config = config_for("helsinki", variant="small-city")
+    config = config_for_data("helsinki", variant="small-city")
     line = "preset city/gps-kmip, variant small-city: our settings, not the paper's"
-    assert origin(config) == line
+    assert preset_origin(config) == line
     assert (config.model.layers, config.model.local.kind, config.training.epochs) == (6, "gcn", 60)
     # A model needs no such variant; where there is one, it is nobody's published choice.
     presets = [read_preset("city", model) for model in models_with_preset("city")]
@@ -156,7 +156,7 @@ def test_named_variants():
 
 
 def test_a_dataset_the_paper_did_not_have_gets_the_defaults():
-    config = config_for("my-graphs")
+    config = config_for_data("my-graphs")
     assert config.preset == ""
     assert config.data.dataset == "my-graphs"
     assert config.data.parameters == {}
@@ -268,23 +268,23 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
     if model in OURS or model not in models_with_preset(dataset):
         assert preset.source.startswith("ours, ")
         assert preset.paper is None
-        assert "not the paper's" in origin(config)
+        assert "not the paper's" in preset_origin(config)
 
 
 def test_every_model_has_settings_on_every_dataset() -> None:
     """Every dataset with presets, of its own or of its family, has settings for every model."""
     with_presets = [name for name in datasets() if family_of(name) is not None]
-    check_each(check_every_model_has_settings, product(with_presets, sorted(models())))
+    check_each(check_every_model_has_settings, product(with_presets, sorted(known_models())))
 
 
 def test_a_dataset_without_presets_has_the_defaults_and_no_other_variant(monkeypatch) -> None:
     names = [name for name in preset_names() if not name.startswith("s3dis/")]
     monkeypatch.setattr(presets, "preset_names", lambda: names)
-    config = config_for("s3dis", "gcn", "code")
+    config = config_for_data("s3dis", "gcn", "code")
     assert (config.preset, config.variant, config.model.local.kind) == ("", "code", "gcn")
     for variant in ("nonsense", "text"):
         with pytest.raises(UsageError, match=f"s3dis .*'{variant}'") as error:
-            config_for("s3dis", "gcn", variant)
+            config_for_data("s3dis", "gcn", variant)
         assert error.value.lines["expected"] == "code"
 
 
@@ -304,7 +304,7 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
 
     exphormer = load_preset(dataset, "exphormer").model
     assert exphormer.positional == usual.positional
-    distances = positional(usual.positional).distances  # which gates alone can read
+    distances = positional_term(usual.positional).distances  # which gates alone can read
     assert stack.positional == ("none" if distances else usual.positional)
 
 
@@ -314,7 +314,7 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
         if family_of(name) is not None and not {"gcn", "exphormer"} & {*models_with_preset(name)}:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
-    assert any(positional(load_preset(name).model.positional).distances for name in without)
+    assert any(positional_term(load_preset(name).model.positional).distances for name in without)
 
 
 @pytest.mark.parametrize("dataset", ["ogbn-products", "ogbn-papers100m"])

@@ -20,7 +20,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.network import build_model
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for, load_preset
+from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import LAST
@@ -74,7 +74,7 @@ def test_your_own_build_has_settings_by_its_name(tmp_path):
     home = Home(tmp_path)
     streets_build(home.built / "streets")
     config = load_preset("streets", "gcn", home=home)
-    assert config == config_for("streets", "gcn", home=home)
+    assert config == config_for_data("streets", "gcn", home=home)
     assert config.preset == "one-graph/gcn"
 
     of_s3dis = load_preset("s3dis", data="streets", home=home)
@@ -190,7 +190,7 @@ def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
     keys += ["system.device=cpu", "training.neighbors=[3,2]", "training.batch_size=20"]
     keys += ["training.eval_neighbors=[4]", "model.parameter_budget=none"]
     city = obtain("paris", {"limit": 300}, home=home, sample=True, quiet=True)
-    config = apply_overrides(config_for(str(city.path), "gcn"), keys)
+    config = apply_overrides(config_for_data(str(city.path), "gcn"), keys)
     mapped, loaded = (open_data(config, home=home) for _ in range(2))
     whole = loaded.graph
     for part, seeds in (("train", None), ("val", "val"), ("test", "test")):

@@ -13,7 +13,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import read_split
 from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for, load_preset
+from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
@@ -139,7 +139,7 @@ def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
 
 def test_a_folder_keeps_what_it_was_built_with(sample):
     (folder,) = sample.built.iterdir()
-    config = config_for(str(folder))
+    config = config_for_data(str(folder))
     assert config.preset == "s3dis/gps-kmip"
     assert config.data.parameters == {"k": 4, "limit": 12, "knn_rule": "exact"}
     assert config.data.sample

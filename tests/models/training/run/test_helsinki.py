@@ -13,7 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.graphs.city_columns import feature_statistics
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
@@ -41,7 +41,7 @@ def graph(home):
     ("coordinates", "columns"), [("replace", 67), ("append", 69), ("none", 35)]
 )
 def test_what_is_fed(home, graph, coordinates, columns):
-    config = apply_overrides(config_for("helsinki"), [f"data.coordinates={coordinates}"])
+    config = apply_overrides(config_for_data("helsinki"), [f"data.coordinates={coordinates}"])
     data = open_data(config, home=home)
     assert data.in_channels == len(data.inputs.names) == columns
     assert (data.build.card.label, data.unit) == ("helsinki", "nodes")
@@ -57,7 +57,7 @@ def test_what_is_fed(home, graph, coordinates, columns):
 
 
 def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
-    config = apply_overrides(config_for("helsinki"), SMALL)
+    config = apply_overrides(config_for_data("helsinki"), SMALL)
     run = train(config, home=home, quiet=True)
     assert len(run.results[0].columns) == 67
     assert evaluate(run.runs[0], home=home).same

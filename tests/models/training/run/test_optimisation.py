@@ -12,7 +12,7 @@ from torch import nn
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
-from kmip_data.models.training.config.compose import configuration
+from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.optimizers import OPTIMIZERS, build_optimizer
@@ -60,7 +60,9 @@ def test_optimizers_are_pytorchs_own():
 
 
 def options(*overrides):
-    return configuration("s3dis", {}, {}, model="gps-kmip", variant="code", overrides=overrides)
+    return compose_configuration(
+        "s3dis", {}, {}, model="gps-kmip", variant="code", overrides=overrides
+    )
 
 
 def test_wrong_settings_are_refused():

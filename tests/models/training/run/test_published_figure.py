@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for, preset_names, read_preset
+from kmip_data.models.training.config.presets import config_for_data, preset_names, read_preset
 from kmip_data.models.training.run.published_result import published_result_of
 
 CITY = "paper, table of City-Networks results and table of their training times"
@@ -25,7 +25,7 @@ LINES = {
 def test_a_run_says_the_figure_and_its_source(name):
     for variant in (None, "text"):
         assert (
-            published_result_of(config_for(*name.split("/"), variant)).line
+            published_result_of(config_for_data(*name.split("/"), variant)).line
             == f"published: {LINES[name]}"
         )
 
@@ -33,24 +33,26 @@ def test_a_run_says_the_figure_and_its_source(name):
 def test_every_preset_with_a_figure_says_it():
     for name in preset_names():
         figure = read_preset(*name.split("/")).paper
-        published_result = published_result_of(config_for(*name.split("/")))
+        published_result = published_result_of(config_for_data(*name.split("/")))
         assert (published_result and published_result.figure) == figure, name
         assert not (published_result and published_result.other_keys), name
 
 
 def test_a_run_without_a_figure_says_nothing():
     for dataset, model in (("helsinki", "gps-kmip"), ("mine", "gcn"), ("london", "exphormer")):
-        assert published_result_of(config_for(dataset, model)) is None
-    other_metric = apply_overrides(config_for("london"), ["training.metric=f1"])
+        assert published_result_of(config_for_data(dataset, model)) is None
+    other_metric = apply_overrides(config_for_data("london"), ["training.metric=f1"])
     assert published_result_of(other_metric) is None
-    config = config_for("london")
+    config = config_for_data("london")
     data = config.data.model_copy(update={"dataset": "helsinki"})
     assert published_result_of(config.model_copy(update={"data": data})) is None
 
 
 def test_what_differs_from_the_figure_is_named():
     def other(*items, variant=None):
-        return published_result_of(apply_overrides(config_for("london", variant=variant), items))
+        return published_result_of(
+            apply_overrides(config_for_data("london", variant=variant), items)
+        )
 
     assert other("training.seed=3").other_keys == []
     line = other("training.epochs=3", "data.sample=true").line
@@ -62,12 +64,12 @@ def test_what_differs_from_the_figure_is_named():
 
 
 def test_another_k_aims_at_the_figure_of_that_k():
-    config = apply_overrides(config_for("malnet-tiny"), ["model.attention.k=100"])
+    config = apply_overrides(config_for_data("malnet-tiny"), ["model.attention.k=100"])
     assert (published_result_of(config).figure.mean, published_result_of(config).other_keys) == (
         93.4,
         [],
     )
-    config = apply_overrides(config_for("peptides-func"), ["model.attention.k=100"])
+    config = apply_overrides(config_for_data("peptides-func"), ["model.attention.k=100"])
     assert (
         published_result_of(config).figure.mean == 66.27
     )  # the experiment has other settings on Peptides

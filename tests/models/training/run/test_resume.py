@@ -27,13 +27,13 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.main import main
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.models.config import models
+from kmip_data.models.config import known_models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run import checkpoint, loop
 from kmip_data.models.training.run.checkpoint import (
     LAST,
     WEIGHTS,
-    latest,
+    latest_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
@@ -178,7 +178,7 @@ def test_the_progress_of_a_resumed_run_begins_where_it_stopped(build, tmp_path, 
     assert 0 < initial == 3 / 4 * total
 
 
-@pytest.mark.parametrize("name", sorted(models()))
+@pytest.mark.parametrize("name", sorted(known_models()))
 def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypatch):
     values = {
         "data": {"dataset": str(build.path)},
@@ -377,7 +377,7 @@ def killed(home, run, moments):
         fork.start()
         fork.join(600)
         assert fork.exitcode == -signal.SIGKILL
-        assert read_checkpoint(latest(run))["epoch"] == epoch + 1
+        assert read_checkpoint(latest_checkpoint(run))["epoch"] == epoch + 1
 
 
 def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli import main as command_line
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training import machine
-from kmip_data.models.training.config.compose import configuration
+from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.overrides import config_from_mapping, config_to_toml
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory import StepMemory
@@ -74,7 +74,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     configs = {
         name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()
     }
-    links = configuration(
+    links = compose_configuration(
         "pcqm-contact",
         {},
         {},
@@ -386,7 +386,7 @@ def test_the_backend_follows_from_the_device(
     monkeypatch.setattr(machine.atexit, "register", lambda leave: None)  # no group to leave
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    device = machine.join(config, kind)
+    device = machine.join_processes(config, kind)
     assert (device.type, chosen) == (kind, [1, backend] if kind == "cuda" else [backend])
 
 

@@ -27,7 +27,7 @@ from kmip_data.format import targets
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.layers.gated_gcn import _kernel
 from kmip_data.models.network import build_model
-from kmip_data.models.reports.result_tables import read_runs, tables_of
+from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import load_preset
@@ -349,7 +349,7 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
     summary = train(config, home=Home(tmp_path))
     assert summary.table().endswith(f"\n{OF_SAMPLE}")
-    tables, _ = tables_of(read_runs(summary.runs)[0])
+    tables, _ = tables_of_runs(read_finished_runs(summary.runs)[0])
     assert OF_SAMPLE in results_sheet(tables[0]).notes
     out, err = capfd.readouterr()
     assert out == ""

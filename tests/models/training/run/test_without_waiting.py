@@ -23,14 +23,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
-from kmip_data.models.config import models
+from kmip_data.models.config import known_models
 from kmip_data.models.training import accumulators
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import copied_ahead
+from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts, of_part
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts, rows_of_part
 
 CPU = torch.device("cpu")
 
@@ -56,7 +56,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
             steps.append(calls.found)
 
     monkeypatch.setattr(
-        loop_file, "prefetched_to_device", lambda batches, *_: watched(copied_ahead(batches, CPU))
+        loop_file, "prefetch_to_device", lambda batches, *_: watched(copy_ahead(batches, CPU))
     )
     monkeypatch.setattr(loop_file, "build_optimizer", fused)
     config = tiny_config(build, **changes)
@@ -72,7 +72,9 @@ TASKS = {**BUILDS, "graph labels": partial(rings, target="labels")}
 
 
 #: Others lay out a batch of several sizes on the host.
-MODELS = sorted(set(models()) - {"exphormer", "gps-bigbird", "gps-performer", "gps-transformer"})
+MODELS = sorted(
+    set(known_models()) - {"exphormer", "gps-bigbird", "gps-performer", "gps-transformer"}
+)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -85,7 +87,7 @@ def test_no_model_has_the_host_wait(model, tmp_path, streams, monkeypatch):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
-    monkeypatch.setattr(accumulators, "links_alone", accumulators.all_pairs)
+    monkeypatch.setattr(accumulators, "link_indices", accumulators.all_pair_indices)
     # As on a GPU: a fused optimizer (others read their count of steps), and no CPU kernels, whose
     # dropout draws its seed on the host.
     steps = _steps(TASKS[task](tmp_path / "build"), tmp_path, monkeypatch, model={"dropout": 0.0})
@@ -101,15 +103,15 @@ def test_rows_looked_up_before_are_those_of_the_mask():
     mask, logits, target = torch.tensor([True, False, True]), torch.randn(3, 2), torch.arange(3)
     known = SimpleNamespace(train_mask=mask, train_rows=mask.nonzero()[:, 0])
     with _Calls() as calls:
-        masked = of_part(SimpleNamespace(train_mask=mask), "train", logits, target)
+        masked = rows_of_part(SimpleNamespace(train_mask=mask), "train", logits, target)
     assert "nonzero" in calls.found  # a mask as an index has the host wait
-    for one, other in zip(masked, of_part(known, "train", logits, target), strict=True):
+    for one, other in zip(masked, rows_of_part(known, "train", logits, target), strict=True):
         assert torch.equal(one, other)
 
 
 def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypatch):
     batches = [Data(x=torch.full((2, 1), float(i))) for i in range(3)]
-    for number, batch in enumerate(copied_ahead(batches, CPU)):
+    for number, batch in enumerate(copy_ahead(batches, CPU)):
         streams.append(f"step {number}")
         assert batch.x[0, 0] == number
     arrives = "the step waits for copies"
@@ -125,15 +127,15 @@ def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypa
         "step 2",
     ]
     monkeypatch.setattr(torch.cuda, "Stream", None)  # memory of one stream is of use to no other
-    assert len(list(copied_ahead(batches, CPU))) == 3  # another epoch
+    assert len(list(copy_ahead(batches, CPU))) == 3  # another epoch
 
 
 def test_rows_of_masks_are_looked_up_once(streams):
     graph = Data(x=torch.randn(4, 1), train_mask=torch.tensor([True, False, True, False]))
-    first = next(copied_ahead([graph], CPU)).train_rows
+    first = next(copy_ahead([graph], CPU)).train_rows
     assert first.tolist() == [0, 2]
-    assert next(copied_ahead([graph], CPU)).train_rows is first
-    assert list(copied_ahead([], CPU)) == []
+    assert next(copy_ahead([graph], CPU)).train_rows is first
+    assert list(copy_ahead([], CPU)) == []
 
 
 @pytest.mark.parametrize("build", [learnable_build, streets_build])
@@ -143,7 +145,7 @@ def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     module = TrainingModule(data.pinned(config), data)
     plain = evaluate_parts(module, data, data.parts, CPU)
     assert streams == []
-    monkeypatch.setattr(module_file, "prefetched_to_device", copied_ahead)
+    monkeypatch.setattr(module_file, "prefetch_to_device", copy_ahead)
     assert evaluate_parts(module, data, data.parts, CPU) == plain
     assert streams[:2] == [
         "copied",
