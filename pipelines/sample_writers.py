@@ -54,7 +54,7 @@ STORAGE_NAMES = {
 }
 
 
-def gzipped(data: bytes) -> bytes:
+def gzip_bytes(data: bytes) -> bytes:
     """Return ``data`` as a gzip file without a time, with the header that zlib writes itself.
 
     ``gzip.compress`` names another system in the header from Python 3.13 on.

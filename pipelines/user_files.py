@@ -177,7 +177,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             part: rows.tolist()
             for part, rows in divide_at_random(len(records.keys), params).items()
         }
-        name = random_name(params)
+        name = random_split_name(params)
         return Split(name, "random", params.model_dump(exclude={"split_rule"}), parts)
 
     def file_of(self, key: str) -> str:
@@ -243,7 +243,7 @@ def classes_as_text(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-def codes_of(classes: str | None) -> tuple[int, ...]:
+def class_codes(classes: str | None) -> tuple[int, ...]:
     """Return the values of the classes in order; none for a number of classes."""
     return tuple(map(int, classes.split(","))) if classes and "," in classes else ()
 
@@ -251,7 +251,7 @@ def codes_of(classes: str | None) -> tuple[int, ...]:
 def check_codes(classes: str, most: int) -> int:
     """Return the number of classes; raise ``ValueError`` for a text that is neither number nor list."""
     try:
-        codes = codes_of(classes)
+        codes = class_codes(classes)
         count = len(codes) or int(classes)
     except ValueError:
         raise ValueError("classes is a number, or values such as 2,6,9") from None
@@ -287,7 +287,7 @@ def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
     return {part: parts.get(part, []) for part in PARTS}
 
 
-def random_name(params: OwnSplitParams) -> str:
+def random_split_name(params: OwnSplitParams) -> str:
     """Return the name of a random split."""
     name = f"random-seed{params.split_seed}"
     if (params.val_fraction, params.test_fraction) != (0.1, 0.1):

@@ -79,7 +79,7 @@ class CityArrays:
     """A city as returned by a reader."""
 
     features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
-    #: (2, E), every street in both directions, as :func:`symmetrise` gives it.
+    #: (2, E), every street in both directions, as :func:`symmetrise_streets` gives it.
     edge_index: I32 | I64
     edge_length: F32  #: (E,) metres; the same in both directions
     edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
@@ -120,7 +120,7 @@ class Streets(NamedTuple):
 
 
 def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
-    """Return the streets of directed edges, both ends (E,), for :func:`symmetrise` column by column."""
+    """Return the streets of directed edges, both ends (E,), for :func:`symmetrise_streets` column by column."""
     from kmip_data.graphs.kernels.streets import distinct_streets, sorted_edges  # loads numba
 
     source = source.astype(np.int32, copy=False)
@@ -137,7 +137,7 @@ def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
     return Streets(index, edges, first)
 
 
-def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
+def symmetrise_streets(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
     """Return streets in both directions, parallel ones averaged, without self loops.
 
     City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then

@@ -29,13 +29,13 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
-    raw_lists,
+    raw_with_split_lists,
 )
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces
-from kmip_data.pipelines.graph_arrays.reverse_edges import there_and_back
+from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.units_and_splits import split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def molecule_from_smiles(smiles: str) -> Molecule:
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is not None:
-            return featurise(mol)
+            return graph_of_mol(mol)
         # Parse again without checks, to distinguish invalid text from invalid chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
         reason = "it is not a SMILES"
@@ -105,7 +105,7 @@ def molecule_from_smiles(smiles: str) -> Molecule:
         raise RefusedSmilesError(reason)
 
 
-def featurise(mol: Mol) -> Molecule:
+def graph_of_mol(mol: Mol) -> Molecule:
     """Return the graph of an RDKit molecule.
 
     Raises :class:`RefusedSmilesError` where OGB has no index for a mark.
@@ -151,7 +151,7 @@ def featurise(mol: Mol) -> Molecule:
     conjugated = bonds[:, 4].astype(np.uint8)
     attr = np.stack([bond_type, _STEREOS[stereo], conjugated], axis=1)
 
-    edge_index = there_and_back(bonds[:, :2].astype(np.int32))
+    edge_index = interleave_reverse_edges(bonds[:, :2].astype(np.int32))
     return Molecule(x, edge_index, attr.repeat(2, axis=0))
 
 
@@ -250,7 +250,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        folder = raw_lists(self.manifest, raw)
+        folder = raw_with_split_lists(self.manifest, raw)
         arrays = self.read_lists(folder, params.split_rule)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
         rows = [int(key) for key in records.keys]

@@ -88,7 +88,7 @@ def knn_schema(
     )
 
 
-def connect(
+def knn_record(
     key: str,
     pos: F32,
     columns: dict[str, Array],
@@ -152,7 +152,7 @@ def block_rows(
     room_seed = int.from_bytes(room_digest[:8], "little")
     rng = Generator(PCG64([seed, room_seed]))
     blocks = []
-    for left, front in windows(xy.max(axis=0, initial=0).tolist(), size):
+    for left, front in window_corners(xy.max(axis=0, initial=0).tolist(), size):
         # Points on both borders belong to a window; only those from its left to its right are
         # compared.
         first, last = np.searchsorted(along[:, 0], [left, left + size], side="left")
@@ -165,7 +165,7 @@ def block_rows(
     return blocks
 
 
-def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
+def window_corners(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
     """Lower corners of the windows over a floor of ``extent``, by x and then by y.
 
     Raises ``UsageError`` where there would be more than ten million.
@@ -190,7 +190,7 @@ def sample_points(rows: I64, points: int, rng: Generator) -> I64:
     return np.concatenate([rows, duplicates])
 
 
-def normalised(
+def normalised_positions(
     xyz: F64,
     rows: I64,
     size: float,

@@ -18,7 +18,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.pool import Executor, R, worker_died
+from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMES
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.progress import say
@@ -148,7 +148,7 @@ class DaskWorkers(Executor):
             with _connected():
                 return future.result()
         except KilledWorker as error:
-            raise worker_died(name) from error
+            raise worker_died_error(name) from error
 
     def end(self) -> None:
         """Cancel running calls, and leave the cluster or end the one started here."""

@@ -295,7 +295,7 @@ class Executor(AbstractContextManager["Executor", None]):
         try:
             return self.result(self.submit(function, *arguments), PREPARATION)
         except BrokenExecutor as error:
-            raise worker_died(PREPARATION) from error
+            raise worker_died_error(PREPARATION) from error
 
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         with signals.signals_deferred():
@@ -309,7 +309,7 @@ class Executor(AbstractContextManager["Executor", None]):
             self.end()
 
 
-def worker_died(where: str) -> OutOfResources:
+def worker_died_error(where: str) -> OutOfResources:
     """Return the error for a unit that crashed its worker process."""
     return OutOfResources(
         f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
@@ -453,7 +453,7 @@ def run_tasks(
         except BrokenExecutor as error:
             executor.end()
             if alone:
-                raise worker_died(f"unit {task.name!r}, also when it ran alone") from error
+                raise worker_died_error(f"unit {task.name!r}, also when it ran alone") from error
             suspects.extend(running.values())
             running.clear()
             message(f"a worker process died; trying its {len(suspects)} shards one by one")

@@ -37,7 +37,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
     Steps,
     UnitResult,
     finished_card,
-    remove_half_done,
+    remove_half_written_files,
     remove_work,
 )
 from kmip_data.runtime.memory import half_of_memory
@@ -128,7 +128,7 @@ class _Run:
             atomic_writes.begin_folder(folder, atomic_writes.build_marker_content(plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 atomic_writes.make_folder(inside, root=folder)
-            remove_half_done(folder)
+            remove_half_written_files(folder)
         options = plan.options
         # Only the memory of a worker can be bounded.
         here = options.memory is None and needs_no_worker(plan.pipeline, plan.raw)
@@ -146,7 +146,7 @@ class _Run:
                 yield cls(plan, jobs, Steps(work), executor)
         finally:
             # Left by workers that died or were killed while writing.
-            remove_half_done(folder)
+            remove_half_written_files(folder)
 
     def run_passes(self) -> Prepared:
         """Run ``prepare`` and further passes in a worker, each once, even if the build is interrupted."""

@@ -145,14 +145,14 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     ours = atomic_writes.marker_content(folder) == atomic_writes.build_marker_content(key)
     if not ours or (folder / CARD_NAME).exists():
         return False
-    remove_half_done(folder)
+    remove_half_written_files(folder)
     atomic_writes.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
     remove_work(folder)
     atomic_writes.remove_marker(folder, root=folder)
     return True
 
 
-def remove_half_done(folder: Path) -> None:
+def remove_half_written_files(folder: Path) -> None:
     """Remove half-written files of ended writers."""
     for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
         atomic_writes.remove_partials(inside, root=folder)

@@ -11,12 +11,12 @@ from kmip_data.errors import DamagedInput
 MAX_NODES = 2**32  #: most nodes of a graph in a shard
 
 
-def in_range(values: Array, count: int) -> bool:
+def all_in_range(values: Array, count: int) -> bool:
     """True if all values, of any shape, are one of 0 to ``count - 1``."""
     return not values.size or bool(0 <= values.min() <= values.max() < count)
 
 
-def nodes_of(edges: Array) -> int:
+def count_nodes(edges: Array) -> int:
     """Return the number of nodes that edges (2, E) need."""
     return int(edges.max()) + 1 if edges.size else 0
 
@@ -25,7 +25,7 @@ def check_raw_edges(edges: Array, nodes: int, where: str) -> None:
     """Refuse more nodes than a shard can number, and edges (2, E) between missing nodes."""
     if nodes > MAX_NODES:
         raise DamagedInput(f"{where}: {nodes:,} nodes, of at most {MAX_NODES:,}.")
-    if not in_range(edges, nodes):
+    if not all_in_range(edges, nodes):
         raise DamagedInput(
             f"{where}: edges of nodes {edges.min():,} to {edges.max():,}, of {nodes:,}."
         )

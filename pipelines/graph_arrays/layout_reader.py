@@ -20,8 +20,8 @@ from kmip_data.manifest import ColumnForm, Layout, Manifest
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.graph_arrays.graph_checks import in_range
-from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
+from kmip_data.pipelines.graph_arrays.graph_checks import all_in_range
+from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 
 BATCH = 256  #: graphs checked at a time
 _NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
@@ -65,7 +65,7 @@ class Raw:
         """Return integers from 0, separated by commas, ``count`` of them if it is given."""
         if _NUMBERS.fullmatch(text):
             numbers = np.fromstring(text, np.int64, sep=",")
-            if in_range(numbers, below) and count in {None, len(numbers)}:
+            if all_in_range(numbers, below) and count in {None, len(numbers)}:
                 return numbers
         many = "" if count is None else f"{count} "
         raise DamagedInput(
@@ -171,7 +171,7 @@ def fit_graphs(
         every = edges + np.repeat(first, rows["edge"])
         _check_both_ways(every, sum(nodes), arrays.get("edge_attr"), where)
     if layout.undirected:
-        every = undirected((edges + np.repeat(first, rows["edge"])).T, sum(nodes))
+        every = undirected_edges((edges + np.repeat(first, rows["edge"])).T, sum(nodes))
         ends = np.searchsorted(every[0], last)  # they are sorted by source: graph after graph
         rows["edge"] = np.diff(ends, prepend=0).tolist()
         edges = every - np.repeat(first, rows["edge"])

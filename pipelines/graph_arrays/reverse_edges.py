@@ -12,12 +12,12 @@ from kmip_data.arrays import I64, Integers
 Number = TypeVar("Number", bound=np.integer)
 
 
-def both_ways(edges: I64) -> I64:
+def append_reverse_edges(edges: I64) -> I64:
     """Return edges (2, E) and, after all of them, their reverses: (2, 2·E)."""
     return np.concatenate([edges, edges[::-1]], axis=1)
 
 
-def there_and_back(edges: NDArray[Number]) -> NDArray[Number]:
+def interleave_reverse_edges(edges: NDArray[Number]) -> NDArray[Number]:
     """Return each edge of (E, 2) and, next to it, its reverse: (2, 2·E)."""
     # Written in place: a stack and its transpose would take the memory twice.
     both = np.empty((2, 2 * len(edges)), edges.dtype)
@@ -26,7 +26,7 @@ def there_and_back(edges: NDArray[Number]) -> NDArray[Number]:
     return both
 
 
-def undirected(edges: Integers, nodes: int) -> I64:
+def undirected_edges(edges: Integers, nodes: int) -> I64:
     """Return both directions of each edge of (E, 2), sorted by source and target, each once: (2, E').
 
     PyTorch Geometric's ``ToUndirected``.

@@ -117,7 +117,7 @@ def first_bytes(path: Path) -> bytes:
         return file.read(HEAD)
 
 
-def check_whole(path: Path) -> None:
+def check_archive(path: Path) -> None:
     """Read an archive to its end; raise DamagedInput where a checksum differs, or the file has none."""
     archive_format = sniff_format(first_bytes(path))
     with archive_errors(path):

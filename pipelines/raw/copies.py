@@ -23,7 +23,7 @@ from kmip_data.files.reading import json_digest, open_regular, read_json, sha256
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.raw.extract import is_safe_path, recognise, write_members
+from kmip_data.pipelines.raw.extract import is_safe_path, recognise_dataset, write_members
 from kmip_data.text import timestamp
 
 RECEIPT_NAME = "receipt.json"
@@ -106,7 +106,7 @@ def list_copies(folder: Path) -> list[RawFolder]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
+def import_lock(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -192,17 +192,17 @@ def store_user_files(
     ``make`` writes them into a new folder and returns members with digests, and receipts.
     """
     before = {copy.path for copy in list_copies(folder)}
-    with locked(folder, quiet=quiet), staging_folder(folder) as stage:
+    with import_lock(folder, quiet=quiet), staging_folder(folder) as stage:
         members, receipts = make(stage / "0")
         copy = store_copy(folder, RawFolder(stage / "0", members, tuple(receipts)))
     return copy, copy.path not in before
 
 
-def unpack(
+def unpack_archive(
     archive: Path, manifest: Manifest, destination: Path, *, quiet: bool, bare: str = ""
 ) -> tuple[dict[str, str], list[Receipt]]:
     """Write the members of an archive into the new folder ``destination``; return them and their receipt."""
-    selection = recognise(archive, manifest.content, bare)
+    selection = recognise_dataset(archive, manifest.content, bare)
     return write_members(selection, destination, quiet=quiet), [selection.receipt()]
 
 

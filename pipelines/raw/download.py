@@ -25,9 +25,9 @@ from kmip_data.files.path_errors import require_room, write_errors
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.raw.archives import HEAD, check_whole, sniff_format
+from kmip_data.pipelines.raw.archives import HEAD, check_archive, sniff_format
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
-from kmip_data.pipelines.raw.extract import recognise
+from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.progress import Progress, say
@@ -37,7 +37,7 @@ from kmip_data.text import human_bytes, timestamp
 _ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
 
 
-def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Receipt:
+def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Receipt:
     """Return the receipt of ``source`` in ``folder``, downloaded unless its file exists with a receipt.
 
     Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few
@@ -250,12 +250,12 @@ class _Download:
             return f"sent a file with {algorithm} {actual[:12]}…, expected {expected[:12]}…"
         if not (self.has_end or mirror.pinned):
             try:
-                check_whole(self.path)
+                check_archive(self.path)
             except DamagedInput as error:
                 return f"sent no length, and {error.what}"
         if self.source.container == "archive" and self.source.content:
             try:
-                recognise(self.path, self.source.content)
+                recognise_dataset(self.path, self.source.content)
             except (DamagedInput, UsageError) as error:
                 return f"sent a file that is refused: {error.what}"
         return ""

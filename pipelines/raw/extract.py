@@ -48,7 +48,7 @@ class Selection:
         return Receipt(name=name or origin, origin=origin, sha256=digest, bytes=size)
 
 
-def recognise(archive: Path, content: Content, bare: str = "") -> Selection:
+def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Selection:
     """Find the data in an archive: the one folder with the anchor and the members next to it.
 
     Raises ``DamagedInput`` where the archive is damaged or incomplete, or holds something else, or

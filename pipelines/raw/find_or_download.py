@@ -25,9 +25,9 @@ from kmip_data.pipelines.raw.copies import (
     copy_problems,
     differing_pin,
     discard_download,
+    import_lock,
     is_complete,
     list_copies,
-    locked,
     md5_of,
     read_receipt,
     receipt_of_members,
@@ -35,7 +35,7 @@ from kmip_data.pipelines.raw.copies import (
     store_copy,
     verified_receipt,
 )
-from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
+from kmip_data.pipelines.raw.extract import Selection, recognise_dataset, write_members
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import say
 from kmip_data.text import count_with_noun, timestamp
@@ -164,12 +164,12 @@ def _sample(
     for copy in list_copies(folder):
         if copy.settings == settings and not copy_problems(copy):
             return copy
-    with locked(folder, quiet=quiet), staging_folder(folder) as stage:
+    with import_lock(folder, quiet=quiet), staging_folder(folder) as stage:
         generated = stage / "generated"
         with write_errors(generated):
             generated.mkdir()
             pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
-        selection = recognise(generated, manifest.content)
+        selection = recognise_dataset(generated, manifest.content)
         members = write_members(selection, stage / "0")
         receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
         made = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
@@ -208,7 +208,7 @@ class _Import:
         copy = self._earlier()
         if copy is not None:
             return copy
-        with locked(self.folder, quiet=self.options.quiet):
+        with import_lock(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
             return self._earlier() or self._import()
 
@@ -417,10 +417,10 @@ class _Import:
                 raise self._not_here(missing)
             require_agreement(self.manifest, self.home, self.options.accept_license)
             # Not at the top: importing it opens a socket (urllib3 looks for IPv6).
-            from kmip_data.pipelines.raw.download import fetch
+            from kmip_data.pipelines.raw.download import download_source
 
             hint = self._archive_hint(source)
-            receipt = fetch(source, self.folder, hint=hint, quiet=self.options.quiet)
+            receipt = download_source(source, self.folder, hint=hint, quiet=self.options.quiet)
         selection = _selection(source, archive, known=True)
         return _Input(source, selection, receipt, downloaded=True)
 
@@ -461,7 +461,7 @@ def _selection(source: Source, archive: Path, *, known: bool) -> Selection:
     if (source.container == "file" or archive.name == content.anchor) and not archive.is_dir():
         # As it is, also where it could be opened: a .pt file is a zip.
         bare = content.anchor if known else archive.name
-    return recognise(archive, content, bare)
+    return recognise_dataset(archive, content, bare)
 
 
 def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:

@@ -20,7 +20,7 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.datasets.graphland import (
     PIPELINE,
     GraphLandParams,
-    to_normal,
+    normal_scores,
 )
 from kmip_data.pipelines.datasets.graphland.sample import write_sample
 from kmip_data.pipelines.engine.repair import repair_build
@@ -87,7 +87,9 @@ def test_quantiles_equal_scikit_learn() -> None:
             warnings.simplefilter("ignore")  # of fewer rows than quantiles
             theirs = preprocessing.QuantileTransformer(output_distribution="normal", subsample=None)
             theirs = theirs.fit_transform(columns.T).T
-        for ours, expected, values in zip(map(to_normal, columns), theirs, columns, strict=True):
+        for ours, expected, values in zip(
+            map(normal_scores, columns), theirs, columns, strict=True
+        ):
             known = ~np.isnan(values)
             assert ours[known].tobytes() == expected[known].tobytes()
             most = np.unique(values[known], return_counts=True)

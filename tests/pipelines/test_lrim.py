@@ -25,7 +25,7 @@ from kmip_data.pipelines.datasets.lrim_generated.clusters import (
     alias_table,
     poisson_table,
     random_spins,
-    run,
+    run_sampler,
 )
 from kmip_data.pipelines.datasets.lrim_generated.ising import (
     couplings_by_displacement,
@@ -92,7 +92,7 @@ def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(diffi
     spins = random_spins(size, rng)
     measured = []
     for _ in range(4_000):
-        sums = run(spins, bonds, 10, rng)
+        sums = run_sampler(spins, bonds, 10, rng)
         measured.append((-0.5 * flip_energies(spins, table).sum(), abs(sums[-1])))
     for values, quantity in zip(np.transpose(measured), (energy, size_of_sum), strict=True):
         expected = (weight * quantity).sum()
@@ -148,7 +148,7 @@ def test_chains_forget_their_start(difficulty: str) -> None:
     table = couplings_by_displacement(16, SIGMA[difficulty])
     rng = np.random.default_rng(3)
     bonds = Bonds.at(table, TEMPERATURE[16, difficulty])
-    values = np.abs(run(random_spins(16, rng), bonds, 20_000, rng)[100:]).astype(float)
+    values = np.abs(run_sampler(random_spins(16, rng), bonds, 20_000, rng)[100:]).astype(float)
     values -= values.mean()
     time = 0.5
     for lag in range(1, 50):

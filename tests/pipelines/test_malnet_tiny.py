@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.malnet_tiny import drop_isolated, read_graph
 from kmip_data.pipelines.formats.text import MAX_ID
-from kmip_data.pipelines.raw.extract import recognise
+from kmip_data.pipelines.raw.extract import recognise_dataset
 
 
 def pyg_malnet(root: Path, folder: Path, part: str | None) -> pyg.MalNetTiny:
@@ -53,7 +53,10 @@ def sample(tmp_path_factory):
 def test_one_archive_with_graphs_and_lists_is_both_sources():
     """Each source is measured by what is read of it: the graphs are larger than the lists may be."""
     archive = shared_data("malnet_tiny_complete.tar.xz")
-    plans = [recognise(archive, source.content) for source in load_manifest("malnet-tiny").sources]
+    plans = [
+        recognise_dataset(archive, source.content)
+        for source in load_manifest("malnet-tiny").sources
+    ]
     assert [len(plan.members) for plan in plans] == [5000, 3]
 
 

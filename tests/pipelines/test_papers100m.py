@@ -30,7 +30,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.graph_arrays import external_edge_sort
-from kmip_data.pipelines.sample_writers import gzipped
+from kmip_data.pipelines.sample_writers import gzip_bytes
 from kmip_data.saving.export import write_parquet
 
 NAME = "ogbn-papers100m"
@@ -181,7 +181,7 @@ def test_bad_files(raw, tmp_path):
         np.savez(folder / "raw/node-label.npz", node_label=changed)
 
     def listed(text):
-        (folder / "split/time/valid.csv.gz").write_bytes(gzipped(text))
+        (folder / "split/time/valid.csv.gz").write_bytes(gzip_bytes(text))
 
     def check(case):
         spoil, message = case

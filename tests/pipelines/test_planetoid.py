@@ -10,7 +10,7 @@ from support.builds.raw_graphs import refused_folder, write_sample
 
 from kmip_data import Planetoid
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.datasets.planetoid import per_class
+from kmip_data.pipelines.datasets.planetoid import split_per_class
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -32,7 +32,7 @@ def test_classes_are_drawn_as_tuned_gnn_draws_them(seed: int) -> None:
     codes[torch.cat(train)] = 0
     codes[rest[:500]] = 1
     codes[rest[500:1_500]] = 2
-    assert torch.equal(torch.from_numpy(per_class(labels.numpy(), seed)), codes)
+    assert torch.equal(torch.from_numpy(split_per_class(labels.numpy(), seed)), codes)
 
 
 def test_a_split_by_class_is_one_of_the_dataset(tmp_path: Path) -> None:

@@ -24,8 +24,12 @@ from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import label_files, read_points
-from kmip_data.pipelines.datasets.points.pcd import expand
-from kmip_data.pipelines.domains.point_clouds import block_rows, normalised, windows
+from kmip_data.pipelines.datasets.points.pcd import decompress_lzf
+from kmip_data.pipelines.domains.point_clouds import (
+    block_rows,
+    normalised_positions,
+    window_corners,
+)
 
 ROW = np.dtype(
     [
@@ -154,25 +158,25 @@ def test_blocks_are_the_windows_of_s3dis():
     xyz = np.round(rng.uniform(0, [3.2, 2.1, 2.5], (3_000, 3)), 2)
     xyz -= xyz.min(axis=0)
     expected = []
-    for left, front in windows([3.2, 2.1], 1.0):
+    for left, front in window_corners([3.2, 2.1], 1.0):
         x, y = xyz[:, 0], xyz[:, 1]
         inside = (x >= left) & (x <= left + 1) & (y >= front) & (y <= front + 1)
         expected += [set(np.flatnonzero(inside).tolist())] if inside.sum() >= 100 else []
     blocks = block_rows(xyz[:, :2], size=1.0, points=300, room="r", seed=0)
     assert len(blocks) == len(expected)
-    assert windows([3.2, 2.1], 1.0)[:4] == [(0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5)]
+    assert window_corners([3.2, 2.1], 1.0)[:4] == [(0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5)]
     for rows, inside in zip(blocks, expected, strict=True):
         assert len(rows) == 300
         assert set(rows.tolist()) <= inside
         if len(inside) <= 300:
             assert set(rows.tolist()) == inside  # filled up with duplicates
-    centred, share = normalised(xyz, blocks[0], 1.0, xyz.max(axis=0))
+    centred, share = normalised_positions(xyz, blocks[0], 1.0, xyz.max(axis=0))
     np.testing.assert_allclose(centred[:, :2].min(axis=0), -0.5, atol=1e-6)
     np.testing.assert_allclose(share, xyz[blocks[0]] / xyz.max(axis=0), atol=1e-6)
     np.testing.assert_allclose(centred[:, 2], xyz[blocks[0], 2], atol=1e-6)
     for extent in ((1e38, 1e38), (1e300, 1.0), (1e5, 1e5)):
         with pytest.raises(UsageError, match=r"Blocks of 1e-05"):
-            windows(extent, 1e-5)
+            window_corners(extent, 1e-5)
 
 
 def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
@@ -583,15 +587,15 @@ def test_lzf_is_expanded_as_hdf5_packs_it(seed):
     data[5_000:30_000] = np.tile(data[:1_000], 25)
     packed = np.frombuffer(lzf(data.tobytes()), np.uint8)
     output = np.empty_like(data)
-    assert expand(packed, output) == len(data)
+    assert decompress_lzf(packed, output) == len(data)
     np.testing.assert_array_equal(output, data)
     # Damaged and cut data end in the output or before.
     for _ in range(200):
         damaged = packed.copy()
         damaged[rng.integers(len(packed), size=8)] ^= 255
-        assert -1 <= expand(damaged, output) <= len(output)
-        assert -1 <= expand(packed[: rng.integers(len(packed))], output) < len(output)
-    assert expand(packed, output[:-1].copy()) == -1
+        assert -1 <= decompress_lzf(damaged, output) <= len(output)
+        assert -1 <= decompress_lzf(packed[: rng.integers(len(packed))], output) < len(output)
+    assert decompress_lzf(packed, output[:-1].copy()) == -1
 
 
 def test_compressed_pcd_is_read_field_by_field(tmp_path):

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.superpixels import graph as ours
-from kmip_data.pipelines.datasets.superpixels.graph import superpixels
+from kmip_data.pipelines.datasets.superpixels.graph import segment_superpixels
 
 SMALL = {"superpixels": 40, "classes": 3}
 
@@ -121,11 +121,11 @@ def test_real_pictures_equal_the_slow_construction(name, rule):
     path = shared_data("voc", "SegmentationClass", f"{name}.png")
     mask = ours.classes_of(ours.read_mask(path, name), range(21), 255, name)
     x, y, edges = slow(picture, mask, 500, rule)
-    segments = superpixels(picture, 500)
-    np.testing.assert_allclose(ours.features(picture, segments), x, atol=1e-9)
+    segments = segment_superpixels(picture, 500)
+    np.testing.assert_allclose(ours.superpixel_features(picture, segments), x, atol=1e-9)
     known = y != ours.VOID
-    np.testing.assert_array_equal(ours.labels(mask, segments)[known], y[known])
-    edge_index, attr = ours.connect(picture, segments, rule, 8)
+    np.testing.assert_array_equal(ours.superpixel_labels(mask, segments)[known], y[known])
+    edge_index, attr = ours.connect_superpixels(picture, segments, rule, 8)
     assert list(map(tuple, edge_index.T.tolist())) == list(edges)
     np.testing.assert_allclose(attr, np.array(list(edges.values())), rtol=1e-5, atol=1e-7)
 
@@ -134,14 +134,14 @@ def test_real_pictures_equal_the_slow_construction(name, rule):
 def test_one_slic_for_each_grid_gives_what_the_loop_gives(pictures, most):
     picture = ours.read_picture(pictures / "images" / "picture_000.png", "p")
     x, _, edges = slow(picture, np.zeros(picture.shape[:2]), most, "rag-boundary")
-    segments = superpixels(picture, most)
+    segments = segment_superpixels(picture, most)
     assert segments.max() + 1 == len(x)
-    np.testing.assert_allclose(ours.features(picture, segments), x, atol=1e-9)
-    edge_index, attr = ours.connect(picture, segments, "rag-boundary", 8)
+    np.testing.assert_allclose(ours.superpixel_features(picture, segments), x, atol=1e-9)
+    edge_index, attr = ours.connect_superpixels(picture, segments, "rag-boundary", 8)
     assert list(map(tuple, edge_index.T.tolist())) == list(edges)
     np.testing.assert_allclose(attr, np.array(list(edges.values())), rtol=1e-5, atol=1e-7)
     if most == 40:  # of 300, some are equally far
-        edge_index, attr = ours.connect(picture, segments, "knn", 8)
+        edge_index, attr = ours.connect_superpixels(picture, segments, "knn", 8)
         _, _, edges = slow(picture, np.zeros(picture.shape[:2]), most, "knn")
         assert list(map(tuple, edge_index.T.tolist())) == list(edges)
         np.testing.assert_allclose(attr, np.array(list(edges.values())), rtol=1e-5)
@@ -157,7 +157,7 @@ def test_labels_are_those_at_the_centroid_or_of_most_pixels():
     mask[:, 3:] = 1
     mask[1, 4] = 255  # the centre of superpixel 1 has no class
     mask[:, 6] = 255  # no pixel of superpixel 2 has one
-    assert ours.labels(mask, segments).tolist() == [2, 1, 0]
+    assert ours.superpixel_labels(mask, segments).tolist() == [2, 1, 0]
 
 
 # --- pictures and masks of every kind ------------------------------------------------------------

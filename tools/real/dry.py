@@ -76,9 +76,9 @@ def _changed(manifest: Manifest, server: Any, folder: Path, *, dead: bool) -> di
 
 def _packed(folder: Path, content: Content, alone: bool) -> bytes:
     """Return the members of a source as its mirrors send them: one file, or a zip of all."""
-    from kmip_data.pipelines.raw.extract import recognise
+    from kmip_data.pipelines.raw.extract import recognise_dataset
 
-    selection = recognise(folder, content)
+    selection = recognise_dataset(folder, content)
     paths = {name: folder / selection.root / name for name in selection.members}
     if alone:
         [path] = paths.values()

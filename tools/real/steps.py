@@ -46,7 +46,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     what the others send is compared with that and removed.
     """
     from kmip_data.pipelines.raw.copies import read_receipt, verified_receipt
-    from kmip_data.pipelines.raw.download import fetch
+    from kmip_data.pipelines.raw.download import download_source
     from kmip_data.pipelines.raw.find_or_download import require_agreement
 
     require_agreement(manifest, home)
@@ -59,7 +59,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     stored = kept if again else scratch / source.name
 
     alone = source.model_copy(update={"mirrors": (mirror,), "content": content})
-    fetch(alone, stored.parent, hint="", quiet=True)
+    download_source(alone, stored.parent, hint="", quiet=True)
     receipt = read_receipt(stored)
     assert receipt is not None
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]

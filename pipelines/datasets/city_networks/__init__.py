@@ -25,7 +25,7 @@ from kmip_data.pipelines.domains.cities import (
     CityPipeline,
     check_city,
     store_city,
-    symmetrise,
+    symmetrise_streets,
 )
 from kmip_data.pipelines.formats.tensors import read_tensor
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
@@ -73,7 +73,7 @@ def read_city_archive(folder: Path) -> CityArrays:
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
     check_raw_edges(index, n, "edge_indices.pt")
     # Today's files are already symmetric.
-    both, street = symmetrise(index, edge_features[:, :2], n)
+    both, street = symmetrise_streets(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)
     eccentricity, labels = _published_labels(folder, n)
     city = CityArrays(

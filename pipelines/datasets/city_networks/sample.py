@@ -9,9 +9,9 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.graphs.eccentricity import local_eccentricity
-from kmip_data.pipelines.domains.cities import chunk_labels, mean_over_streets, symmetrise
+from kmip_data.pipelines.domains.cities import chunk_labels, mean_over_streets, symmetrise_streets
 from kmip_data.pipelines.domains.city_splits import TEST, TRAIN, VAL, split_codes
-from kmip_data.pipelines.graph_arrays.reverse_edges import there_and_back
+from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.sample_writers import write_torch_file
 
 DEFAULT_NODES = 2_000
@@ -46,7 +46,7 @@ def write_sample(
     ]
     columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
     street_features = np.column_stack(columns).astype(np.float32)
-    edge_index, edge_features = symmetrise(streets, street_features, n)
+    edge_index, edge_features = symmetrise_streets(streets, street_features, n)
 
     street_count = np.bincount(edge_index[0], minlength=n)
     land_use = _one_hot(rng, n, 9)
@@ -105,7 +105,7 @@ def _connected_part(sides: I64, side: int, n: int) -> I64:
     from scipy import sparse
 
     count = side * side
-    source, target = there_and_back(sides.T)
+    source, target = interleave_reverse_edges(sides.T)
     order = np.argsort(source, kind="stable")
     begins = np.searchsorted(source[order], np.arange(count + 1))
     arrays = (np.ones(len(order)), target[order], begins)

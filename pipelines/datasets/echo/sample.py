@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tree
-from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.sample_writers import part_sizes, write_graphs
 
 DEFAULT_GRAPHS = 120
@@ -44,7 +44,7 @@ def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     make_topology = topologies[number % len(topologies)]
     nodes = 2 * int(rng.integers(9, 21))
     order = rng.permutation(nodes)
-    edges = both_ways(order[make_topology(nodes, rng)])
+    edges = append_reverse_edges(order[make_topology(nodes, rng)])
 
     # True targets: shortest paths between all nodes.
     distance = hops_between(edges, nodes)
@@ -62,7 +62,7 @@ def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
 
 def _molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     atoms = int(rng.integers(30, 60))
-    edges = both_ways(tree(atoms, rng))
+    edges = append_reverse_edges(tree(atoms, rng))
     number = rng.choice(_ATOMS, atoms)
     x = np.stack([number, 10 * rng.random(atoms)], axis=1)
 

@@ -32,11 +32,11 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
-    raw_lists,
+    raw_with_split_lists,
 )
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
-from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
+from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         for feature_type in FEATURE_TYPES:
             is_kind = np.array(features.feature_types) == feature_type
             arrays[f"graph/x_{feature_type}_mask"] = is_kind.astype(np.uint8)
-        arrays["edges"] = undirected(edges.T, len(y))
+        arrays["edges"] = undirected_edges(edges.T, len(y))
         np.savez(workdir / _FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
 
@@ -167,7 +167,9 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
-        code = read_masks(raw_lists(self.manifest, raw), params.split_rule, int(records.nodes[0]))
+        code = read_masks(
+            raw_with_split_lists(self.manifest, raw), params.split_rule, int(records.nodes[0])
+        )
         code[np.isnan(records.column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
         return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)
@@ -188,7 +190,7 @@ class Features(NamedTuple):
 def read_features(folder: Path) -> Features:
     """Read features by the types that ``info.yaml`` gives them, and transform them by upstream's defaults.
 
-    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are unchanged;
+    Numerical ones are mapped to a normal distribution (:func:`normal_scores`), fractions are unchanged;
     in both, missing values become the most frequent one. Categories become one-hot columns in
     numerical order, or one column if there are two. Raises ``DamagedInput`` for any other tables.
     """
@@ -214,7 +216,9 @@ def read_features(folder: Path) -> Features:
                 columns += [(values == category).astype(np.float32) for category in categories]
                 names += [f"{name}={category:.0f}" for category in categories]
             else:
-                columns.append(to_normal(values) if feature_type == "numerical" else filled(values))
+                columns.append(
+                    normal_scores(values) if feature_type == "numerical" else fill_missing(values)
+                )
                 names.append(name)
             feature_types += [feature_type] * (len(names) - len(feature_types))
 
@@ -240,14 +244,14 @@ def _categories(values: F32, name: str, columns: int) -> F32:
     return categories
 
 
-def filled(values: F32) -> F32:
+def fill_missing(values: F32) -> F32:
     """Replace NaN in a column (N,) by its most frequent value, the smallest among ties."""
     missing = np.isnan(values)
     distinct, count = np.unique(values[~missing], return_counts=True)
     return np.where(missing, distinct[count.argmax()], values)
 
 
-def to_normal(values: F32) -> F32:
+def normal_scores(values: F32) -> F32:
     """Map a column (N,) to a normal distribution by its quantiles, ignoring NaN.
 
     Equal to ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn
@@ -257,7 +261,7 @@ def to_normal(values: F32) -> F32:
     # Quantiles of the known values; missing ones are filled afterwards, as upstream does.
     shares = np.linspace(0, 1, min(QUANTILES, len(values)))
     marks = np.nanpercentile(values, 100 * shares)
-    values = filled(values)
+    values = fill_missing(values)
     # From below and above, so that equal values get the midpoint of their quantiles.
     upwards = np.interp(values, marks, shares)
     downwards = np.interp(-values, -marks[::-1], -shares[::-1])

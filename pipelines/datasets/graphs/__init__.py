@@ -50,7 +50,7 @@ from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.foreign import refuse_foreign
 from kmip_data.pipelines.raw import archives
-from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack
+from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.user_files import (
     KEY_LENGTH,
@@ -58,7 +58,7 @@ from kmip_data.pipelines.user_files import (
     OwnSplitParams,
     divide_at_random,
     escaped_key,
-    random_name,
+    random_split_name,
 )
 from kmip_data.strict_model import Strict
 from kmip_data.text import is_likely_typo, nearest_name
@@ -140,7 +140,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         described = description_like(source.like, home) if source.like else None
 
         def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
-            members, receipts = unpack(path, self.manifest, destination, quiet=quiet, bare=bare)
+            members, receipts = unpack_archive(
+                path, self.manifest, destination, quiet=quiet, bare=bare
+            )
             if path.is_relative_to(home.raw):  # a copy made by this package
                 atomic_writes.remove_file(destination / RECEIPT_NAME)
                 members.pop(RECEIPT_NAME, None)
@@ -351,7 +353,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         for name, rows in divide_at_random(int(known.sum()), params).items():
             codes[np.flatnonzero(known)[rows]] = NODE_PARTS[name]
         options = params.model_dump(exclude={"split_rule", "fold"})
-        return Split(random_name(params), "random", options, node_code=codes)
+        return Split(random_split_name(params), "random", options, node_code=codes)
 
     def _given_parts(self, records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
         """Return the rule, and level and codes of the masks or column of parts that it names."""

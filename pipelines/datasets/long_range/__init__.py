@@ -23,7 +23,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.units_and_splits import units_of_rows
 
 Rng = np.random.Generator
@@ -205,7 +205,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     # Shuffle node numbers, so that they do not reveal positions.
     number = rng.permutation(nodes)
     edges = number[TOPOLOGIES[name](nodes, rng)]
-    both = both_ways(edges)
+    both = append_reverse_edges(edges)
     edge_index = both[:, np.lexsort(both)]
 
     distance = hops_between(edge_index, nodes).astype(np.uint16)

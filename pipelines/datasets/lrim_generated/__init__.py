@@ -16,7 +16,12 @@ from kmip_data.arrays import F32, F64, I8
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
-from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds, Rng, random_spins, run
+from kmip_data.pipelines.datasets.lrim_generated.clusters import (
+    Bonds,
+    Rng,
+    random_spins,
+    run_sampler,
+)
 from kmip_data.pipelines.datasets.lrim_generated.ising import (
     couplings_by_displacement,
     flip_energies,
@@ -122,6 +127,6 @@ PIPELINE = LRIMGeneratedPipeline
 def make_grid(table: F64, bonds: Bonds, rng: Rng) -> tuple[I8, F32]:
     """Return spins and energies of one grid, (L², 1) each, row after row."""
     spins = random_spins(len(table), rng)
-    run(spins, bonds, SWEEPS, rng)
+    run_sampler(spins, bonds, SWEEPS, rng)
     energies = flip_energies(spins, table)
     return spins.reshape(-1, 1), energies.reshape(-1, 1).astype(np.float32)

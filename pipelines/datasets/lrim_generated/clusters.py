@@ -68,7 +68,7 @@ def random_spins(size: int, rng: Rng) -> I8:
     return 2 * rng.integers(0, 2, (size, size), np.int8) - 1
 
 
-def run(spins: I8, bonds: Bonds, sweeps: int, rng: Rng) -> I64:
+def run_sampler(spins: I8, bonds: Bonds, sweeps: int, rng: Rng) -> I64:
     """Move spins (L, L) along their chain, in place; return their sum after each sweep, (sweeps,)."""
     sums = np.empty(sweeps, np.int64)
     _run(spins, bonds.counts, bonds.keep, bonds.alias, rng, sums)

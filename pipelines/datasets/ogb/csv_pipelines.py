@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
-    raw_lists,
+    raw_with_split_lists,
 )
 from kmip_data.pipelines.domains.molecules import (
     check_partition,
@@ -34,7 +34,7 @@ from kmip_data.pipelines.domains.molecules import (
 from kmip_data.pipelines.formats.numbers import NumberTable
 from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
 from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, finish_pieces
-from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
+from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 from kmip_data.pipelines.manifest_pipelines import PiecesPipeline
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline, split_by_lists
 
@@ -125,7 +125,7 @@ def _table_of(raw: Path, column: Column, high: Sequence[int] | None) -> NumberTa
     return raw_table(raw, _TABLES[column.key], *(column.shape or (1,)), **bounds)
 
 
-def rule_of(manifest: Manifest) -> str:
+def published_rule(manifest: Manifest) -> str:
     """Return the rule of the published split: the folder of its lists."""
     return Path(manifest.content.anchor).parent.name
 
@@ -183,12 +183,14 @@ class OGBGraphsPipeline(PiecesPipeline):
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Write the tables as memory-mapped arrays; check the split."""
         nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _HIGHS)
-        read_split(raw.path, rule_of(self.manifest), len(nodes))
+        read_split(raw.path, published_rule(self.manifest), len(nodes))
         return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "numbers": {"graphs": None}})
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, which keep molecules of a scaffold in one part."""
-        lists = read_split(raw_lists(self.manifest, raw), rule_of(self.manifest), None)
+        lists = read_split(
+            raw_with_split_lists(self.manifest, raw), published_rule(self.manifest), None
+        )
         rows = [int(key) for key in records.keys]
         return split_by_lists(
             {part: listed.tolist() for part, listed in lists.items()},
@@ -229,7 +231,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
         if len(nodes) != 1:
             raise DamagedInput(f"raw/num-node-list.csv.gz has {len(nodes):,} graphs, not one.")
-        read_split(raw.path, rule_of(self.manifest), int(nodes[0]))
+        read_split(raw.path, published_rule(self.manifest), int(nodes[0]))
         return Prepared(workdir)
 
     def records(
@@ -241,7 +243,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         if params.edges == "undirected":
             has_reverses = not schema_of(self.manifest).directed
             edges = graph["edge_index"][:: 1 + has_reverses]
-            both = undirected(edges, len(graph["x"]))
+            both = undirected_edges(edges, len(graph["x"]))
             graph["edge_index"] = both.T.astype(schema.index_dtype)
         yield record_of(unit.name, graph, schema)
 
@@ -249,7 +251,9 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         """Apply the published lists."""
         nodes = int(records.nodes[0])
         codes = np.empty(nodes, np.uint8)
-        lists = read_split(raw_lists(self.manifest, raw), rule_of(self.manifest), nodes)
+        lists = read_split(
+            raw_with_split_lists(self.manifest, raw), published_rule(self.manifest), nodes
+        )
         for code, rows in enumerate(lists.values()):
             codes[rows] = code
         note = self.manifest.layout.split_note

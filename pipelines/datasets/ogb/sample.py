@@ -17,12 +17,12 @@ from kmip_data.arrays import I64, Array
 from kmip_data.files.reading import csv_bytes
 from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.ogb.csv_pipelines import FILES, rule_of
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import FILES, published_rule
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
 from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
-    gzipped,
+    gzip_bytes,
     part_sizes,
     write_archive,
 )
@@ -63,7 +63,7 @@ def write_sample(
 
 def write_smiles(folder: Path, count: int, rng: Generator) -> None:
     """Write a table of SMILES, chains with a ring at times, whose gap falls with their length."""
-    published = divided_rows(rng.permutation(count))
+    published = divide_rows(rng.permutation(count))
     hidden = np.concatenate([published["test-dev"], published["test-challenge"]]).tolist()
     rows = []
     for row in range(count):
@@ -73,11 +73,11 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
         rows.append([row, chain + ring, "" if row in hidden else repr(float(gap))])
     (folder / "raw").mkdir(parents=True)
     table = csv_bytes(["idx", "smiles", "homolumogap"], rows)
-    (folder / TABLE).write_bytes(gzipped(table))
+    (folder / TABLE).write_bytes(gzip_bytes(table))
     write_archive(folder / LISTS, pickle.dumps(published, protocol=2))
 
 
-def divided_rows(rows: I64) -> dict[str, I64]:
+def divide_rows(rows: I64) -> dict[str, I64]:
     """Divide rows (n,) among the four published parts, the first two nonempty if possible."""
     eighth = len(rows) // 8
     sizes = dict.fromkeys(PUBLISHED, eighth)
@@ -95,7 +95,7 @@ def write_graph(
     columns = manifest.layout.columns
     (features,) = columns["node/x"].shape
     classes = columns["node/y"].classes or 2
-    rule = rule_of(manifest)
+    rule = published_rule(manifest)
     label = rng.permutation(np.arange(count) % classes)
     centres = rng.normal(size=(classes, features))
     x = np.round(centres[label] + 2 * rng.normal(size=(count, features)), 6)
@@ -174,7 +174,7 @@ def write_table(path: Path, values: Array) -> None:
     import pandas as pd
 
     text = pd.DataFrame(values).to_csv(header=False, index=False)
-    path.write_bytes(gzipped(text.encode("ascii")))
+    path.write_bytes(gzip_bytes(text.encode("ascii")))
 
 
 def _bonds(size: int, rng: Generator) -> I64:

@@ -43,7 +43,7 @@ class Vocabulary(Strict):
     highway: tuple[str, ...] = Field(max_length=WIDTH)
 
 
-def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
+def frequent_categories(counts: Mapping[str, int]) -> tuple[str, ...]:
     """Return upstream's choice: the eight most frequent categories and ``others`` for the rest.
 
     ``others`` is also ordered by frequency; ties are ordered as text (upstream: by occurrence).
@@ -116,9 +116,9 @@ def city_arrays(
         # Untagged streets come first, as in the published cities.
         lanes[MISSING] = sum(lanes.values()) + 1
         vocabulary = Vocabulary(
-            landuse=by_frequency(uses.counts()) if uses else (),
-            lanes=by_frequency(lanes),
-            highway=by_frequency(coded["highway"].counts()),
+            landuse=frequent_categories(uses.counts()) if uses else (),
+            lanes=frequent_categories(lanes),
+            highway=frequent_categories(coded["highway"].counts()),
         )
     # One column per category; values in no column are counted, and the card states the number.
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
@@ -193,7 +193,7 @@ def _columns(
             yield total / into
 
 
-def land_uses(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
+def land_use_of_nodes(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
     """Return the land use of each node: the nearest area's.
 
     ``None`` where there is no area.

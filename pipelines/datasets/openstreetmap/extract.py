@@ -21,8 +21,8 @@ from kmip_data.arrays import F64, I8, I32, I64, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import require_room
 from kmip_data.files.reading import first_problem
-from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble
-from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
+from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble_areas
+from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, is_street, street_direction
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.threads import num_threads
 
@@ -55,7 +55,7 @@ class Ways:
     node_id: I64  #: (n,) OpenStreetMap's numbers, ascending
     x: I32  #: (n,) longitude in 1e-7 degrees
     y: I32  #: (n,) latitude
-    #: (W,) of :func:`~kmip_data.pipelines.datasets.openstreetmap.streets.direction`
+    #: (W,) of :func:`~kmip_data.pipelines.datasets.openstreetmap.streets.street_direction`
     direction: I8
     tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
     values: Mapping[str, list[Values]]  #: values of each tag of :data:`VALUES`, sorted
@@ -151,7 +151,7 @@ def read_extract(
                 reader.apply(writer, simplify=True)
             city_map = _Map(osmium.io.File(str(copy)), network_type, folder, name)
 
-        land_use = assemble(city_map.closed, city_map.relations, city_map.member_lines)
+        land_use = assemble_areas(city_map.closed, city_map.relations, city_map.member_lines)
         return Extract(city_map.ways, land_use)
 
 
@@ -325,7 +325,7 @@ class _Map:
         distinct, combination = np.unique(tag_set, return_inverse=True)
         combinations = [*self.tag_sets]
         tags = [self._tags(combinations[number]) for number in distinct.tolist()]
-        directions = np.array([direction(tag, self.network_type) for tag in tags], np.int8)
+        directions = np.array([street_direction(tag, self.network_type) for tag in tags], np.int8)
         codes: dict[str, I32] = {}
         values: dict[str, list[Values]] = {}
         for key in VALUES:

@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     great_circle,
     largest_component,
-    simplify,
+    simplify_graph,
 )
 
 _FLAGS = {"False": 0, "True": 1, "0": 0, "1": 1}
@@ -59,7 +59,7 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
         ) from error
     # OSMnx marks a graph once it is simplified.
     if str(multigraph.graph.get("simplified")) not in {"True", "1"}:
-        graph = largest_component(simplify(graph))
+        graph = largest_component(simplify_graph(graph))
     return graph
 
 

@@ -37,7 +37,7 @@ class LandUse(NamedTuple):
         return LandUse(value, self.area[meets])
 
 
-def assemble(
+def assemble_areas(
     closed: Mapping[int, tuple[str, F64]],
     relations: Mapping[int, tuple[str, list[int]]],
     lines: Mapping[int, F64],
@@ -106,12 +106,12 @@ def read_land_use(path: Path) -> LandUse:
     with geojson_errors(f"{path.name} has no features with a property landuse"):
         features = read_json(path, _MAX_BYTES)["features"]
         area = np.empty(len(features), object)
-        area[:] = [geometry(feature["geometry"]) for feature in features]
+        area[:] = [geometry_of(feature["geometry"]) for feature in features]
         value = [str(feature["properties"]["landuse"]) for feature in features]
         return LandUse(value, area)
 
 
-def geometry(shape: object) -> Geometry:
+def geometry_of(shape: object) -> Geometry:
     """Return the shape of a GeoJSON geometry."""
     import shapely
 

@@ -158,7 +158,7 @@ def largest_component(graph: Network) -> Network:
     """
     if not graph.num_nodes:
         return graph
-    component = components(graph)
+    component = component_of_nodes(graph)
     largest = np.bincount(component).argmax()
     inside = component == largest
     if inside.all():
@@ -166,7 +166,7 @@ def largest_component(graph: Network) -> Network:
     return graph.nodes(inside)
 
 
-def components(graph: Ways | StreetGraph) -> I32:
+def component_of_nodes(graph: Ways | StreetGraph) -> I32:
     """Return the weakly connected component of each node, (N,), as the position of its least node."""
     least = np.arange(graph.num_nodes, dtype=np.int32)
     for source, target, _ in segment_blocks(graph):
@@ -199,7 +199,7 @@ def truncate_to_polygon(graph: Network, polygon: Geometry) -> Network:
     return graph.nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
 
 
-def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
+def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     """Return the graph with large arrays memory-mapped: each stage reads a part of a country's gigabyte."""
     large: dict[str, Any] = {}
     for name, values in vars(graph).items():
@@ -233,12 +233,12 @@ def count_streets(graph: StreetGraph) -> I64:
     return (at_low + at_high).astype(np.int64)
 
 
-def simplify(graph: Ways | StreetGraph) -> StreetGraph:
+def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     """Join the edges between intersections and dead ends to one street each: ``osmnx.simplify_graph``.
 
     Removes nodes in between, and components that are a ring without intersections.
     """
-    near, onward, endpoint, linked = neighbours(graph)
+    near, onward, endpoint, linked = street_neighbours(graph)
 
     # 1. Streets begin with the first segment from an endpoint to each neighbour that is none. Only
     #    these segments are in memory: the 10^8 of a country are made anew for each pass.
@@ -297,16 +297,16 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
         simple = simple.edges(np.flatnonzero(both_ends))
 
     # 5. Drop components without an endpoint, which are rings.
-    component = components(simple)
+    component = component_of_nodes(simple)
     crossing = np.zeros(simple.num_nodes, np.bool_)
-    crossing[component[neighbours(simple)[2]]] = True
+    crossing[component[street_neighbours(simple)[2]]] = True
     crossing = crossing[component]
     if crossing.all():
         return simple
     return simple.nodes(crossing)
 
 
-def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
+def street_neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
     """Return arrays by node for following streets: ``near, onward, endpoint, linked``.
 
     ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly

@@ -16,22 +16,22 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,
     city_arrays,
-    land_uses,
+    land_use_of_nodes,
 )
 from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
     geojson_errors,
-    geometry,
+    geometry_of,
     read_land_use,
 )
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     count_streets,
     largest_component,
-    on_disk,
-    simplify,
+    map_to_disk,
+    simplify_graph,
     truncate_to_polygon,
 )
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
@@ -62,7 +62,7 @@ def read_polygon(path: Path) -> Geometry:
         "next": "draw a polygon at https://geojson.io",
     }
     with geojson_errors(message, **advice):
-        shape = geometry(read_json(path, _MAX_BYTES))
+        shape = geometry_of(read_json(path, _MAX_BYTES))
         area = shapely.Polygon()
         if shapely.is_valid(shape):
             parts = shapely.get_parts(shapely.union_all(shape))
@@ -75,7 +75,7 @@ def read_polygon(path: Path) -> Geometry:
     return area
 
 
-def with_margin(area: Geometry) -> Geometry:
+def extend_by_margin(area: Geometry) -> Geometry:
     """Return the area extended by :data:`MARGIN`, measured in its UTM zone."""
     import pyproj
     import shapely
@@ -125,7 +125,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
             warnings = (
                 f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.",
             )
-    uses = land_uses(graph, land_use)
+    uses = land_use_of_nodes(graph, land_use)
     del land_use  # 0.3 GB for a country
     vocabulary = None
     if VOCABULARY in raw.members:
@@ -178,10 +178,10 @@ def _from_extract(
     if area is not None and ways.num_nodes:
         everything = ways
         land_use = land_use.inside(area)
-        ways = truncate_to_polygon(ways, with_margin(area))
+        ways = truncate_to_polygon(ways, extend_by_margin(area))
 
     ways = largest_component(ways)
-    graph = on_disk(simplify(ways), workdir)
+    graph = map_to_disk(simplify_graph(ways), workdir)
     del ways  # a gigabyte of mapped files for a country
     # Count streets before removing the margin, so that streets across the border count.
     graph = replace(graph, street_count=count_streets(graph))

@@ -26,7 +26,12 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY,
     CitySource,
 )
-from kmip_data.pipelines.raw.copies import copy_problems, list_copies, store_user_files, unpack
+from kmip_data.pipelines.raw.copies import (
+    copy_problems,
+    list_copies,
+    store_user_files,
+    unpack_archive,
+)
 from kmip_data.pipelines.user_files import existing_file
 
 if TYPE_CHECKING:
@@ -58,12 +63,12 @@ def obtain_city(
 
     def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
         if source.archive is not None:
-            return unpack(source.archive, manifest, destination, quiet=quiet)
+            return unpack_archive(source.archive, manifest, destination, quiet=quiet)
         with write_errors(destination):
             destination.mkdir()
 
         if source.place is not None:
-            written = download(
+            written = download_place(
                 source.place,
                 network_type,
                 destination,
@@ -119,7 +124,7 @@ def _vocabulary(name: str, home: Home) -> Vocabulary:
         ) from error
 
 
-def download(
+def download_place(
     place: str,
     network_type: str,
     folder: Path,

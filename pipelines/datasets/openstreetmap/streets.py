@@ -43,7 +43,7 @@ def is_street(tags: Mapping[str, str], network_type: str) -> bool:
     return not any(key in tags and pattern.search(tags[key]) for key, pattern in patterns)
 
 
-def direction(tags: Mapping[str, str], network_type: str) -> int:
+def street_direction(tags: Mapping[str, str], network_type: str) -> int:
     """Return 0 for both directions, 1 for one way in the order of the nodes, -1 for one way against it.
 
     On foot every street goes both ways. A roundabout is one way, also where its ``oneway`` is

@@ -26,7 +26,7 @@ from kmip_data.pipelines.domains.molecules import (
     MoleculePipeline,
     RefusedSmilesError,
     check_smiles,
-    featurise,
+    graph_of_mol,
 )
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
@@ -70,11 +70,11 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         table = raw.path / TABLE
         lists = self.read_lists(raw.path, next(iter(LISTS)))
         listed = sum(map(len, lists.values()))
-        rows = write_texts(workdir / "smiles", used_rows(table))
+        rows = write_texts(workdir / "smiles", rows_with_contacts(table))
         if rows < listed:
             # Fewer rows than are listed: the table may have the used rows alone.
             remove_tree(workdir / "smiles")
-            rows = write_texts(workdir / "smiles", used_rows(table, every=1))
+            rows = write_texts(workdir / "smiles", rows_with_contacts(table, every=1))
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
@@ -87,7 +87,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 PIPELINE = PCQMContactPipeline
 
 
-def used_rows(path: Path, every: int = EVERY_NTH_ROW) -> Iterator[str]:
+def rows_with_contacts(path: Path, every: int = EVERY_NTH_ROW) -> Iterator[str]:
     """Yield the extended SMILES that make graphs: of every sixth row, the texts with contacts."""
     rows = read_columns(
         path,
@@ -117,7 +117,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
             raise RefusedSmilesError("it is not a SMILES")
         mol.UpdatePropertyCache(strict=False)
         Chem.FastFindRings(mol)
-        molecule = featurise(mol)
+        molecule = graph_of_mol(mol)
         pairs = _contacts(mol)
     atoms = len(molecule.x)
     if atoms > max_nodes:

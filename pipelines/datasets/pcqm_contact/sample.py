@@ -15,7 +15,12 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.pipelines.datasets.pcqm_contact import EVERY_NTH_ROW, LISTS, TABLE
-from kmip_data.pipelines.sample_writers import cut_into_parts, gzipped, lines_bytes, write_archive
+from kmip_data.pipelines.sample_writers import (
+    cut_into_parts,
+    gzip_bytes,
+    lines_bytes,
+    write_archive,
+)
 
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}
@@ -40,7 +45,7 @@ def write_sample(
             lines.append(f"{len(lines) - 1}\t[H][H]")
         if contacts:
             sizes.append(atoms)
-    (folder / TABLE).write_bytes(gzipped(lines_bytes(lines)))
+    (folder / TABLE).write_bytes(gzip_bytes(lines_bytes(lines)))
 
     by_size = np.argsort(sizes, kind="stable")
     held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth

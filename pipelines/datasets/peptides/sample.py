@@ -17,7 +17,7 @@ from kmip_data.arrays import F64, I64
 from kmip_data.files.reading import csv_bytes
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.peptides import PIPELINE
-from kmip_data.pipelines.sample_writers import cut_into_parts, gzipped, part_sizes
+from kmip_data.pipelines.sample_writers import cut_into_parts, gzip_bytes, part_sizes
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_PEPTIDES = 64
@@ -59,7 +59,7 @@ def write_sample(
     rows = []
     for i, chain in enumerate(chains):
         rows.append([i, _written(chain, rng), chain, *more[i]])
-    (folder / pipeline.table).write_bytes(gzipped(csv_bytes(header, rows)))
+    (folder / pipeline.table).write_bytes(gzip_bytes(csv_bytes(header, rows)))
 
     dealt = cut_into_parts(
         rng.permutation(count), part_sizes(count, manifest.expected.splits["upstream"])

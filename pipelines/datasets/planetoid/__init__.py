@@ -57,7 +57,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
             "per-class",
             {"split_seed": params.split_seed},
             note=f"{A_CLASS} nodes of each class, {VAL} and {TEST:,} others, drawn as tunedGNN does",
-            node_code=per_class(records.node_labels[0], params.split_seed),
+            node_code=split_per_class(records.node_labels[0], params.split_seed),
         )
 
     def read(self, raw: Raw) -> dict[str, Array]:
@@ -107,7 +107,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
 PIPELINE = PlanetoidPipeline
 
 
-def per_class(labels: Array, seed: int) -> Array:
+def split_per_class(labels: Array, seed: int) -> Array:
     """Return the part of each node, (N,): ``class_rand_splits`` of tunedGNN after ``fix_seed(seed)``.
 
     medium_graph/data_utils.py at 23f9604, number by number: it draws by ``torch.randperm``.

@@ -21,19 +21,19 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.split_rules import grouped_split
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.datasets.points.cloud import Cloud, pick
+from kmip_data.pipelines.datasets.points.cloud import Cloud, pick_columns
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
-from kmip_data.pipelines.datasets.points.first_pass import Survey, load
-from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encoded
+from kmip_data.pipelines.datasets.points.first_pass import Survey, load_cloud
+from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encode_labels
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_POINTS,
     PointParams,
     block_rows,
     check_neighbors,
-    connect,
+    knn_record,
     knn_schema,
-    normalised,
+    normalised_positions,
 )
 from kmip_data.pipelines.user_files import (
     KEY_LENGTH,
@@ -41,8 +41,8 @@ from kmip_data.pipelines.user_files import (
     OwnSplitParams,
     OwnTextParams,
     check_codes,
+    class_codes,
     classes_as_text,
-    codes_of,
     escaped_key,
     files_below,
 )
@@ -175,7 +175,7 @@ class OwnPointParams(PointParams, OwnTextParams):
     @property
     def codes(self) -> tuple[int, ...]:
         """Labels of the classes in order, if given."""
-        return codes_of(self.classes)
+        return class_codes(self.classes)
 
     @property
     def reading(self) -> ReadOptions:
@@ -305,7 +305,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         features = np.column_stack([cloud.features, cloud.missing[:, flags]])
         label = np.empty(0)
         if cloud.label is not None:
-            label = encoded(cloud.label, facts.classes)
+            label = encode_labels(cloud.label, facts.classes)
         if size is None:
             x = np.column_stack([cloud.xyz, features]).astype(np.float32)
             yield self._record(key, x, label, params)
@@ -329,7 +329,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):
-            centred, share = normalised(cloud.xyz, rows, size, top)
+            centred, share = normalised_positions(cloud.xyz, rows, size, top)
             x = np.column_stack([centred, features[rows], share]).astype(np.float32)
             y = label[rows] if len(label) else label
             yield self._record(f"{key}/{number:06d}", x, y, params)
@@ -346,7 +346,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if params.label_column is not None:
             columns["node/y"] = fit_rows(y, schema.column("node/y"), key)
         pos = np.ascontiguousarray(x[:, :3])
-        record = connect(key, pos, columns, params, schema.index_dtype)
+        record = knn_record(key, pos, columns, params, schema.index_dtype)
         if record is None:
             return Skipped(key, f"{len(x)} points, too few for k = {params.k}")
         return record
@@ -400,8 +400,8 @@ def _clouds(members: Iterable[str]) -> list[str]:
 def read_cloud(folder: Path, name: str, labels: str | None, params: OwnPointParams) -> Cloud:
     """Read the columns named by the parameters; ``DamagedInput`` if the file cannot be used."""
     own_labels = None if labels is None else folder / labels
-    columns = load(folder / name, name, own_labels, params.reading)
-    return pick(columns, name, params.position_columns, params.feature, params.label_column)
+    columns = load_cloud(folder / name, name, own_labels, params.reading)
+    return pick_columns(columns, name, params.position_columns, params.feature, params.label_column)
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, most: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.columns import Columns, plain
+from kmip_data.pipelines.datasets.points.columns import Columns, comparable_name
 
 _EXACT = 2**24  #: integers up to it are float32 numbers
 _LARGEST = 2**53  #: integers up to it are float64 numbers
@@ -57,7 +57,7 @@ def parse_feature(text: str, columns: Columns) -> Feature:
     return Feature(name, 0.0, divisor)
 
 
-def pick(
+def pick_columns(
     columns: Columns, name: str, position: Sequence[str], features: Sequence[str], label: str | None
 ) -> Cloud:
     """Return the columns that parameters name; points without a position are left out.
@@ -130,7 +130,11 @@ def _is_float(text: Any) -> bool:
 
 def _no_column(columns: Columns, wanted: str, name: str, key: str) -> DamagedInput:
     names = list(columns.values)
-    twins = [other for other in names if plain(other).rpartition(".")[0] == plain(wanted)]
+    twins = [
+        other
+        for other in names
+        if comparable_name(other).rpartition(".")[0] == comparable_name(wanted)
+    ]
     hint = f"--set position={_guess(columns)}"
     if key != "position":
         choice = twins or names

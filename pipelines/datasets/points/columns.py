@@ -46,16 +46,16 @@ class Columns:
         """Return the column of a name: the same, else the only one that differs in case or blanks."""
         if wanted in self.values:
             return wanted
-        same = [name for name in self.values if plain(name) == plain(wanted)]
+        same = [name for name in self.values if comparable_name(name) == comparable_name(wanted)]
         return same[0] if len(same) == 1 else None
 
 
-def plain(name: str) -> str:
+def comparable_name(name: str) -> str:
     """Return a name as it is compared."""
     return name.strip().lower()
 
 
-def distinct(names: Sequence[str]) -> list[str]:
+def distinct_names(names: Sequence[str]) -> list[str]:
     """Return the names, with repeated names numbered: ``x.1``, ``x.2``."""
     counts = Counter(names)
     seen: Counter[str] = Counter()
@@ -66,7 +66,7 @@ def distinct(names: Sequence[str]) -> list[str]:
     return numbered
 
 
-def unnamed(count: int) -> list[str]:
+def names_by_position(count: int) -> list[str]:
     """Return x, y and z, and then the number of each column from 0, such as ``3``."""
     return [*"xyz", *map(str, range(3, count))][:count]
 
@@ -77,7 +77,7 @@ def check_count(count: int) -> None:
         raise ValueError(f"{count:,} columns, and {MAX_COLUMNS:,} are allowed")
 
 
-def split_up(name: str, rows: Array) -> dict[str, Array]:
+def columns_of_values(name: str, rows: Array) -> dict[str, Array]:
     """Return the columns of rows of several values, (N, …), called ``name_0`` and so on."""
     flat = rows.reshape(len(rows), -1)
     return {f"{name}_{number}": column for number, column in enumerate(flat.T)}

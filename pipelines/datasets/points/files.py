@@ -16,8 +16,8 @@ from kmip_data.pipelines.datasets.points.columns import (
     Columns,
     ReadOptions,
     check_count,
-    split_up,
-    unnamed,
+    columns_of_values,
+    names_by_position,
 )
 from kmip_data.pipelines.datasets.points.las import read_las
 from kmip_data.pipelines.datasets.points.pcd import read_pcd
@@ -132,7 +132,7 @@ def _npy(path: Path) -> Columns:
                 raise ValueError(f"the field {field!r} of type {column.dtype}")
             inner = rows.dtype[field].shape
             values |= (
-                split_up(field, column.reshape(-1, *inner))
+                columns_of_values(field, column.reshape(-1, *inner))
                 if inner
                 else {field: column.reshape(-1)}
             )
@@ -145,7 +145,7 @@ def _npy(path: Path) -> Columns:
             f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers, and a point is a row.",
             next=f"numpy.save({path.name!r}, numpy.load({path.name!r}).T), if a point is a column",
         )
-    return Columns(dict(zip(unnamed(rows.shape[1]), rows.T, strict=True)))
+    return Columns(dict(zip(names_by_position(rows.shape[1]), rows.T, strict=True)))
 
 
 def _bin(path: Path, options: ReadOptions) -> Columns:

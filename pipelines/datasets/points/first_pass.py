@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.cloud import Cloud, parse_feature, pick
-from kmip_data.pipelines.datasets.points.columns import Columns, ReadOptions, plain
+from kmip_data.pipelines.datasets.points.cloud import Cloud, parse_feature, pick_columns
+from kmip_data.pipelines.datasets.points.columns import Columns, ReadOptions, comparable_name
 from kmip_data.pipelines.datasets.points.files import LABEL, read_points, with_labels
 from kmip_data.pipelines.datasets.points.labels import LabelFacts
 
@@ -16,7 +16,7 @@ _USUAL = (LABEL, "labels")  #: names of a column of labels
 _SHOWN = 5  #: files that a line names
 
 
-def load(path: Path, name: str, labels: Path | None, options: ReadOptions) -> Columns:
+def load_cloud(path: Path, name: str, labels: Path | None, options: ReadOptions) -> Columns:
     """Return the columns of a cloud and of its file of labels."""
     columns = read_points(path, name, options)
     return columns if labels is None else with_labels(columns, labels, labels.name, options)
@@ -45,11 +45,11 @@ class Survey:
     ) -> None:
         """Read a cloud, or keep its problem."""
         try:
-            columns = load(path, name, labels, self.options)
+            columns = load_cloud(path, name, labels, self.options)
             label = self.label
             if label is None:
                 label = next(filter(None, map(columns.find, _USUAL)), None)
-            cloud = pick(columns, name, self.options.position, self.features, label or None)
+            cloud = pick_columns(columns, name, self.options.position, self.features, label or None)
             check(name, cloud)
         except DamagedInput as error:
             self.unusable[name] = error
@@ -76,7 +76,7 @@ class Survey:
         """Return the column of labels; without a chosen one, the usual one that all clouds have."""
         if self.label is not None:
             return self.label or None
-        same = len({*map(plain, self._labelled)}) == 1
+        same = len({*map(comparable_name, self._labelled)}) == 1
         return self._labelled[0] if same and len(self._labelled) == self.clouds else None
 
     def ignored(self) -> list[str]:

@@ -136,7 +136,7 @@ def _listed(values: Sequence[int | str] | Counter[int | str]) -> str:
     return ", ".join(words[:_SHOWN]) + more
 
 
-def encoded(label: Array, classes: Sequence[int | str] | None) -> Array:
+def encode_labels(label: Array, classes: Sequence[int | str] | None) -> Array:
     """Return the position of each label (n,) in ``classes``, -1 if missing; without classes the numbers."""
     if classes is None:
         return label

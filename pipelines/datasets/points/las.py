@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.pipelines.datasets.points.columns import Columns, check_count, split_up
+from kmip_data.pipelines.datasets.points.columns import Columns, check_count, columns_of_values
 from kmip_data.runtime.extras import require_extra
 
 _CHUNK = 2**20  #: points decoded at a time
@@ -78,7 +78,7 @@ def _las_columns(reader: Any, path: Path, size: int) -> Columns:
             if name in "XYZ":
                 continue
             values = np.asarray(points[name])
-            parts = {name: values} if values.ndim == 1 else split_up(name, values)
+            parts = {name: values} if values.ndim == 1 else columns_of_values(name, values)
             for part, array in parts.items():
                 if part not in columns:
                     check_count(len(columns) + 1)

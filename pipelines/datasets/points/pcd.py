@@ -13,8 +13,8 @@ from kmip_data.arrays import U8, Array
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
     check_count,
-    distinct,
-    split_up,
+    columns_of_values,
+    distinct_names,
 )
 from kmip_data.pipelines.datasets.points.ply import MAX_HEADER
 from kmip_data.pipelines.datasets.points.typed_rows import check_all_read, read_table
@@ -39,7 +39,7 @@ def read_pcd(path: Path) -> Columns:
             kinds.append(np.dtype(letter.lower() + size))
         # Padding is called "_", and there may be several.
         names = [f"{_PADDING}{at}" if name == "_" else name for at, name in enumerate(names)]
-        fields = list(zip(distinct(names), kinds, counts, strict=True))
+        fields = list(zip(distinct_names(names), kinds, counts, strict=True))
 
         points = _points(header)
         form = header["DATA"][0]
@@ -92,7 +92,7 @@ def _compressed(
     if len(data) != packed or size > _EXPANSION * packed:
         raise ValueError("points: compressed data end before")
     output = np.empty(size, np.uint8)
-    if expand(np.frombuffer(data, np.uint8), output) != size:
+    if decompress_lzf(np.frombuffer(data, np.uint8), output) != size:
         raise ValueError("points: compressed data are damaged")
 
     values: dict[str, Array] = {}
@@ -104,12 +104,12 @@ def _compressed(
         if count == 1:
             values[name] = array
         else:
-            values |= split_up(name, array.reshape(points, count))
+            values |= columns_of_values(name, array.reshape(points, count))
     return values
 
 
 @njit_nogil()
-def expand(data: U8, output: U8) -> int:
+def decompress_lzf(data: U8, output: U8) -> int:
     """Decompress LZF bytes (n,) into ``output`` (m,); return the number of bytes, -1 for damaged data.
 
     A byte below 32 precedes so many bytes and one more, as they are. Others refer to bytes of the

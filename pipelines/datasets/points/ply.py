@@ -14,12 +14,12 @@ import numpy as np
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
     check_count,
-    distinct,
+    distinct_names,
 )
 from kmip_data.pipelines.datasets.points.typed_rows import (
-    as_types,
     check_all_read,
-    check_room,
+    check_file_size,
+    convert_columns,
     filled_lines,
     read_table,
 )
@@ -60,7 +60,7 @@ def read_ply(path: Path) -> Columns:
             types = [(item.name, item.kind) for item in properties if not item.length]
             if len(types) < len(properties):
                 rows = list(_rows_with_lists(file, path, elements[number], order))
-                values = as_types(name, rows, types) if types else {}
+                values = convert_columns(name, rows, types) if types else {}
             else:
                 values = read_table(file, path, name, count, types, order)
             if name != "vertex":
@@ -77,7 +77,7 @@ def read_ply(path: Path) -> Columns:
 
 
 def _numbered(properties: Sequence[_Property]) -> list[_Property]:
-    names = distinct([item.name for item in properties])
+    names = distinct_names([item.name for item in properties])
     return [item._replace(name=name) for item, name in zip(properties, names, strict=True)]
 
 
@@ -88,7 +88,7 @@ def _rows_with_lists(
     name, count, properties = element
     # A list has at least its length.
     least = [(item.name, item.length or item.kind) for item in properties]
-    check_room(file, path, name, count, least, order)
+    check_file_size(file, path, name, count, least, order)
     if not order:
         read = 0
         for line in filled_lines(file, count):

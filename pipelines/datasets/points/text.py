@@ -22,9 +22,9 @@ from kmip_data.pipelines.datasets.points.columns import (
     Columns,
     ReadOptions,
     check_count,
-    distinct,
-    plain,
-    unnamed,
+    comparable_name,
+    distinct_names,
+    names_by_position,
 )
 from kmip_data.pipelines.formats.text import decoded
 
@@ -92,9 +92,9 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     if ends_empty and frame.iloc[:, -1].isna().all():
         frame = frame.iloc[:, :-1]
         names = names[:-1]
-    names = names or unnamed(frame.shape[1])
+    names = names or names_by_position(frame.shape[1])
     names = [name or f"unnamed {number}" for number, name in enumerate(names)]
-    values = {name: _column(frame[number]) for number, name in enumerate(distinct(names))}
+    values = {name: _column(frame[number]) for number, name in enumerate(distinct_names(names))}
     note = "numbers have decimal commas" if layout.decimal == "," else ""
     return Columns(values, note=note, lines=line_numbers)
 
@@ -211,7 +211,7 @@ def _is_header(
     if len(first) != layout.width:
         return False
     # 1. Names that are looked for.
-    if set(map(plain, options.position)) <= set(map(plain, first)):
+    if set(map(comparable_name, options.position)) <= set(map(comparable_name, first)):
         return True
     # 2. 0, 1, 2 … may be pandas' names for an array, above an unnamed column or not.
     numbers = first[1:] if not first[0] else first
@@ -222,7 +222,7 @@ def _is_header(
             next=f"--set header=yes --set position={names}; or --set header=no",
         )
     # 3. A number or nothing is data; so is a text, unless numbers follow in its column.
-    if any(_is_number(cell, layout.decimal) or plain(cell) in _MISSING for cell in first):
+    if any(_is_number(cell, layout.decimal) or comparable_name(cell) in _MISSING for cell in first):
         return False
     below = [row for row in cells[1:] if len(row) == len(first)]
     return any(_is_number(cell, layout.decimal) for row in below for cell in row)
@@ -230,14 +230,14 @@ def _is_header(
 
 def _names_in(comments: Sequence[str], layout: _Layout, options: ReadOptions) -> list[str]:
     """Return the names in the last comment that has one for each column; better one with the position."""
-    wanted = set(map(plain, options.position))
+    wanted = set(map(comparable_name, options.position))
     candidates = []
     for comment in reversed(comments):
         for separator in (layout.separator, _ANY):
             names = [name.strip("\"'") for name in _cells(comment, separator)]
             if len(names) != layout.width:
                 continue
-            if wanted <= set(map(plain, names)):
+            if wanted <= set(map(comparable_name, names)):
                 return names
             if layout.width > 1 and all(name[:1].isalpha() for name in names):
                 candidates.append(names)
@@ -313,7 +313,7 @@ def read_labels(data: bytes, name: str, encoding: str) -> Array:
     # The name of the column.
     if len(texts) > 1 and not _is_number(texts[0], ".") and _is_number(texts[1], "."):
         texts = texts[1:]
-    missing = [plain(text) in _MISSING for text in texts]
+    missing = [comparable_name(text) in _MISSING for text in texts]
     if all(empty or _is_number(text, ".") for text, empty in zip(texts, missing, strict=True)):
         return np.array(
             [np.nan if empty else text for text, empty in zip(texts, missing, strict=True)], float

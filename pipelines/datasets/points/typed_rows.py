@@ -20,19 +20,19 @@ def read_table(
     order: str,
 ) -> dict[str, Array]:
     """Return ``count`` rows of numbers from the current position; without a byte order, of text."""
-    check_room(file, path, title, count, types, order)
+    check_file_size(file, path, title, count, types, order)
     if order:
         dtype = np.dtype([(name, order + kind) for name, kind in types])
         table = np.frombuffer(file.read(count * dtype.itemsize), dtype, count)
         return {name: table[name].astype(kind) for name, kind in types}
-    rows = [words_of(line, len(types)) for line in filled_lines(file, count)]
+    rows = [numbers_of_line(line, len(types)) for line in filled_lines(file, count)]
     wrong = next((row for row in rows if len(row) != len(types)), None)
     if wrong is not None or len(rows) != count:
         raise ValueError(f"{title}: a line without {len(types)} values, or too few lines")
-    return as_types(title, rows, types)
+    return convert_columns(title, rows, types)
 
 
-def check_room(
+def check_file_size(
     file: BinaryIO,
     path: Path,
     title: str,
@@ -57,7 +57,7 @@ def filled_lines(file: BinaryIO, count: int) -> Iterator[bytes]:
             count -= 1
 
 
-def words_of(line: bytes, width: int) -> list[bytes]:
+def numbers_of_line(line: bytes, width: int) -> list[bytes]:
     """Return the numbers of a line; commas are decimal if blanks divide it into ``width``, else divide it."""
     words = line.split()
     if b"," not in line:
@@ -67,7 +67,7 @@ def words_of(line: bytes, width: int) -> list[bytes]:
     return line.replace(b",", b" ").split()
 
 
-def as_types(
+def convert_columns(
     title: str, rows: Sequence[Sequence[bytes]], types: Sequence[tuple[str, str]]
 ) -> dict[str, Array]:
     """Return columns of text: integers as their types, others as float64, which loses no digit.

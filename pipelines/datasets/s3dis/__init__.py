@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.domains.point_clouds import (
     PointParams,
-    connect,
+    knn_record,
     knn_schema,
     nodes_per_shard,
 )
@@ -156,7 +156,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                         f"{name}, block {row} ({key}): {column.attribute} {problem}."
                     )
             columns = {"node/x": x, "node/y": y}
-            record = connect(key, x[:, :3], columns, params, schema.index_dtype)
+            record = knn_record(key, x[:, :3], columns, params, schema.index_dtype)
             if record is not None:
                 yield record
 

@@ -20,9 +20,9 @@ from kmip_data.pipelines.domains.point_clouds import (
     BLOCK_POINTS,
     MIN_POINTS,
     WINDOW,
-    normalised,
+    normalised_positions,
     sample_points,
-    windows,
+    window_corners,
 )
 from kmip_data.pipelines.sample_writers import write_lines
 from kmip_data.strict_model import read_shipped
@@ -87,7 +87,7 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
             # Blocks from all over the floor, so that every kind of surface is in some of them.
-            corners = windows(extent[:2].tolist(), WINDOW)
+            corners = window_corners(extent[:2].tolist(), WINDOW)
             count = min(wanted, most, len(corners))
             spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
             chosen = [corners[i] for i in spread]
@@ -137,7 +137,7 @@ def _cut(
         if len(inside) < MIN_POINTS:
             continue
         rows = sample_points(inside, BLOCK_POINTS, rng)
-        centred, share = normalised(cloud[:, :3], rows, WINDOW, top)
+        centred, share = normalised_positions(cloud[:, :3], rows, WINDOW, top)
         colour = cloud[rows, 3:].astype(np.float32)
         yield np.hstack([centred, colour, share]), label[rows]
 

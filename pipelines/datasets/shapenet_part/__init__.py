@@ -29,11 +29,11 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
-    raw_lists,
+    raw_with_split_lists,
 )
 from kmip_data.pipelines.domains.point_clouds import (
     PointParams,
-    connect,
+    knn_record,
     knn_schema,
     nodes_per_shard,
 )
@@ -168,14 +168,14 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
                 "node/y": points[:, 6].astype(np.uint8),
                 "graph/category": np.array(position[category.synset], np.uint8),
             }
-            record = connect(key, points[:, :3], columns, params, index_dtype)
+            record = knn_record(key, points[:, :3], columns, params, index_dtype)
             if record is not None:
                 yield record
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
         return split_by_lists(
-            read_split_lists(raw_lists(self.manifest, raw)), records.keys, "lists"
+            read_split_lists(raw_with_split_lists(self.manifest, raw)), records.keys, "lists"
         )
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
@@ -201,7 +201,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     lists = {}
     seen: set[str] = set()
     for part in PARTS:
-        name = list_name(part)
+        name = split_list_name(part)
         try:
             entries = read_json(folder / name)
         except (OSError, ValueError) as error:
@@ -228,7 +228,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
 _ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
 
 
-def list_name(part: str) -> str:
+def split_list_name(part: str) -> str:
     """Return the member that lists the shapes of a part."""
     return f"train_test_split/shuffled_{part}_file_list.json"
 

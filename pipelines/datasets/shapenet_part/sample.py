@@ -17,7 +17,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F64
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, list_name
+from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, split_list_name
 from kmip_data.pipelines.sample_writers import cut_into_parts, part_sizes, write_lines
 from kmip_data.strict_model import read_shipped
 
@@ -26,7 +26,7 @@ DEFAULT_SHAPES = 48
 Piece = tuple[str, int, F64, F64]  #: solid, part, centre, size
 
 
-def shapes() -> dict[str, list[Piece]]:
+def sample_shapes() -> dict[str, list[Piece]]:
     """Return the pieces of each category from ``manifests/tables/shapes.toml``, mirrored."""
     pieces_of: dict[str, list[Piece]] = {}
     for category, pieces in read_shipped("tables", "shapes").items():
@@ -54,7 +54,7 @@ def write_sample(
     lines = [f"{category.name}\t{category.synset}" for category in CATEGORIES]
     write_lines(folder / "synsetoffset2category.txt", lines)
 
-    pieces = shapes()
+    pieces = sample_shapes()
     paths = []
     row_format = "%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n"
     # Each shape draws from its number, so that a larger sample begins with the smaller one.
@@ -73,7 +73,7 @@ def write_sample(
         order, part_sizes(total, manifest.expected.splits["upstream"])
     ).items():
         listed = [f"shape_data/{paths[i]}" for i in rows]
-        (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
+        (folder / split_list_name(part)).write_bytes(json.dumps(listed).encode())
 
 
 def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:

@@ -17,7 +17,7 @@ from kmip_data.arrays import F32, I64
 from kmip_data.graphs.split_rules import meta_labels, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
-from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.sample_writers import Tensor, write_pickle
 
 DEFAULT_PICTURES = 90
@@ -134,6 +134,6 @@ def _grid_edges(rows: int, columns: int) -> I64:
         (number[:-1, :-1], number[1:, 1:]),
     ]
     sides = [np.stack([first.reshape(-1), second.reshape(-1)]) for first, second in pairs]
-    both = both_ways(np.concatenate(sides, axis=1))
+    both = append_reverse_edges(np.concatenate(sides, axis=1))
     order = np.lexsort(both[::-1])
     return both[:, order]

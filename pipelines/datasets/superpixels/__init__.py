@@ -31,8 +31,8 @@ from kmip_data.pipelines.user_files import (
     OwnParams,
     OwnPipeline,
     check_codes,
+    class_codes,
     classes_as_text,
-    codes_of,
     escaped_key,
     files_below,
 )
@@ -132,7 +132,7 @@ class OwnSuperpixelParams(OwnParams):
     @property
     def codes(self) -> tuple[int, ...]:
         """Value of each class in the masks."""
-        return codes_of(self.classes) or tuple(range(int(self.classes)))
+        return class_codes(self.classes) or tuple(range(int(self.classes)))
 
 
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
@@ -178,7 +178,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 next=f"--set classes={names}",
             )
         # Errors end the build before any picture is segmented.
-        pairs = pair(raw.members)
+        pairs = pair_with_masks(raw.members)
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
 
@@ -223,11 +223,11 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Pair images with masks."""
-        return Prepared(raw.path, {"pairs": pair(raw.members)})
+        return Prepared(raw.path, {"pairs": pair_with_masks(raw.members)})
 
     def class_names(self, params: OwnSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, else the values of the masks that are listed."""
-        return params.class_name or tuple(map(str, codes_of(params.classes)))
+        return params.class_name or tuple(map(str, class_codes(params.classes)))
 
     def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
         """Assign images in the order of their names."""
@@ -245,7 +245,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             try:
                 yield self.picture_record(prepared.path, picture, mask, params)
             except DamagedInput as error:
-                yield self.stop_or_skip(key_of(picture), error, params)
+                yield self.stop_or_skip(key_of_picture(picture), error, params)
 
     def picture_record(
         self,
@@ -262,13 +262,13 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         pixels = self._picture(folder, picture, values, params)
         classes = graph.classes_of(values, params.codes, params.void, mask or "")
         # Segment, connect, describe, label: the steps of LRGB's script.
-        segments = graph.superpixels(pixels, params.superpixels)
-        edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
-        x = graph.features(pixels, segments)
-        y = graph.labels(classes, segments)
+        segments = graph.segment_superpixels(pixels, params.superpixels)
+        edge_index, attr = graph.connect_superpixels(pixels, segments, params.edges, params.k)
+        x = graph.superpixel_features(pixels, segments)
+        y = graph.superpixel_labels(classes, segments)
         edges = edge_index.astype(self.schema(params).index_dtype)
         record = GraphRecord(
-            key=key_of(picture),
+            key=key_of_picture(picture),
             num_nodes=len(x),
             columns={
                 "node/x": x.astype(np.float16),
@@ -304,14 +304,17 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         # The build's raw copy may be gone; another one would show other images.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
-            pairs = {key_of(picture): (picture, mask) for picture, mask in pair(copy.members)}
+            pairs = {
+                key_of_picture(picture): (picture, mask)
+                for picture, mask in pair_with_masks(copy.members)
+            }
             params = OwnSuperpixelParams.model_validate(card.parameters)
             for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
                     mask = self._mask(copy.path, *pairs[key])
                     picture = self._picture(copy.path, pairs[key][0], mask, params)
-                    segments = graph.superpixels(picture, card.parameters["superpixels"])
-                    pictures[key] = graph.with_borders(picture, segments)
+                    segments = graph.segment_superpixels(picture, card.parameters["superpixels"])
+                    pictures[key] = graph.paint_borders(picture, segments)
         return pictures
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
@@ -325,7 +328,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 PIPELINE = OwnSuperpixelPipeline
 
 
-def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
+def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
     """Return each picture with its mask, by the name without suffix, in the order of the names.
 
     Raises ``DamagedInput`` where two pictures, or two masks, have one name.
@@ -348,7 +351,7 @@ def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
     ]
 
 
-def key_of(picture: str) -> str:
+def key_of_picture(picture: str) -> str:
     """Return the key of a picture: its path below the folder, without suffix."""
     path = PurePosixPath(picture.partition("/")[2])
     return escaped_key(str(path.with_suffix("")), 160)

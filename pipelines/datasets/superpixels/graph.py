@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -236,7 +236,7 @@ COMPACTNESS = 30.0  #: LRGB's weight of nearness against colour in SLIC
 BORDER = (255, 230, 60)  #: red, green, blue
 
 
-def superpixels(picture: U8, most: int) -> I64:
+def segment_superpixels(picture: U8, most: int) -> I64:
     """Return the superpixel of each pixel, (H, W), numbered from 0.
 
     LRGB's loop: SLIC is asked for ``most + 50`` segments, then for one less, until it gives at most
@@ -269,7 +269,7 @@ def superpixels(picture: U8, most: int) -> I64:
     raise AssertionError("SLIC gave more than one segment where one was asked for")
 
 
-def with_borders(picture: U8, segments: Array) -> U8:
+def paint_borders(picture: U8, segments: Array) -> U8:
     """Return the picture (H, W, 3) with the last pixel before each border of segments (H, W) painted."""
     border = np.zeros(segments.shape, bool)
     border[:-1] |= segments[:-1] != segments[1:]
@@ -279,7 +279,7 @@ def with_borders(picture: U8, segments: Array) -> U8:
     return painted
 
 
-def features(picture: U8, segments: I64) -> F64:
+def superpixel_features(picture: U8, segments: I64) -> F64:
     """Return the 14 columns of each superpixel, (N, 14), as the manifest names them.
 
     Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each
@@ -299,10 +299,10 @@ def features(picture: U8, segments: I64) -> F64:
     largest = np.maximum.reduceat(by_segment, starts)
     smallest = np.minimum.reduceat(by_segment, starts)
     colours = np.column_stack([mean, deviation, largest, smallest]) / 255
-    return np.column_stack([colours, centroids(segments)])
+    return np.column_stack([colours, superpixel_centroids(segments)])
 
 
-def centroids(segments: I64) -> F64:
+def superpixel_centroids(segments: I64) -> F64:
     """Return mean row and column of each superpixel, (N, 2)."""
     flat = segments.ravel()
     count = np.bincount(flat)
@@ -312,7 +312,7 @@ def centroids(segments: I64) -> F64:
     return np.column_stack([mean_row, mean_column])
 
 
-def labels(mask: U8, segments: I64) -> U8:
+def superpixel_labels(mask: U8, segments: I64) -> U8:
     """Return the class of each superpixel, (N,); 0 where no pixel has one.
 
     ``mask`` (H, W) has the class of each pixel, 255 where there is none. As in LRGB, the class is
@@ -328,13 +328,13 @@ def labels(mask: U8, segments: I64) -> U8:
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
     most_frequent = votes.argmax(axis=1).astype(np.uint8)
 
-    row, column = np.rint(centroids(segments)).astype(np.int64).T
+    row, column = np.rint(superpixel_centroids(segments)).astype(np.int64).T
     at_centre = mask[row, column]
     classes_of: U8 = np.where(at_centre == VOID, most_frequent, at_centre)
     return classes_of
 
 
-def connect(
+def connect_superpixels(
     picture: U8,
     segments: I64,
     rule: EdgeRule,
@@ -351,7 +351,7 @@ def connect(
     pairs, attr = _boundaries(picture, segments)
     if not len(attr):  # one superpixel: LRGB gives it an edge to itself, without features
         return np.zeros((2, 1), np.int64), np.zeros((1, 2))
-    both = both_ways(pairs)
+    both = append_reverse_edges(pairs)
     order = np.lexsort(both[::-1])
     return both[:, order], np.concatenate([attr, attr])[order]
 
@@ -384,7 +384,7 @@ def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
     """Return edges and distances in pixels from the k nearest centroids (or all others)."""
     from kmip_data.graphs.knn import knn_edges
 
-    centres = centroids(segments)
+    centres = superpixel_centroids(segments)
     if len(centres) == 1:
         return np.zeros((2, 1), np.int64), np.zeros((1, 1))
     flat = np.column_stack([centres, np.zeros(len(centres))]).astype(np.float32)

@@ -60,7 +60,7 @@ class ZincPipeline(GraphsInPartsPipeline):
                     continue
                 wanted.remove(number)
             is_pickle = path.suffix == ".pickle"
-            yield graph_of(item) if is_pickle else graph_of_row(item, raw.place)
+            yield graph_of_molecule(item) if is_pickle else graph_of_row(item, raw.place)
         if wanted:
             raise DamagedInput(
                 f"{part}.index lists molecule {max(wanted)}, which {path.name} does not have."
@@ -82,7 +82,7 @@ def _items(path: Path) -> Iterator[Graph]:
             raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
-def graph_of(molecule: Graph) -> Graph:
+def graph_of_molecule(molecule: Graph) -> Graph:
     """Return a molecule as a graph: bonds by first, then second atom."""
     atoms = molecule[ATOMS]
     count = len(atoms)

@@ -31,7 +31,7 @@ from kmip_data.pipelines.domains.cities import (
     mean_over_streets,
     store_city,
     street_weights,
-    symmetrise,
+    symmetrise_streets,
 )
 from kmip_data.pipelines.domains.city_splits import (
     DROPPED,
@@ -50,7 +50,7 @@ def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
     edges = data.draw(st.lists(st.tuples(node, node), max_size=30))
     index = np.array(edges, np.int64).reshape(-1, 2).T
     features = np.arange(1, 2 * len(edges) + 1, dtype=np.float32).reshape(-1, 2)  # sums are exact
-    symmetric, mean = symmetrise(index, features, n)
+    symmetric, mean = symmetrise_streets(index, features, n)
     expected, theirs = remove_self_loops(
         *to_undirected(
             torch.from_numpy(index), torch.from_numpy(features), num_nodes=n, reduce="mean"
@@ -58,7 +58,7 @@ def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
     )
     assert np.array_equal(symmetric, expected.numpy())
     np.testing.assert_allclose(mean, theirs.numpy(), rtol=2e-7)
-    again, same = symmetrise(symmetric, mean, n)
+    again, same = symmetrise_streets(symmetric, mean, n)
     assert np.array_equal(again, symmetric)
     assert np.array_equal(same, mean)
     slow = [
@@ -182,7 +182,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
 def tensors(**changes) -> CityArrays:
     n = 30
     ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
-    index, street = symmetrise(ring, np.tile(np.float32([50.0, 36.0]), (n, 1)), n)
+    index, street = symmetrise_streets(ring, np.tile(np.float32([50.0, 36.0]), (n, 1)), n)
     values = {
         "features": np.ones((n, len(FEATURES)), np.float32),
         "edge_index": index,

@@ -28,10 +28,10 @@ from kmip_data.pipelines.datasets.openstreetmap.network import count_streets
 from kmip_data.pipelines.datasets.openstreetmap.parameters import POLYGON, OpenStreetMapParams
 from kmip_data.pipelines.datasets.openstreetmap.reading import (
     _from_extract,
+    extend_by_margin,
     parse_bbox,
     read_city,
     read_polygon,
-    with_margin,
 )
 
 BOX = (24.940, 60.168, 24.947, 60.173)
@@ -68,10 +68,10 @@ def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
 def test_the_margin_is_that_of_osmnx(center):
     area = shapely.Point(center).buffer(0.01) & shapely.box(-180, -90, 180, 90)
     theirs = osmnx.utils_geo.buffer_geometry(area, 500)
-    assert (with_margin(area) ^ theirs).area < 1e-9
+    assert (extend_by_margin(area) ^ theirs).area < 1e-9
     # Over the antimeridian it stays one piece.
     corner = shapely.box(179.9, 10.0, 180.0, 10.1)
-    margin = with_margin(corner)
+    margin = extend_by_margin(corner)
     assert margin.is_valid
     assert margin.contains(corner)
     assert 179.89 < margin.bounds[0] < margin.bounds[2] < 180.01

@@ -23,10 +23,10 @@ from kmip_data.pipelines.datasets.openstreetmap import reading
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,
     city_arrays,
-    land_uses,
+    land_use_of_nodes,
 )
 from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
-from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify
+from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
 from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.datasets.openstreetmap.streets import IMPLICIT, read_speed
 from kmip_data.pipelines.domains.cities import FEATURES, CityArrays
@@ -36,8 +36,8 @@ from kmip_data.runtime import memory
 @pytest.fixture(scope="module")
 def city(tmp_path_factory) -> CityArrays:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
-    graph = simplify(largest_component(extract.ways))
-    uses = land_uses(graph, extract.land_use)
+    graph = simplify_graph(largest_component(extract.ways))
+    uses = land_use_of_nodes(graph, extract.land_use)
     return city_arrays(graph, uses, tmp_path_factory.mktemp("tensors"), facts={})
 
 
@@ -141,8 +141,8 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     ways = [(number, [number, number + 1], {"highway": "path"}) for number in (1, 2)]
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
-    graph = simplify(extract.ways)
-    city = city_arrays(graph, land_uses(graph, extract.land_use), tmp_path, facts={})
+    graph = simplify_graph(extract.ways)
+    city = city_arrays(graph, land_use_of_nodes(graph, extract.land_use), tmp_path, facts={})
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
@@ -151,7 +151,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
     (tmp_path / "other").mkdir()
     other = city_arrays(
-        simplify(extract.ways), None, tmp_path / "other", vocabulary=words, facts={}
+        simplify_graph(extract.ways), None, tmp_path / "other", vocabulary=words, facts={}
     )
     assert not other.features[:, 28:].any()
     assert other.facts["vocabulary"] == words.model_dump(mode="json")

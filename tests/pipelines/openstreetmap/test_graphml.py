@@ -14,7 +14,7 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
-from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify
+from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
 
 
 def test_trocadero_is_what_osmnx_loads():
@@ -39,7 +39,7 @@ def test_what_osmnx_saves_is_the_graph_of_the_file(tmp_path):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
     write_streets(source, tmp_path / "streets.osm")
     extract = read_extract(source, "all", tmp_path)
-    expected = simplify(largest_component(extract.ways))
+    expected = simplify_graph(largest_component(extract.ways))
     whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
     for graph in (whole, osmnx.simplify_graph(whole)):
         osmnx.save_graphml(graph, tmp_path / "saved.graphml")

@@ -27,12 +27,12 @@ from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     count_streets,
     largest_component,
-    simplify,
+    simplify_graph,
 )
 
 
 def read(path: Path, kind: str, tmp_path: Path) -> StreetGraph:
-    return simplify(largest_component(read_extract(path, kind, tmp_path).ways))
+    return simplify_graph(largest_component(read_extract(path, kind, tmp_path).ways))
 
 
 def assert_same(ours: StreetGraph, theirs: nx.MultiDiGraph) -> None:
@@ -80,7 +80,7 @@ def test_a_generated_country_is_connected_in_order_and_always_the_same(tmp_path)
     assert elements == sorted(set(elements))
     for kind in ("all", "drive"):
         ways = (read_extract(path, kind, tmp_path).ways for path in (pair, four))
-        one, whole = (simplify(largest_component(streets)).num_nodes for streets in ways)
+        one, whole = (simplify_graph(largest_component(streets)).num_nodes for streets in ways)
         assert whole == pytest.approx(
             4 * one, rel=0.005
         )  # the roads between the blocks have crossings

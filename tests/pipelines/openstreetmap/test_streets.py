@@ -11,7 +11,7 @@ from osmnx import _overpass
 from support.cases import check_each
 from support.maps.osm_maps import write_map
 
-from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
+from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, is_street, street_direction
 
 
 def test_each_network_type_leaves_out_what_osmnx_does():
@@ -51,6 +51,6 @@ def test_directions_are_those_of_osmnx(kind, tmp_path):
         path, bidirectional=kind == "walk", simplify=False, retain_all=True
     ).edges()
     for _, (first, last), tags in ways:
-        assert direction(tags, kind) == int((first, last) in edges) - int((last, first) in edges), (
-            tags
-        )
+        assert street_direction(tags, kind) == int((first, last) in edges) - int(
+            (last, first) in edges
+        ), tags

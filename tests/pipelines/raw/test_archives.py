@@ -31,7 +31,7 @@ from support.cases import check_each, contents
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.raw import extract
 from kmip_data.pipelines.raw.archives import files_in
-from kmip_data.pipelines.raw.extract import recognise, write_members
+from kmip_data.pipelines.raw.extract import recognise_dataset, write_members
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -44,7 +44,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def unpack(path: Path, target: Path) -> dict[str, str]:
-    return write_members(recognise(path, CONTENT), target)
+    return write_members(recognise_dataset(path, CONTENT), target)
 
 
 def assert_unpacks(path: Path, target: Path) -> None:
@@ -308,7 +308,7 @@ def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
         tar.add(tmp_path / "a.zip", "index.txt")
     for kind in ("zip", "tar"):
         with pytest.raises(DamagedInput) as caught:
-            recognise(tmp_path / f"a.{kind}", CONTENT, bare=f"a.{kind}")
+            recognise_dataset(tmp_path / f"a.{kind}", CONTENT, bare=f"a.{kind}")
         assert kind in caught.value.lines["found"]
         assert kind not in caught.value.lines["next"]
 
@@ -332,7 +332,7 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(extract, "_MAX_ENTRIES", 20)
     few = CONTENT.model_copy(update={"members": CONTENT.members[:1]})
     with pytest.raises(UsageError, match=" 20 "):
-        recognise(tmp_path, few)
+        recognise_dataset(tmp_path, few)
 
 
 def _mutations(tmp_path: Path, change) -> None:

@@ -54,7 +54,7 @@ def source(*urls: str, **pinned: object) -> Source:
 
 
 def fetch(wanted: Source, target: Path, *, quiet: bool = True):
-    receipt = download.fetch(wanted, target.parent, hint=HINT, quiet=quiet)
+    receipt = download.download_source(wanted, target.parent, hint=HINT, quiet=quiet)
     assert receipt == read_receipt(target)
     return receipt
 

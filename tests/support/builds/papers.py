@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.ogb.sample import (
     NOISE,
     POWER,
 )
-from kmip_data.pipelines.sample_writers import gzipped, lines_bytes
+from kmip_data.pipelines.sample_writers import gzip_bytes, lines_bytes
 
 PUBLISHED = 111_059_956  #: nodes
 CLASSES = 172
@@ -138,7 +138,7 @@ def write_papers(
     write_npz(opened, "raw/node-label.npz", labels, compression)
     for name, rows in papers.lists().items():
         with opened(f"split/time/{name}.csv.gz") as file:
-            file.write(gzipped(lines_bytes(map(str, rows.tolist()))))
+            file.write(gzip_bytes(lines_bytes(map(str, rows.tolist()))))
 
 
 def write_npz(

@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
 from kmip_data.pipelines.formats.npz import NpzFile
-from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 
 _EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
@@ -190,7 +190,7 @@ def _graph(
         y = y.astype(str).astype(object)
     # Labels of a single graph also count nodes that no edge has.
     # Those of one graph of many may be targets of the whole graph.
-    nodes = nodes or max(nodes_of(edges), 0 if several else len(y))
+    nodes = nodes or max(count_nodes(edges), 0 if several else len(y))
     check_raw_edges(edges, nodes, name)
     if features is not None:
         options.claim(12 * math.prod(features.shape), name)

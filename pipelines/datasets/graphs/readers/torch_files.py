@@ -25,7 +25,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_items
-from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Besides Data: the dictionaries of a collated pair, and ``torch.Size``.
@@ -248,12 +248,12 @@ def _graph(
             array for key, array in arrays.items() if key in _NODE_ATTRIBUTES and array.ndim
         ]
         of_nodes += [array for key, array in arrays.items() if "node" in key and array.ndim]
-        nodes = len(of_nodes[0]) if of_nodes else nodes_of(edges)
+        nodes = len(of_nodes[0]) if of_nodes else count_nodes(edges)
     try:
         check_raw_edges(edges, nodes, where)
     except DamagedInput as error:
         error.lines["next"] = (
-            f"data.num_nodes = {nodes_of(edges)} before torch.save, where edges are right"
+            f"data.num_nodes = {count_nodes(edges)} before torch.save, where edges are right"
         )
         raise
     for what, names, rows in (
