@@ -47,7 +47,7 @@ def test_wrong_usage_is_named_before_anything_is_measured():
     check_each(check, cases)
     command = root.get_command(None, "bench").get_command(None, "attention")
     assert len([param for param in command.params if param.name not in {"as_json", "quiet"}]) <= 10
-    assert [bench.quantity(value, "s") for value in (0.0021, 2000, None)] == [
+    assert [bench.format_quantity(value, "s") for value in (0.0021, 2000, None)] == [
         "2.1 ms",
         "2,000 s",
         "–",

@@ -180,7 +180,7 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     assert width > 3 * height, "a chain lies across the picture"
     molecule = Drawing("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
     axes_of_figure = []
-    monkeypatch.setattr(pictures, "save", lambda figure, _: axes_of_figure.extend(figure.axes))
+    monkeypatch.setattr(pictures, "save_figure", lambda figure, _: axes_of_figure.extend(figure.axes))
     draw_png([molecule], tmp_path / "p.png", title="t", footer="f")
     titles = [axes.get_title() for axes in axes_of_figure]
     assert len(titles) == 3, "bonds and atoms are not drawn twice"
@@ -197,7 +197,7 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
 def figure_of(monkeypatch, tmp_path, drawings, **texts):
     """The figure that would be saved."""
     figures = []
-    monkeypatch.setattr(pictures, "save", lambda figure, _: figures.append(figure))
+    monkeypatch.setattr(pictures, "save_figure", lambda figure, _: figures.append(figure))
     draw_png(drawings, tmp_path / "p.png", title="t", footer="f", **texts)
     return figures[0]
 

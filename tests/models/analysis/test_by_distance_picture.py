@@ -12,7 +12,7 @@ def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path
     nodes = (900, 400, MIN_NODES - 1)
     same = ByDistance("accuracy", ("1", "2", "19–26"), nodes, (1.0, 0.9, 0.0))
     figures = []
-    monkeypatch.setattr(explanations, "save", lambda figure, _: figures.append(figure))
+    monkeypatch.setattr(explanations, "save_figure", lambda figure, _: figures.append(figure))
     draw_metric_by_distance(
         {"gps-kmip": same, "full": same}, tmp_path / "p.png", title="t", chance=0.125
     )
