@@ -180,7 +180,9 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     assert width > 3 * height, "a chain lies across the picture"
     molecule = Drawing("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
     axes_of_figure = []
-    monkeypatch.setattr(pictures, "save_figure", lambda figure, _: axes_of_figure.extend(figure.axes))
+    monkeypatch.setattr(
+        pictures, "save_figure", lambda figure, _: axes_of_figure.extend(figure.axes)
+    )
     draw_png([molecule], tmp_path / "p.png", title="t", footer="f")
     titles = [axes.get_title() for axes in axes_of_figure]
     assert len(titles) == 3, "bonds and atoms are not drawn twice"
