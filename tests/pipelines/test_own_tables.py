@@ -1047,3 +1047,71 @@ def test_advice_that_is_followed_ends_in_a_build_with_every_row(tmp_path):
 
     check_each(check, ASKED)
     assert len(counted) == len(ASKED)
+
+
+# --- numbers and words of a column ---------------------------------------------------------------
+
+
+def table_of(tmp_path, cells, separator=";"):
+    """Return a folder with a table of nodes of one column ``sum``, and a path of edges."""
+    rows = "".join(f'{row}{separator}"{cell}"\n' for row, cell in enumerate(cells))
+    nodes = f"id{separator}sum\n{rows}"
+    return write(tmp_path, edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
+
+
+def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        cells, options, expected = case
+        got = made(table_of(next(folders), cells), **options).first.columns["node/x"][:, 0]
+        np.testing.assert_allclose(got, expected)
+
+    comma = {"decimal": ","}
+    cases = [
+        (["155.565", "65.124", "7"], comma, [155_565, 65_124, 7]),
+        (["155.000", "65.000", "2.000"], comma, [155_000, 65_000, 2_000]),
+        (["155.565", "65.124", "1.155.565"], {}, [155_565, 65_124, 1_155_565]),
+        (["155.565", "65.12", "7.5"], comma, [155.565, 65.12, 7.5]),  # none is a group of three
+        (["0.565", "0.124", "0.500"], {}, [0.565, 0.124, 0.5]),
+        (["155.565", "65.124", "7.100"], {"decimal": "."}, [155.565, 65.124, 7.1]),
+    ]
+    check_each(check, cases)
+
+
+@pytest.mark.parametrize("last", ["7", "k. A."])
+def test_points_before_three_digits_are_asked_next_to_semicolons(tmp_path, last):
+    folder = table_of(tmp_path / "a", ["155.565", "65.124", last])
+    with pytest.raises(DamagedInput, match=r"line 2: 'sum' is '155\.565'.*two ways") as caught:
+        made(folder, missing=("k. A.",))
+    assert answers(caught.value) == {"decimal": ","}
+    # Next to commas a point is a decimal sign.
+    folder = table_of(tmp_path / "b", ["155.565", "65.124", last], ",")
+    got = made(folder, missing=("k. A.",)).first.columns["node/x"][:, 0]
+    np.testing.assert_allclose(got[:2], [155.565, 65.124])
+
+
+def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
+    folder = table_of(tmp_path / "a", ["1.155.565", "65.124", "7"])
+    with pytest.raises(DamagedInput, match=r"no number with the decimal sign '\.'") as caught:
+        made(folder, decimal=".")
+    assert answers(caught.value) == {"decimal": ","}
+
+
+def test_all_words_among_numbers_are_asked_at_once(tmp_path):
+    folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<-4.5", "7,25", "8", "n.d."])
+    with pytest.raises(DamagedInput, match=r"'k\. A\.' among numbers, and 2 other texts") as caught:
+        made(folder)
+    assert answers(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
+    got = made(folder, **answers(caught.value)).first.columns["node/x"]
+    np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
+
+
+def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
+    folder = table_of(tmp_path / "a", ["1.5", "0.0", "0", "2"])
+    got = made(folder, missing=("0",))
+    assert got.first.columns["node/x"].tolist() == [[1.5, 0], [0, 1], [0, 1], [2, 0]]
+    nodes = "id,kind\n0,-9\n1,0\n2,1\n"
+    folder = write(tmp_path / "b", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
+    got = made(folder, label=("kind",), missing=("-9",))
+    assert got.first.columns["node/y"].tolist() == [-1, 0, 1]

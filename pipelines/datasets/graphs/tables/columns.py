@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,49 +17,14 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divi
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.cell_values import MISSING, known_values, values_of
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 
-#: Texts that pandas reads as missing.
-MISSING = frozenset(
-    [
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "<NA>",
-        "N/A",
-        "NA",
-        "n/a",
-        "NULL",
-        "null",
-        "None",
-        "NaN",
-        "nan",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "-1.#IND",
-        "1.#QNAN",
-        "-1.#QNAN",
-    ]
-)
-_TRUTH = {"true": 1.0, "false": 0.0}
 _SHARE_OF_IDENTIFIERS = 0.9  #: share of rows with a text of their own from which texts are names
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
 )
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
-#: Numbers as people write them: groups of three digits, or none, and a comma or a point.
-_GROUPED = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)(?:[.,]\d+)?")
-#: Whole part of such a number.
-_WHOLE = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)")
-
-
-class Values(NamedTuple):
-    """Values of a column: numbers, NaN if missing; else texts, empty if missing."""
-
-    numbers: F64 | None
-    texts: Array
 
 
 def columns_of(
@@ -152,7 +116,7 @@ def columns_of(
     uses |= {name: {"use": "part"} for name in masks}
     findings.tables.levels[table.name] = level
     findings.tables.columns += _described_columns(
-        table, level, dict.fromkeys([*names, *table.names]), uses, notices
+        table, level, dict.fromkeys([*names, *table.names]), uses, params, notices
     )
     return values
 
@@ -168,6 +132,7 @@ def _described_columns(
     level: Level,
     names: Iterable[str],
     uses: Mapping[str, Mapping[str, object]],
+    params: GraphParams,
     notices: Notices,
 ) -> Iterator[DescribedColumn]:
     """Yield the columns of a table that a file has, with their uses and the values seen; others are ignored."""
@@ -176,18 +141,17 @@ def _described_columns(
             continue
         why = notices.ignored.get(name, "")
         column = DescribedColumn(name=name, rows=level, use="ignored", why=why)
-        yield column.model_copy(
-            update={**uses.get(name, {}), **_value_summary(table, name, notices)}
-        )
+        column = column.model_copy(update=uses.get(name, {}))
+        seen = _value_summary(table, name, column.use, params, notices)
+        yield column.model_copy(update=seen)
 
 
-def _value_summary(table: Table, name: str, notices: Notices) -> dict[str, object]:
+def _value_summary(
+    table: Table, name: str, use: object, params: GraphParams, notices: Notices
+) -> dict[str, object]:
     """Return three values of a column, and its numbers of distinct and of missing values."""
     values = table.frame[name]
-    distinct = values.dropna()
-    if distinct.dtype == object:
-        distinct = distinct.astype(str)
-    distinct = distinct.drop_duplicates()
+    distinct = known_values(values, use, params).drop_duplicates()
     return {
         "values": tuple(str(value)[:40] for value in distinct[:3]),
         "distinct": len(distinct),
@@ -255,90 +219,6 @@ def _are_identifiers(values: pd.Series, of_integers: bool = False) -> bool:
     return len(values) > 1 and filled.nunique() > _SHARE_OF_IDENTIFIERS * len(filled)
 
 
-def values_of(
-    table: Table, name: str, params: GraphParams, notices: Notices, *, missing: bool
-) -> Values:
-    """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
-    column = table.frame[name]
-    nothing = np.empty(0, object)
-    # 1067 and 01067 are two codes, and no numbers.
-    codes = table.codes(name)
-    if codes is not None:
-        return Values(None, codes)
-    if column.dtype.kind in "iufb":
-        return Values(column.to_numpy(np.float64), nothing)
-    is_empty = column.isna().to_numpy()
-    texts = column.map(str).str.strip().to_numpy(object)
-    texts[is_empty] = ""
-    words = set(pd.unique(texts)) - {""}
-    chosen = set(params.missing)
-    # Among numbers such a word is never a value; among texts a user may say which are.
-    of_numbers = MISSING | chosen
-    of_texts = chosen or MISSING
-    without = np.where(np.isin(texts, list(of_numbers)), "", texts)
-
-    # Missing values alone; else truth values, numbers and numbers with a decimal comma among them.
-    rest = words - of_numbers
-    numbers = None
-    if not rest:
-        numbers = np.full(len(texts), np.nan) if words and missing else None
-    elif {word.lower() for word in rest} <= _TRUTH.keys():
-        numbers = np.array([_TRUTH.get(text.lower(), np.nan) for text in without])
-    else:
-        grouped = np.array([bool(_GROUPED.fullmatch(text)) for text in without])
-        sign = params.decimal or _decimal_sign(rest)
-        if sign:
-            without[grouped] = [_plain_number(text, sign) for text in without[grouped]]
-        commas = all(map(_DECIMAL_COMMA.fullmatch, rest)) and table.options.get("sep") != ","
-        if commas and not sign:
-            without = np.array([text.replace(",", ".") for text in without], object)
-        converted = pd.to_numeric(pd.Series(without), errors="coerce").to_numpy(np.float64)
-        is_text = np.isnan(converted) & (without != "")
-        if not is_text.any():
-            numbers = converted
-        elif (is_text & grouped).any() and grouped.sum() > (without != "").sum() / 2:
-            row = int((is_text & grouped).argmax())
-            word = without[row]
-            notices.questions[
-                f"{table.location(row)}: {name!r} is {word!r}, a number that may be read in two ways: "
-                "--set decimal=. for a decimal point, --set decimal=',' for a decimal comma"
-            ] = "--set decimal=" + ("." if _plain_number(word, ".") != word else "','")
-        elif is_text.sum() < (without != "").sum() / 2 and "none" not in chosen:
-            row = int(is_text.argmax())
-            word = shlex.quote(without[row])
-            notices.questions[
-                f"{table.location(row)}: {name!r} is {without[row]!r} among numbers: --set missing={word} for a "
-                "missing value, --set missing=none for texts"
-            ] = f"--set missing={word}"
-    if numbers is not None:
-        return Values(numbers, nothing)
-    if missing or chosen:
-        texts[np.isin(texts, list(of_texts))] = ""
-    return Values(None, texts)
-
-
-def _decimal_sign(words: Iterable[str]) -> str:
-    """Return the decimal sign that numbers show, such as the comma in 1.234,5; empty if none does, or both."""
-    signs = set()
-    for word in filter(_GROUPED.fullmatch, words):
-        points = word.count(".")
-        commas = word.count(",")
-        if points and commas:
-            signs.add(max(".,", key=word.rfind))
-        elif points > 1 or commas > 1:
-            signs.add("," if points else ".")
-    return signs.pop() if len(signs) == 1 else ""
-
-
-def _plain_number(text: str, decimal: str) -> str:
-    """Return a number without separators of thousands and with a decimal point; else the text."""
-    whole, _, fraction = text.partition(decimal)
-    if decimal in fraction or not _WHOLE.fullmatch(whole):
-        return text
-    digits = re.sub(r"[,. '\u2019\xa0]", "", whole)
-    return f"{digits}.{fraction}" if fraction else digits
-
-
 def target_of(table: Table, name: str, options: ReadOptions, notices: Notices) -> Array:
     """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
     numbers, texts = values_of(table, name, options.params, notices, missing=True)
@@ -355,7 +235,7 @@ def target_of(table: Table, name: str, options: ReadOptions, notices: Notices) -
         _check_described_values(table, name, ~np.isin(given, classes), given, expected)
         if described.classes != tuple(map(str, range(len(described.classes)))):
             return given
-    if numbers is not None and table.frame[name].dtype.kind in "iub":
+    if numbers is not None and table.frame[name].dtype.kind in "iub" and not count:
         return table.frame[name].to_numpy()
     return values
 

@@ -67,7 +67,7 @@ class Table:
         if empty.any():
             raise self.error_at(empty.argmax(), f"{name!r} is empty", hint)
         if self.text and (self.may_have_codes or values.dtype != np.int64):
-            values = self._as_written(name)
+            values = self.as_written(name)
         if values.dtype.kind in "iufb":
             return values.to_numpy()
         words = values.isin(NO_IDS)
@@ -91,12 +91,13 @@ class Table:
         """Return the texts (R,) of integers of which one begins with 0, such as 01067; else ``None``."""
         if not (self.may_have_codes and self.text) or self.frame[name].dtype.kind not in "iuf":
             return None
-        texts = self._as_written(name)
+        texts = self.as_written(name)
         if texts.dtype.kind in "iu" or not texts.str.fullmatch("0[0-9]+").any():
             return None
         return texts.fillna("").to_numpy(object)
 
-    def _as_written(self, name: str) -> pd.Series:
+    def as_written(self, name: str) -> pd.Series:
+        """Return the cells of a column as texts, or as integers if all are written canonically."""
         position = self.names.index(name)
         options = {**self.options, "dtype": str, "usecols": [position], "na_values": []}
         texts: pd.Series[Any] = pd.read_csv(io.BytesIO(self.text.encode()), **options)[
