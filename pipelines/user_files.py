@@ -38,7 +38,7 @@ class OwnParams(Params):
     )
     on_error: Literal["stop", "skip"] = Field(
         default="stop",
-        description="a file that cannot be used: stop, or skip it and list it on the card",
+        description="a file, or a row of a table, that cannot be used: stop, or skip and list it on the card",
     )
     _findings: Any = PrivateAttr(default=None)
 

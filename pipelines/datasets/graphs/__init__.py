@@ -243,7 +243,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             description=description_of(findings, of_files, target, options),
             summary=_summary(
                 smiles_tables.EDGE_SUMMARY if are_molecules else edge_counts.summary(),
-                [edge_counts.warning] if edge_counts.warning else [],
+                [*filter(None, [edge_counts.warning]), *findings.notices.warnings],
                 findings,
                 schema.columns,
             ),

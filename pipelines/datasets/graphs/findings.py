@@ -66,6 +66,7 @@ class Notices:
     #: Unread array, column or file -> reason, in order.
     ignored: dict[str, str] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)  #: column -> number of missing values
+    warnings: list[str] = field(default_factory=list)  #: likely faults of the files
     #: Decision that the user has to make -> parameters that make it.
     questions: dict[str, str] = field(default_factory=dict)
 

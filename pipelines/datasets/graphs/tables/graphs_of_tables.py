@@ -23,11 +23,11 @@ from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     NodeIndices,
-    Rows,
     count_rows,
     indices_of_ends,
     stored_ids,
 )
+from kmip_data.pipelines.datasets.graphs.tables.rows_by_graph import match_graphs, rows_by_graph
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     NO_IDS,
     UNNAMED,
@@ -37,6 +37,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     texts_of,
     unknown_column,
 )
+from kmip_data.text import counted
 
 _LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
 _SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: pattern found in nearly every table of molecules
@@ -95,19 +96,26 @@ def graphs_of_tables(
             edges_have_targets=edges_have_targets,
         )
     findings.notices.ask()
-    groups = _rows_by_graph(tables, graph_names, several=several)
+    groups = rows_by_graph(tables, graph_names, several=several)
+    match_graphs(groups, tables, params, findings.notices)
     nodes = None
     if "node" in tables:
         nodes = NodeIndices(tables["node"], edges, ends, node_name, groups["node"])
+        _warn_of_notes(tables["node"], node_name, ends, findings.notices)
 
     # 3. Graph by graph.
     names = groups[first]
     targets = findings.attributes.component_names.get("y", ())
+    dangling = 0
     for name in names:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
         if nodes is None:
             index, ids = indices_of_ends(ends[:, rows_of["edge"]])
         else:
+            if params.on_error == "skip":
+                joining = nodes.joining_edges(rows_of["node"], rows_of["edge"])
+                dangling += len(rows_of["edge"]) - len(joining)
+                rows_of["edge"] = joining
             index = nodes.of_ends(rows_of["node"], rows_of["edge"])
             ids = nodes.ids[rows_of["node"]]
         values = _values_of_graph(name, rows_of, columns, edges, targets)
@@ -122,6 +130,9 @@ def graphs_of_tables(
         if undirected is not None:
             index, values = _with_undirected_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
+    if dangling:
+        left_out = f"{counted(dangling, 'edge')} with an end that is no node"
+        findings.notices.ignored[f"rows of {edges.name}"] = left_out
 
 
 def _values_of_graph(
@@ -498,31 +509,18 @@ def _value_of_graph(edges: Table, rows: I64, array: Array, graph: str, name: str
     return array[rows[:1]]
 
 
-def _rows_by_graph(
-    tables: Mapping[Level, Table], graph_names: Mapping[Level, str], *, several: bool
-) -> dict[Level, Rows]:
-    """Return the rows of each graph by level; the first level has all graphs."""
-    groups: dict[Level, Rows] = {}
-    first = next(iter(tables))
-    for level, table in tables.items():
-        names = np.arange(len(table.frame)) * (level == "graph")
-        column = graph_names[level]
-        if several and level != "graph" and not column:
-            raise DamagedInput(
-                f"{table.name} has no column with the graph of each row.",
-                found=table.shown,
-                next="--set graph= and its name, the same in all tables",
+def _warn_of_notes(nodes: Table, name: str, ends: Array, notices: Notices) -> None:
+    """Warn of last rows of a file that have an id alone, which no edge has, such as a source of the data."""
+    others = nodes.frame.drop(columns=name, errors="ignore").isna()
+    if not nodes.text or not name or others.empty:
+        return
+    are_bare = others.all(axis=1).to_numpy()
+    last = len(are_bare) if are_bare.all() else int(are_bare[::-1].argmin())
+    ids = texts_of(nodes.ids(name))
+    joined = set(texts_of(ends.reshape(-1)).tolist())
+    for row in range(len(are_bare) - last, len(are_bare)):
+        if ids[row] not in joined:
+            notices.warnings.append(
+                f"{nodes.location(row)}: {str(ids[row])[:80]!r} has no other value and no edge; "
+                "if it is a note and no node, remove the line"
             )
-        if column:
-            names = table.ids(column)
-        rows_by_name = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
-        groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
-        if level == "graph" and len(groups[level]) < len(table.frame):
-            row = int(pd.Series(names).duplicated().argmax())
-            raise table.error_at(
-                row, f"the graph {names[row]!r} occurs twice", "remove one of the lines"
-            )
-        for name, rows in groups[level].items():
-            if name not in groups[first]:
-                raise table.error_at(rows[0], f"the graph {name!r} is not in {tables[first].name}")
-    return groups

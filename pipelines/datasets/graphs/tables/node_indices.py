@@ -44,6 +44,11 @@ class NodeIndices:
         self._end_codes = codes[len(ids) :].reshape(ends.shape)
         self._index_of = np.full(len(distinct), -1)  #: code -> index in the graph at hand
 
+    def joining_edges(self, node_rows: I64, edge_rows: I64) -> I64:
+        """Return those rows of the edges of a graph whose ends are both among its nodes."""
+        are_nodes = np.isin(self._end_codes[:, edge_rows], self._node_codes[node_rows])
+        return edge_rows[are_nodes.all(axis=0)]
+
     def of_ends(self, node_rows: I64, edge_rows: I64) -> I64:
         """Return the edges of one graph, (2, E), by the indices of their nodes."""
         codes = self._node_codes[node_rows]
@@ -70,7 +75,10 @@ class NodeIndices:
         problem = f"the node {name} is not one of the {len(node_rows)} nodes of its graph"
         if others:
             problem += f", nor are {count_with_noun(others, 'other end')} of edges"
-        hint = f"add a line for the node to {self._nodes.name}, or --set node= and the column of its ids"
+        hint = (
+            f"add a line for the node to {self._nodes.name}; if its ids are in another column, "
+            "--set node=COLUMN; or leave such edges out: --set on_error=skip"
+        )
         alike = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
         if alike:
             hint = f"write ids alike in both files: {name} here is {alike[0]} in {self._nodes.name}"
