@@ -165,15 +165,22 @@ def command(
     split = ensure_split(build, requested_values(SPLITS))
     if describe is not None:
         _describe(build, describe)
-    warnings = build.card.statistics.get("city", {}).get("warnings", ())
+    _print_warnings(build, name)
+    if draws:
+        _add_picture(build, home, quiet=options["quiet"])
+    _show(build, split)
+
+
+def _print_warnings(build: Build, name: str) -> None:
+    """Print the warnings on the card of a build of the dataset or recipe ``name``."""
+    from kmip_data.manifest import load_manifest
+
     manifest = load_manifest(name)
+    warnings = build.card.statistics.get("city", {}).get("warnings", ())
     if manifest.recipe:
         warnings = [note for note in build.card.notes if note not in manifest.notes]
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    if draws:
-        _add_picture(build, home, quiet=options["quiet"])
-    _show(build, split)
 
 
 def _describe(build: Build, path: Path) -> None:
@@ -205,6 +212,7 @@ def _dry_run(
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         build = _build_recipe("graphs", archives, sample=sample, **options)
         split = ensure_split(build, requested_values(SPLITS))
+        _print_warnings(build, "graphs")
         described = from_card(build.card.statistics)
         assert described is not None, "a build of graphs describes its columns"
         if describe is not None:

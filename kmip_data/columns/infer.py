@@ -119,6 +119,14 @@ class Inference:
             columns.append(column)
         return columns
 
+    def missing_values(self) -> dict[str, int]:
+        """Return the number of NaN by attribute, of columns with some; call :meth:`columns` first."""
+        counts = {}
+        for key, values in self._columns.items():
+            if values.missing:
+                counts[key.partition("/")[2]] = values.missing
+        return counts
+
     def layout(self) -> tuple[EdgeLayout, int | None]:
         """Return how edges are stored: as neighbours if every node of all graphs has k sources."""
         if not self._degrees:

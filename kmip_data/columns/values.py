@@ -37,6 +37,7 @@ class ColumnValues:
     low: float | int | None = None
     high: float | int | None = None
     finite: bool = True
+    missing: int = 0  #: NaN among the floats
     _narrow: list[str] = field(default_factory=lambda: list(_NARROW))
     _waiting: list[Array] = field(default_factory=list)
     _waiting_size: int = 0
@@ -66,6 +67,8 @@ class ColumnValues:
             most = block.max().item()
             if block.dtype.kind == "f":
                 self.finite &= math.isfinite(least) and math.isfinite(most)
+                if math.isnan(least):
+                    self.missing += int(np.isnan(block).sum())
                 self._narrow = [name for name in self._narrow if _holds(name, block)]
             self.low = least if self.low is None else min(self.low, least)
             self.high = most if self.high is None else max(self.high, most)

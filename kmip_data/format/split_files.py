@@ -22,12 +22,18 @@ from kmip_data.strict_model import Strict
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
-_OTHER_NAMES = {"valid": "val", "validation": "val"}
+#: Other names of the parts, in small letters.
+_OTHER_NAMES = {
+    **{part: part for part in PARTS},
+    **dict.fromkeys(["training", "trn", "tr"], "train"),
+    **dict.fromkeys(["valid", "validation", "validate", "vld", "va", "dev", "development"], "val"),
+    **dict.fromkeys(["testing", "tst", "te"], "test"),
+}
 
 
 def part_name(name: str | None) -> str | None:
-    """Return our name of a part: ``"valid"`` and ``"validation"`` are ``"val"``, others unchanged."""
-    return _OTHER_NAMES.get(name, name) if name else name
+    """Return our name of a part: ``"dev"`` and ``"Validation"`` are ``"val"``, others unchanged."""
+    return _OTHER_NAMES.get(name.lower(), name) if name else name
 
 
 def parts_in_order(parts: Iterable[str]) -> list[str]:

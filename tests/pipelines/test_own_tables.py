@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import answers, made, write
+from support.own_graphs import PIPELINE, answers, made, write
 
 import kmip_data
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.formats.pajek import parse_pajek
 
@@ -1115,3 +1116,106 @@ def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
     folder = write(tmp_path / "b", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
     got = made(folder, label=("kind",), missing=("-9",))
     assert got.first.columns["node/y"].tolist() == [-1, 0, 1]
+
+
+# --- graphs, edges and notes that do not fit ------------------------------------------------------
+
+
+def files_of_graphs(tmp_path, names, graphs):
+    """Return a folder with a graph of two nodes for each of the names, and a table of graphs."""
+    nodes = "".join(f"{name},{node}\n" for name in names for node in "ab")
+    edges = "".join(f"{name},a,b\n" for name in names)
+    rows = "".join(f"{name},{number}\n" for number, name in enumerate(graphs))
+    return write(
+        tmp_path,
+        nodes_csv="graph,id\n" + nodes,
+        edges_csv="graph,source,target\n" + edges,
+        graphs_csv="graph,y\n" + rows,
+    )
+
+
+@pytest.mark.parametrize("with_nodes", [True, False])
+def test_graphs_without_nodes_or_without_a_row_are_refused_or_left_out(tmp_path, with_nodes):
+    folder = files_of_graphs(tmp_path / "t", ["p", "q", "r"], ["p", "empty", "q", "none"])
+    if not with_nodes:
+        (folder / "nodes.csv").unlink()
+    with pytest.raises(DamagedInput, match=r"the graph 'r' is not in graphs\.csv") as caught:
+        made(folder)
+    assert answers(caught.value) == {"on_error": "skip"}
+    got = made(folder, on_error="skip")
+    assert [record.key for record in got.records] == ["p", "q"]
+    assert got.schema.labels.num_classes == 3
+    (folder / "graphs.csv").write_text("graph,y\np,0\nempty,1\nq,1\nnone,2\nr,0\n")
+    with pytest.raises(DamagedInput, match=r"graphs.csv, line 3: .*'empty'.*1 others: empty, none"):
+        made(folder)
+    got = made(folder, on_error="skip")
+    assert [record.key for record in got.records] == ["p", "q", "r"]
+    assert any("2 without any row" in line for line in got.files["ignored"])
+
+
+def test_edges_without_a_node_are_left_out_only_if_asked(tmp_path):
+    edges = "source,target,w\na,b,1\nb,ghost,2\nb,a,3\nghost,ghost2,4\n"
+    folder = write(tmp_path / "t", edges_csv=edges, nodes_csv="id,f\na,1\nb,2\n")
+    with pytest.raises(DamagedInput, match=r"line 3: the node ghost.*nor are 1 other end"):
+        made(folder)
+    got = made(folder, on_error="skip")
+    assert got.edges() == {(0, 1), (1, 0)}
+    assert got.first.columns["edge/edge_attr"].ravel().tolist() == [1, 3]
+    assert "rows of edges.csv: 2 edges with an end that is no node" in got.files["ignored"]
+
+
+def test_a_note_behind_the_nodes_is_warned_of(tmp_path):
+    nodes = "id;f\na;1\nb;2\nc;\nSource: office;\n"
+    folder = write(tmp_path / "t", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
+    got = made(folder)
+    notes = [line for line in got.files["warnings"] if "'Source: office'" in line]
+    assert len(notes) == 1
+    assert notes[0].startswith("nodes.csv, line 5: ")
+    assert got.first.num_nodes == 4
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
+def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, names):
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
+    with pytest.raises(DamagedInput, match=f"{len(names)} names for 2 classes"):
+        made(folder, class_name=names)
+    assert made(folder, class_name=("a", "b")).schema.labels.num_classes == 2
+
+
+def test_a_missing_text_is_no_distinct_value(tmp_path):
+    nodes = "id,y,f\n0,p,1\n1,n/a,n/a\n2,q,2\n3,p,2\n"
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
+    params = PIPELINE.resolve(
+        PIPELINE.Params(), RawFolder(folder, {"edges.csv": "", "nodes.csv": ""}, ())
+    )
+    columns = params.inferred.description.of("node")
+    assert (columns["y"].distinct, columns["y"].missing) == (2, 1)
+    assert (columns["f"].distinct, columns["f"].missing) == (2, 1)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def test_parts_have_several_names_and_unknown_ones_are_listed_at_once(tmp_path):
+    folders = numbered(tmp_path)
+
+    def parts_of(words):
+        rows = "".join(f"{row},{word}\n" for row, word in enumerate(words))
+        nodes = "id,set\n" + rows
+        return write(next(folders), edges_csv="u,v\n0,1\n", nodes_csv=nodes)
+
+    def check(words):
+        assert made(parts_of(words)).first.columns["node/set"].tolist() == [0, 1, 2, 255, 0]
+
+    check_each(
+        check,
+        [
+            ["TRN", "VAL", "TST", "", "TRN"],
+            ["tr", "dev", "te", "", "Training"],
+            [" train ", "Validation", "testing", "", "tr"],
+        ],
+    )
+    with pytest.raises(DamagedInput, match=r"line 4: .*unknown are 'holdout', 'hold-out'"):
+        made(parts_of(["train", "val", "holdout", "hold-out", "test"]))
+    languages = made(parts_of(["tr", "te", "en", "de", "tr"]))
+    assert "node/x" in languages.first.columns

@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import DESCRIPTION_NAME, Description
 from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import Inference
-from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target
+from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target, numbers
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
@@ -216,6 +216,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # 2. Columns and targets of all.
         all_columns = _described_columns(inference, options, findings)
         of_files = tuple(all_columns)
+        findings.notices.missing.update(inference.missing_values())
         target = None
         if inference.targets:
             target = self.target(inference, options, findings)
@@ -257,7 +258,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def target(self, inference: Inference, options: ReadOptions, findings: Findings) -> Target:
         """Return the column of the targets."""
-        return infer_target(
+        target = infer_target(
             inference.target,
             findings.attributes.component_names["y"],
             inference.targets,
@@ -265,6 +266,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             options.described.classes if options.described else (),
             named=bool(findings.tables.levels),
         )
+        _check_class_names(options.params, target, inference.targets)
+        return target
 
     def about(self, prepared: Prepared, params: GraphParams) -> About:
         """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
@@ -399,6 +402,27 @@ def _labelled(records: Records, *, of_nodes: bool) -> Bools:
 
 
 PIPELINE = OwnGraphsPipeline
+
+
+def _check_class_names(params: GraphParams, target: Target, labels: Sequence[Array]) -> None:
+    """Refuse another number of class names than of classes, which would name the wrong ones."""
+    classes = target.column.num_classes or 0
+    names = params.class_name
+    if not names or len(names) == classes:
+        return
+    known = (numbers(rows, target.class_names).reshape(-1) for rows in labels)
+    found = np.unique(np.concatenate(list(known)))
+    found = found[~np.isnan(found)]
+    shown = target.class_names or [f"{value:g}" for value in found[:100]]
+    step = f"--set class_name= once for each of {classes} classes, in order; or leave it out"
+    if not target.class_names and len(found) and found[0] == 1 == classes - len(names):
+        step = "subtract 1 from the labels: classes count from 0, and no label is 0"
+    raise DamagedInput(
+        f"class_name has {len(names)} names for {classes} classes.",
+        expected=f"a name for each class, or none; {', '.join(target.column.fields) or target.column.doc}",
+        found=f"labels {', '.join(shown)}",
+        next=step,
+    )
 
 
 def _claim_memory(

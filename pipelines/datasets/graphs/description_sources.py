@@ -65,6 +65,7 @@ def description_of(
                 use="array",
                 dtype=column.presented,
                 shape=column.shape,
+                missing=findings.notices.missing.get(column.attribute, 0),
             )
         )
     if target is not None and not any(column.use == "label" for column in found):

@@ -21,7 +21,9 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import MISSING, know
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 
 _SHARE_OF_IDENTIFIERS = 0.9  #: share of rows with a text of their own from which texts are names
-_LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
+_LOOKED_AT = 100  #: first rows, which tell whether a column has parts
+_USUAL_PARTS = {"train", "val", "valid", "validation", "test"}
+_SHOWN_WORDS = 20  #: unknown parts that an error lists
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
 )
@@ -408,32 +410,31 @@ def _moved_by_float32(numbers: F64, values: F32) -> Bools:
 
 
 def _part_codes(table: Table, name: str) -> Array | None:
-    """Return the codes of a column of parts, ``None`` for other columns."""
+    """Return the codes of a column of parts, ``None`` for other columns.
+
+    Parts are in a column called ``split``, and in one that has a part by its usual name, or names of
+    parts alone: ``te`` among other texts is a language.
+    """
     column = table.frame[name]
-    texts = column.astype(object).where(column.notna(), "").to_numpy(object)
-    codes = [_part_code(text) for text in texts[:_LOOKED_AT]]
-    if name != roles.PART and not set(codes) & set(NODE_PARTS.values()):
+    first = {str(text).strip().lower() for text in column[:_LOOKED_AT].dropna()} - {""}
+    codes = {text: _part_code(text) for text in first}
+    has_usual = not first.isdisjoint(_USUAL_PARTS)
+    has_parts_alone = len({*codes.values()}) > 1 and None not in codes.values()
+    if name != roles.PART and not has_usual and not has_parts_alone:
         return None
-    codes += [_part_code(text) for text in texts[_LOOKED_AT:]]
-    if None in codes:
-        row = codes.index(None)
+    texts = column.map(str).str.strip().where(column.notna(), "")
+    codes = {text: _part_code(text) for text in texts.unique()}
+    unknown = [text for text, code in codes.items() if code is None]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:_SHOWN_WORDS]))
+        others = f"; unknown are {shown}" if len(unknown) > 1 else ""
         raise table.error_at(
-            row,
-            f"{name!r} is {texts[row]!r}, not train, val or test",
-            f"write {_nearest_part(str(texts[row]))} in this line; --set ignore={shlex.quote(name)} "
-            "for a column that is no split",
+            texts.isin(unknown).argmax(),
+            f"{name!r} is {unknown[0]!r}, not train, val or test{others}",
+            f"write train, val or test instead; --set ignore={shlex.quote(name)} for a column that is no split",
         )
-    return np.array(codes, np.uint8)
+    return texts.map(codes).to_numpy(np.uint8)
 
 
-def _nearest_part(text: str) -> str:
-    """Return the part that a text may mean; all of them where none is near."""
-    lowered = text.strip().lower()
-    starts = [part for part in NODE_PARTS if part[:2] == lowered[:2]]
-    return (starts or [{"dev": "val"}.get(lowered, "train, val or test")])[0]
-
-
-def _part_code(text: object) -> int | None:
-    if text == "":
-        return NO_PART
-    return NODE_PARTS.get(part_name(str(text).strip().lower()) or "")
+def _part_code(text: str) -> int | None:
+    return NODE_PARTS.get(part_name(text) or "") if text else NO_PART
