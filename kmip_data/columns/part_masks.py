@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kmip_data.arrays import U8, Array
+from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NO_PART, PARTS, part_name
 
@@ -33,12 +33,27 @@ def masks_by_part(arrays: Mapping[str, Array], nodes: int, where: str) -> dict[s
         if not is_positions(name):  # as many rows as nodes, or as many columns
             by_part[part] = array.T if array.shape[-1:] == (nodes,) else array
             continue
-        is_inside = not array.size or (array.min() >= 0 and array.max() < nodes)
-        if array.dtype.kind not in "iu" or not is_inside:
-            raise DamagedInput(f"{where}: {name} does not hold positions of {nodes:,} nodes.")
         by_part[part] = np.zeros(nodes, bool)
-        by_part[part][array] = True
+        by_part[part][_positions(name, array, nodes, where)] = True
     return by_part
+
+
+def _positions(name: str, array: Array, nodes: int, where: str) -> I64:
+    """Return positions of nodes as integers; raise ``DamagedInput`` for fractions and others."""
+    if array.dtype.kind not in "iuf" or (array != np.rint(array)).any():
+        raise DamagedInput(
+            f"{where}: {name} is {array.dtype}, not integers.",
+            next=f"write {name} as positions of nodes, from 0",
+        )
+    outside = array[(array < 0) | (array >= nodes)]
+    if outside.size:
+        problem = f"{outside[0]:.0f}, which is no position of {nodes:,} nodes"
+        step = f"write positions from 0 to {nodes - 1}"
+        if (outside == nodes).all() and array.min() > 0:
+            problem = f"{nodes}, one beyond the last node: positions begin with 0"
+            step = f"subtract 1 from {name}, and from the other parts, if they count from 1"
+        raise DamagedInput(f"{where}: {name} has {problem}.", next=step)
+    return array.astype(np.int64)
 
 
 def codes_of_parts(by_part: Mapping[str, Array], nodes: int, where: str) -> U8:

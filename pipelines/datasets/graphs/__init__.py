@@ -250,7 +250,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             ),
             masks=findings.attributes.masks,
         )
-        return params.with_findings(inferred)
+        names = params.class_name or findings.attributes.class_names
+        return params.with_findings(inferred, class_name=names)
 
     def size_of(self, raw: RawFolder) -> int:
         """Return the bytes of the files."""
@@ -266,7 +267,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             options.described.classes if options.described else (),
             named=bool(findings.tables.levels),
         )
-        _check_class_names(options.params, target, inference.targets)
+        names = options.params.class_name or findings.attributes.class_names
+        _check_class_names(names, target, inference.targets)
         return target
 
     def about(self, prepared: Prepared, params: GraphParams) -> About:
@@ -404,10 +406,9 @@ def _labelled(records: Records, *, of_nodes: bool) -> Bools:
 PIPELINE = OwnGraphsPipeline
 
 
-def _check_class_names(params: GraphParams, target: Target, labels: Sequence[Array]) -> None:
+def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Array]) -> None:
     """Refuse another number of class names than of classes, which would name the wrong ones."""
     classes = target.column.num_classes or 0
-    names = params.class_name
     if not names or len(names) == classes:
         return
     known = (numbers(rows, target.class_names).reshape(-1) for rows in labels)

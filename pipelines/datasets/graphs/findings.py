@@ -29,6 +29,7 @@ class Attributes:
     target_level: str = "graph"
     #: Values of a graph's target, where the rows of an array alone tell the level of the target.
     target_values: int = 0
+    class_names: tuple[str, ...] = ()  #: names of the classes, if the files have them
     part_keys: list[str] = field(default_factory=list)  #: keys of the columns of parts
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
     #: Key of a column of graphs -> its form, where it is not a row with a leading axis of one.

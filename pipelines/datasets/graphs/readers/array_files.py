@@ -5,6 +5,7 @@ Matrix Market files (``.mtx``) have the adjacency matrix alone.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,16 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64, Array, shape_text
 from kmip_data.columns.part_masks import MASKS
 from kmip_data.columns.target_inference import changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.findings import (
+    Attributes,
+    Findings,
+    Notices,
+    divide_by_masks,
+)
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
+from kmip_data.pipelines.formats.matlab import matlab_recipe, matlab_variables
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 
@@ -40,12 +47,24 @@ _NEXT = (
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
 _LABELS = ("labels", "label", "y", "node_labels")
-#: Names of labels in files of MATLAB, in small letters.
-_LABELS_OF_MATLAB = {"y", "label", "labels", "gnd", "group", "groups", "class", "classes"}
 #: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
 #: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _EDGE_ATTRIBUTES = ("edge_attr", "edge_weight", "edge_features")
+_CLASS_NAMES = "class_names"  #: array of the names of the classes
+#: Names of the arrays that are read, the usual one of each kind.
+_READ = (
+    "edge_index",
+    "adj_*",
+    "x",
+    "attr_*",
+    "labels",
+    "edge_attr",
+    "edge_weight",
+    "train_mask",
+    "train_idx",
+    _CLASS_NAMES,
+)
 #: Memory per byte of the arrays: features as stored, by their entries, and dense again.
 _BYTES_PER_ARRAY_BYTE = 6
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
@@ -103,37 +122,12 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
             next=f"an adjacency matrix: scipy.sparse.save_npz({name!r}, scipy.sparse.coo_array("
             f"numpy.load({path.name!r}))); edges: numpy.savez({name!r}, edge_index=numpy.load({path.name!r}))",
         )
-    from scipy import io
-
-    try:
-        shapes = {variable: shape for variable, shape, _ in io.whosmat(path)}
-    except Exception as error:  # a parser of untrusted bytes
-        raise DamagedInput(f"{path.name} is a damaged file of MATLAB: {error}.") from error
-    # An array of edges, or the first square matrix, has the edges; then features and labels of
-    # as many nodes.
-    square = [variable for variable, shape in shapes.items() if len({*shape}) == 1 < max(shape)]
-    listed = [key for key in _EDGES if 2 in shapes.get(key, ())]
-    nodes = shapes[square[0]][0] if square else 0
-    edges = f"edges = scipy.sparse.coo_array(mat[{(square or ['NAME'])[0]!r}])"
-    arrays = "edge_index=[edges.row, edges.col], edge_weight=edges.data"
-    if listed:
-        edges = f"edges = mat[{listed[0]!r}]"
-        arrays = f"{listed[0]}=edges"
-        nodes = next((max(shape) for shape in shapes.values() if 1 in shape and max(shape) > 1), 0)
-    of_nodes = [name for name in shapes if nodes in shapes[name] and name not in {*square, *listed}]
-    flat = [name for name in of_nodes if math.prod(shapes[name]) == nodes]
-    labels = [name for name in of_nodes if name.lower() in _LABELS_OF_MATLAB] or flat
-    labels.sort(key=lambda name: name not in flat)
-    features = [name for name in of_nodes if name not in {*labels, *flat}]
-    for attribute, variables in (("x", features), ("labels", labels)):
-        for variable in variables[:1]:
-            dense = f"scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
-            arrays += f", {attribute}={dense}" + ".ravel()" * (variable in flat)
+    shapes = matlab_variables(path)
     return DamagedInput(
         f"{path.name} is a file of MATLAB.",
         expected=_EXPECTED,
         found=", ".join(f"{variable} {list(shape)}" for variable, shape in shapes.items())[:500],
-        next=f"mat = scipy.io.loadmat({path.name!r}); {edges}; numpy.savez({name!r}, {arrays})",
+        next=matlab_recipe(path, shapes),
     )
 
 
@@ -208,10 +202,44 @@ def _graph(
         columns |= findings.attributes.add_targets(label, rows, level, options.params.task)
     masks = {key: file.load(key) for key in MASKS if key in file.names}
     columns |= divide_by_masks(masks, nodes, name, options, findings, several=several)
-    unread = (key for key in file.names if key not in file.read)
-    findings.notices.ignored |= dict.fromkeys(unread, "no array of this format")
+    _read_class_names(file, name, findings.attributes)
+    sizes = {"x": (2, nodes), "edge_weight": (1, edges.shape[1])}
+    if features is not None:
+        del sizes["x"]
+    if weights or not listed:
+        del sizes["edge_weight"]
+    _say_unread(file, sizes, findings.notices)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
+
+
+def _read_class_names(file: NpzFile, name: str, attributes: Attributes) -> None:
+    """Read the texts of ``class_names``, (C,), which are the same in all files."""
+    if _CLASS_NAMES not in file.names:
+        return
+    names = tuple(file.load(_CLASS_NAMES, "SU").astype(str).reshape(-1).tolist())
+    if attributes.class_names not in {(), names}:
+        raise ValueError(f"{_CLASS_NAMES} is not as in the file before it")
+    attributes.class_names = names
+
+
+def _say_unread(file: NpzFile, sizes: Mapping[str, tuple[int, int]], notices: Notices) -> None:
+    """Name the arrays that are not read; warn of one that may be what the file lacks.
+
+    ``sizes`` has the axes and rows of each array that the file lacks, by name.
+    """
+    for key in [key for key in file.names if key not in file.read]:
+        reason = f"not among the arrays that are read: {', '.join(_READ)}"
+        with contextlib.suppress(DamagedInput):
+            stream = file.array(key, "biufcSUmM", None)
+            reason = f"{stream.dtype} {shape_text(stream.shape)}, {reason}"
+            fitting = (len(stream.shape), *stream.shape[:1])
+            for usual, size in sizes.items():
+                if stream.dtype.kind in "biuf" and fitting == size:
+                    notices.warnings.append(
+                        f"{key} {shape_text(stream.shape)} is not read: if it is {usual}, rename it so"
+                    )
+        notices.ignored[key] = reason
 
 
 def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
