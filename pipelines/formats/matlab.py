@@ -47,7 +47,11 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     else:
         edges = f"edges = scipy.sparse.coo_array(mat[{(square or ['NAME'])[0]!r}])"
         arrays = "edge_index=[edges.row, edges.col], edge_weight=edges.data"
-    parts = {name: part for name in shapes if (part := _part_of(name))}
+    parts: dict[str, str] = {}
+    for name in shapes:
+        part = _part_of(name)
+        if part and part not in parts.values():
+            parts[name] = part
     used = {*square, *listed, *parts}
     of_nodes = [name for name in shapes if nodes in shapes[name] and name not in used]
     flat = [name for name in of_nodes if math.prod(shapes[name]) == nodes]
@@ -61,13 +65,18 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     for variable in labels[:1]:
         dense = f"scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
         values = _values(path, shapes, variable)
-        begins_with_1 = variable in flat and values.size and np.nanmin(values) == 1
-        arrays += f", labels={dense}" + ".ravel()" * (variable in flat) + " - 1" * begins_with_1
+        arrays += f", labels={dense}" + ".ravel()" * (variable in flat)
+        if variable in flat and values.size and np.nanmin(values) == 1:
+            arrays += " - 1"
         classes = np.unique(values[~np.isnan(values)]).size
 
         # 3. A cell array with a text for each class.
         for name, shape in shapes.items():
-            if name not in {*used, *of_nodes} and math.prod(shape) == classes and "name" in name:
+            if (
+                name not in {*used, *of_nodes}
+                and math.prod(shape) == classes
+                and "name" in name.lower()
+            ):
                 arrays += f", class_names=[str(name.item()) for name in mat[{name!r}].ravel()]"
 
     # 4. Flags or positions of each part.
@@ -106,6 +115,7 @@ def _values(path: Path, shapes: Mapping[str, tuple[int, ...]], name: str) -> Arr
         return nothing
     try:
         values = io.loadmat(path, variable_names=[name])[name]
-        return sparse.coo_array(values).toarray().astype(np.float64)
-    except Exception:  # a parser of untrusted bytes
+        dense: Array = sparse.coo_array(values).toarray().astype(np.float64)
+    except Exception:  # noqa: BLE001 -- a parser of untrusted bytes
         return nothing
+    return dense

@@ -468,6 +468,50 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
     check_each(check, CONVERTED.items())
 
 
+def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_path, monkeypatch):
+    """Lists of float64 from 1, as MATLAB saves them, and a cell array of names."""
+    monkeypatch.chdir(tmp_path)
+    order = np.array([3, 1, 6, 2, 5, 4], float)
+    values = {
+        "A": sparse.csc_array(np.eye(6, k=1)),
+        "X": np.eye(6, 2),
+        "y": np.array([[1], [2], [3], [1], [2], [3]], float),
+        "classnames": np.array(["b", "a", "c"], object),
+        "trainIdx": order[:3],
+        "valIdx": order[3:4],
+        "testIdx": order[4:],
+    }
+    io.savemat("a.mat", values)
+    with pytest.raises(DamagedInput) as caught:
+        made(tmp_path / "a.mat")
+    exec(caught.value.lines["next"], {"scipy": scipy, "numpy": np})
+    path = tmp_path / "a.npz"
+    raw = RawFolder(tmp_path, {"a.npz": ""}, ())
+    params = PIPELINE.resolve(PIPELINE.Params(), raw)
+    assert PIPELINE.class_names(params) == ("b", "a", "c")
+    assert params.inferred.masks.tolist() == [0, 1, 0, 2, 2, 0]
+    assert made(path)[1][0].columns["node/y"].tolist() == [0, 1, 2] * 2
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 2})
+    with pytest.raises(DamagedInput, match="6, one beyond the last node: positions begin with 0"):
+        made(path)
+    np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 0.5})
+    with pytest.raises(DamagedInput, match="test_idx is float64, not integers"):
+        made(path)
+
+
+def test_arrays_of_unknown_names_are_warned_of(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(
+        path, edge_index=EDGES.numpy(), feat=np.eye(6), labels=np.arange(6) % 2, readme="by Jo"
+    )
+    _, _, findings = made(path)
+    assert any(
+        line.startswith("feat (6, 6) is not read: if it is x,") for line in findings["warnings"]
+    )
+    assert [line.partition(":")[0] for line in findings["ignored"]] == ["feat", "readme"]
+
+
 # --- training -------------------------------------------------------------------------------------
 
 

@@ -250,7 +250,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             ),
             masks=findings.attributes.masks,
         )
-        names = params.class_name or findings.attributes.class_names
+        names = params.class_name or (findings.attributes.class_names if target else ())
         return params.with_findings(inferred, class_name=names)
 
     def size_of(self, raw: RawFolder) -> int:

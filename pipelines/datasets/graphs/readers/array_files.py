@@ -202,18 +202,15 @@ def _graph(
         columns |= findings.attributes.add_targets(label, rows, level, options.params.task)
     masks = {key: file.load(key) for key in MASKS if key in file.names}
     columns |= divide_by_masks(masks, nodes, name, options, findings, several=several)
-    _read_class_names(file, name, findings.attributes)
-    sizes = {"x": (2, nodes), "edge_weight": (1, edges.shape[1])}
-    if features is not None:
-        del sizes["x"]
-    if weights or not listed:
-        del sizes["edge_weight"]
-    _say_unread(file, sizes, findings.notices)
+    _read_class_names(file, findings.attributes)
+    rows_without = {"x": nodes * (features is None)}
+    rows_without["edge_weight"] = len(edges.T) * (weights is None and bool(listed))
+    _say_unread(file, rows_without, findings.notices)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
 
-def _read_class_names(file: NpzFile, name: str, attributes: Attributes) -> None:
+def _read_class_names(file: NpzFile, attributes: Attributes) -> None:
     """Read the texts of ``class_names``, (C,), which are the same in all files."""
     if _CLASS_NAMES not in file.names:
         return
@@ -223,19 +220,20 @@ def _read_class_names(file: NpzFile, name: str, attributes: Attributes) -> None:
     attributes.class_names = names
 
 
-def _say_unread(file: NpzFile, sizes: Mapping[str, tuple[int, int]], notices: Notices) -> None:
+def _say_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notices) -> None:
     """Name the arrays that are not read; warn of one that may be what the file lacks.
 
-    ``sizes`` has the axes and rows of each array that the file lacks, by name.
+    ``rows_without`` has the number of nodes or edges that have no ``x`` or ``edge_weight``.
     """
     for key in [key for key in file.names if key not in file.read]:
         reason = f"not among the arrays that are read: {', '.join(_READ)}"
         with contextlib.suppress(DamagedInput):
             stream = file.array(key, "biufcSUmM", None)
             reason = f"{stream.dtype} {shape_text(stream.shape)}, {reason}"
-            fitting = (len(stream.shape), *stream.shape[:1])
-            for usual, size in sizes.items():
-                if stream.dtype.kind in "biuf" and fitting == size:
+            for usual, rows in rows_without.items():
+                axes = 1 + (usual == "x")
+                fits = len(stream.shape) == axes and stream.shape[0] == rows > 0
+                if stream.dtype.kind in "biuf" and fits:
                     notices.warnings.append(
                         f"{key} {shape_text(stream.shape)} is not read: if it is {usual}, rename it so"
                     )

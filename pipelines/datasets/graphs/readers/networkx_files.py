@@ -41,6 +41,8 @@ _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
+#: Suffix of a file of Pajek with a value for each vertex -> its content.
+_PAJEK_VALUES = {".clu": "the clusters", ".vec": "numbers", ".per": "the order"}
 #: Beginning of a file of Graphviz.
 _DOT = re.compile(rb"(//[^\n]*\n\s*)*(strict\s+)?(di)?graph\b[^\[{\n]*\{", re.IGNORECASE)
 #: Key of a JSON object -> networkx function that reads it.
@@ -87,6 +89,8 @@ def read(
         if not form:
             findings.notices.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
+        if form == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
+            raise _pajek_values_error(path)
         if is_gzip(path):
             raise DamagedInput(f"{file} is {form}, gzipped.", next=f"gunzip {shlex.quote(file)}")
         if form == "DOT":
@@ -114,6 +118,18 @@ def read(
                 name += f"/{number}"
             add_graph(graph, name, rows)
     yield from graphs_of_tables(attribute_tables(rows, shown, findings.notices), options, findings)
+
+
+def _pajek_values_error(path: Path) -> DamagedInput:
+    """Return the error for values of the vertices of a network, which are in a file of their own."""
+    name = path.stem.replace("-", "_")
+    return DamagedInput(
+        f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of the vertices of a network, which is not read.",
+        next="write the network with them as GraphML, and pass that file alone: graph = "
+        "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
+        f"open({path.name!r}).read().split()[2:]; networkx.set_node_attributes(graph, dict(zip(graph, values, "
+        f"strict=True)), {name!r}); networkx.write_graphml(graph, 'NETWORK.graphml')",
+    )
 
 
 def attribute_tables(
@@ -257,6 +273,7 @@ def _json(path: Path) -> list[Any]:
         options = {}
         if known == "nodes":  # networkx before 3.4 wrote links
             options["edges"] = "links" if "links" in value else "edges"
+            _match_ends(value, options["edges"])
         graph = getattr(nx, _JSON[known])(value, **options)
         if known == "elements":  # Cytoscape's copies of ids
             for _, data in graph.nodes(data=True):
@@ -267,6 +284,21 @@ def _json(path: Path) -> list[Any]:
                 data.pop("target", None)
         graphs.append(graph)
     return graphs
+
+
+def _match_ends(value: dict[str, Any], edges: str) -> None:
+    """Give the ends of links the ids of nodes that have the same text: 7 and "7" are one node, as in tables.
+
+    networkx would add a second node. Ids that are the same as texts stay as they are.
+    """
+    ids = [node["id"] for node in value["nodes"] if "id" in node]
+    by_text = {str(each): each for each in ids}
+    if len(by_text) < len(ids):
+        return
+    for link in value[edges]:
+        for end in ("source", "target"):
+            if end in link:
+                link[end] = by_text.get(str(link[end]), link[end])
 
 
 def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
