@@ -1219,3 +1219,62 @@ def test_parts_have_several_names_and_unknown_ones_are_listed_at_once(tmp_path):
         made(parts_of(["train", "val", "holdout", "hold-out", "test"]))
     languages = made(parts_of(["tr", "te", "en", "de", "tr"]))
     assert "node/x" in languages.first.columns
+
+
+# --- files that belong together -------------------------------------------------------------------
+
+
+def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path, monkeypatch):
+    names = ["L.1 Gyr.", "R.1 Gyr.", "c", "d"]
+    matrices = np.random.default_rng(0).integers(0, 3, (3, 4, 4))
+    files = {"notes_tsv": "graph\tage\n"}
+    for number, matrix in enumerate(matrices):
+        files[f"sub{number}-conn_csv"] = pd.DataFrame(matrix, names, names).to_csv()
+    folder = write(tmp_path / "t", **files)
+    with pytest.raises(DamagedInput, match="only one matrix can be read") as caught:
+        made(folder)
+    monkeypatch.chdir(folder)
+    code = caught.value.lines["next"].removeprefix("write them as one table: ")
+    exec(code.removesuffix("; then --archive edges.csv"), {})
+    got = made(write(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
+    assert [record.num_edges for record in got.records] == [(each != 0).sum() for each in matrices]
+
+
+def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):
+    net = '*Vertices 3\n1 "a b"\n2 "c"\n3 "d"\n*Arcs\n1 2 1\n3 1 1\n'
+    folder = write(tmp_path / "t", NETWORK_net=net, sector_clu="*Vertices 3\n2\n1\n2\n")
+    with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
+        made(folder)
+    monkeypatch.chdir(folder)
+    exec(caught.value.lines["next"].partition("pass that file alone: ")[2], {"networkx": nx})
+    written = (folder / "NETWORK.graphml").read_bytes()
+    got = made(write(tmp_path / "u", a_graphml=written), label=("sector",))
+    assert got.first.columns["node/y"].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("of_nodes", [str, int])
+def test_ids_of_json_are_the_same_as_texts_and_as_numbers(tmp_path, of_nodes):
+    of_links = {str: int, int: str}[of_nodes]
+    value = {
+        "directed": True,
+        "nodes": [{"id": of_nodes(number), "y": number % 2} for number in (7, 8, 9)],
+        "links": [{"source": of_links(7), "target": of_links(9)}],
+    }
+    got = made(write(tmp_path / "t", a_json=json.dumps(value)))
+    assert (got.first.num_nodes, got.edges()) == (3, {(0, 2)})
+
+
+def test_dates_row_numbers_and_lines_of_text_are_no_features(tmp_path):
+    rows = "".join(
+        f'{row * 7},{row},Wed Oct 10 20:19:24 +0000 2018,"a\nb{row % 2}",{row % 3}\n'
+        for row in range(9)
+    )
+    nodes = "id,index,created_at,note,f\n" + rows
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,7\n7,14\n", nodes_csv=nodes)
+    got = made(folder)
+    assert got.schema.column("node/x").fields == ("f",)
+    assert {line.partition(":")[0] for line in got.files["ignored"]} == {
+        "index",
+        "created_at",
+        "note",
+    }

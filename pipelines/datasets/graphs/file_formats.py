@@ -21,6 +21,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     torch_files,
     tudataset_files,
 )
+from kmip_data.pipelines.datasets.graphs.tables.matrices import refuse_matrices
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
 #: All formats; the first that recognises the files reads them.
@@ -45,6 +46,7 @@ def read_graphs(
     """
     files = [name for name in members if name != DESCRIPTION_NAME]
     heads = {name: decompressed_head(folder / name) for name in files}
+    refuse_matrices(folder, files)
     file_format = _format_of(heads, options)
     if file_format is None:
         raise _unknown_format(heads)

@@ -26,6 +26,11 @@ _USUAL_PARTS = {"train", "val", "valid", "validation", "test"}
 _SHOWN_WORDS = 20  #: unknown parts that an error lists
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
+    # Wed Oct 10 20:19:24 +0000 2018; Wed, 10 Oct 2018 20:19:24 GMT; 10 October 2018
+    r"|(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? )?(?:\d{1,2}[. ]+)?"
+    r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.? [\d:., +-]*\d{4}"
+    r"(?: [\d:.+ -]*(?:gmt|utc)?)?",
+    re.IGNORECASE,
 )
 
 
@@ -334,9 +339,8 @@ def features_of(
 
 def _is_prose(words: Array) -> bool:
     """True if the texts are sentences, lists or objects rather than categories."""
-    return bool(np.mean([len(word) for word in words]) > 60) or all(
-        word[0] in "[{(" for word in words
-    )
+    are_long = np.mean([len(word) for word in words]) > 60 or any("\n" in word for word in words)
+    return bool(are_long) or all(word[0] in "[{(" for word in words)
 
 
 def _number_features(
@@ -354,8 +358,10 @@ def _number_features(
     if is_missing.all() and not nullable:
         notices.ignored[name] = "empty"
         return []
-    if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
-        notices.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
+    counts_rows = name.startswith(UNNAMED) or roles.normalized(name) == "index"
+    if not named and counts_rows and counts_from_zero(table.frame[name]):
+        shown = f"a column without a name in {table.name}" if name.startswith(UNNAMED) else name
+        notices.ignored[shown] = "the numbers of its rows"
         return []
     is_id = (
         roles.normalized(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique

@@ -50,7 +50,7 @@ def match_graphs(
     params: GraphParams,
     notices: Notices,
 ) -> None:
-    """Refuse graphs that lack a row or all nodes, or leave them out of the rows by level.
+    """Refuse graphs that lack a row or all nodes, or remove their rows (R,) from all levels.
 
     Graphs of a file of networkx may have no node: they are in the file, and no row is missing.
     """
