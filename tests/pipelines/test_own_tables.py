@@ -1108,6 +1108,14 @@ def test_all_words_among_numbers_are_asked_at_once(tmp_path):
     np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
 
 
+def test_words_among_many_different_numbers_are_asked_alone(tmp_path):
+    """The advice was to leave the column out, as a column of too many texts."""
+    cells = ["k. A.", *(f"{number},5" for number in range(70))]
+    with pytest.raises(DamagedInput) as caught:
+        made(table_of(tmp_path / "a", cells))
+    assert caught.value.lines["next"] == "--set missing='k. A.'"
+
+
 def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
     folder = table_of(tmp_path / "a", ["1.5", "0.0", "0", "2"])
     got = made(folder, missing=("0",))

@@ -283,7 +283,10 @@ def features_of(
     Numbers are one feature, and with missing ones, which become 0, a second one that marks them.
     Texts are one feature for each. Names, dates and the numbers of rows are ignored.
     """
+    asked_before = len(notices.questions)
     numbers, texts = values_of(table, name, params, notices, missing=False)
+    if len(notices.questions) > asked_before:  # the column's next question depends on the answer
+        return []
     if given is not None and given.use in {"number", "category"}:
         values = texts if numbers is None else numbers
         is_missing = texts == "" if numbers is None else np.isnan(numbers)
