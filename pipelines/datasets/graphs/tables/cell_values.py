@@ -98,13 +98,14 @@ def values_of(
     return Values(None, texts)
 
 
-def known_values(column: pd.Series, use: object, params: GraphParams) -> pd.Series:
-    """Return the values of a column that are not missing in a ``use``, with texts for mixed values."""
+def distinct_values(column: pd.Series, use: object, params: GraphParams) -> pd.Series:
+    """Return the distinct values of a column that are not missing in a ``use``; texts for mixed values."""
     known = column.dropna()
     if known.dtype.kind in "iufb":
+        known = known.drop_duplicates()
         numbers = _without_missing(known.to_numpy(np.float64), known.dtype.kind, params)
         return known[~np.isnan(numbers)]
-    texts = known.map(str)
+    texts = known.map(str).drop_duplicates()
     words = {*params.missing}
     if use == "number" or (use == "label" and not words):
         words |= MISSING

@@ -17,7 +17,11 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divi
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.cell_values import MISSING, known_values, values_of
+from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
+    MISSING,
+    distinct_values,
+    values_of,
+)
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 
 _SHARE_OF_IDENTIFIERS = 0.9  #: share of rows with a text of their own from which texts are names
@@ -158,7 +162,7 @@ def _value_summary(
 ) -> dict[str, object]:
     """Return three values of a column, and its numbers of distinct and of missing values."""
     values = table.frame[name]
-    distinct = known_values(values, use, params).drop_duplicates()
+    distinct = distinct_values(values, use, params)
     return {
         "values": tuple(str(value)[:40] for value in distinct[:3]),
         "distinct": len(distinct),

@@ -39,6 +39,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
 )
 from kmip_data.text import counted
 
+_LAST_ROWS = 20  #: last rows of a table, which may be notes
 _LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
 _SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: pattern found in nearly every table of molecules
 _SMILES_LETTERS = r"[A-Za-z0-9@+\-\[\]()=#$:/\\%.*]+"
@@ -511,14 +512,15 @@ def _value_of_graph(edges: Table, rows: I64, array: Array, graph: str, name: str
 
 def _warn_of_notes(nodes: Table, name: str, ends: Array, notices: Notices) -> None:
     """Warn of last rows of a file that have an id alone, which no edge has, such as a source of the data."""
-    others = nodes.frame.drop(columns=name, errors="ignore").isna()
-    if not nodes.text or not name or others.empty:
+    first = max(len(nodes.frame) - _LAST_ROWS, 0)
+    others = nodes.frame[first:].drop(columns=name, errors="ignore")
+    if not nodes.text or not name or others.empty or not others.iloc[-1].isna().all():
         return
-    are_bare = others.all(axis=1).to_numpy()
-    last = len(are_bare) if are_bare.all() else int(are_bare[::-1].argmin())
     ids = texts_of(nodes.ids(name))
     joined = set(texts_of(ends.reshape(-1)).tolist())
-    for row in range(len(are_bare) - last, len(are_bare)):
+    for row in range(len(ids) - 1, first, -1):
+        if not others.iloc[row - first].isna().all():
+            break
         if ids[row] not in joined:
             notices.warnings.append(
                 f"{nodes.location(row)}: {str(ids[row])[:80]!r} has no other value and no edge; "
