@@ -1082,8 +1082,8 @@ def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal
 
 @pytest.mark.parametrize("last", ["7", "k. A."])
 def test_points_before_three_digits_are_asked_next_to_semicolons(tmp_path, last):
-    folder = table_of(tmp_path / "a", ["155.565", "65.124", last])
-    with pytest.raises(DamagedInput, match=r"line 2: 'sum' is '155\.565'.*two ways") as caught:
+    folder = table_of(tmp_path / "a", [last, "155.565", "65.124"])
+    with pytest.raises(DamagedInput, match=r"line 3: 'sum' is '155\.565'.*two ways") as caught:
         made(folder, missing=("k. A.",))
     assert answers(caught.value) == {"decimal": ","}
     # Next to commas a point is a decimal sign.

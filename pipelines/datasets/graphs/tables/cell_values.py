@@ -156,7 +156,7 @@ def _numbers_of_texts(
     is_filled = texts != ""
     words = set(texts[is_filled])
     grouped = {word for word in words if _GROUPED.fullmatch(word)}
-    is_grouped = np.isin(texts, list(grouped))
+    is_grouped = np.array([text in grouped for text in texts], bool)
     are_numbers = is_grouped.sum() > is_filled.sum() / 2
 
     # 1. The decimal sign: given, or shown. A column that it does not fit is left as it is.
@@ -171,7 +171,7 @@ def _numbers_of_texts(
         if grouped <= with_commas:
             plain = {word: word.replace(",", ".") for word in with_commas}
         elif _is_doubtful(table, params) and are_numbers and _may_be_thousands(grouped):
-            row = next(row for row, text in enumerate(texts) if "." in text)
+            row = next(int(row) for row in np.flatnonzero(is_grouped) if "." in texts[row])
             _ask_for_sign(table, name, row, texts[row], ",", params, notices)
             return None
     without = np.array([plain.get(text, text) for text in texts], object)
