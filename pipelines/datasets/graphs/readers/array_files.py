@@ -52,19 +52,6 @@ _LABELS = ("labels", "label", "y", "node_labels")
 _EDGES = {"edge_index": 0, "edges": 1}
 _EDGE_ATTRIBUTES = ("edge_attr", "edge_weight", "edge_features")
 _CLASS_NAMES = "class_names"  #: array of the names of the classes
-#: Names of the arrays that are read, the usual one of each kind.
-_READ = (
-    "edge_index",
-    "adj_*",
-    "x",
-    "attr_*",
-    "labels",
-    "edge_attr",
-    "edge_weight",
-    "train_mask",
-    "train_idx",
-    _CLASS_NAMES,
-)
 #: Memory per byte of the arrays: features as stored, by their entries, and dense again.
 _BYTES_PER_ARRAY_BYTE = 6
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
@@ -226,10 +213,9 @@ def _say_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notices
     ``rows_without`` has the number of nodes or edges that have no ``x`` or ``edge_weight``.
     """
     for key in [key for key in file.names if key not in file.read]:
-        reason = f"not among the arrays that are read: {', '.join(_READ)}"
+        notices.ignored[key] = "no array of this format"
         with contextlib.suppress(DamagedInput):
             stream = file.array(key, "biufcSUmM", None)
-            reason = f"{stream.dtype} {shape_text(stream.shape)}, {reason}"
             for usual, rows in rows_without.items():
                 axes = 1 + (usual == "x")
                 fits = len(stream.shape) == axes and stream.shape[0] == rows > 0
@@ -237,7 +223,6 @@ def _say_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notices
                     notices.warnings.append(
                         f"{key} {shape_text(stream.shape)} is not read: if it is {usual}, rename it so"
                     )
-        notices.ignored[key] = reason
 
 
 def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
