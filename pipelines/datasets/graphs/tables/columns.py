@@ -289,7 +289,8 @@ def features_of(
     """
     asked_before = len(notices.questions)
     numbers, texts = values_of(table, name, params, notices, missing=False)
-    if len(notices.questions) > asked_before:  # the column's next question depends on the answer
+    # The next question of the column depends on the answer.
+    if given is None and len(notices.questions) > asked_before:
         return []
     if given is not None and given.use in {"number", "category"}:
         values = texts if numbers is None else numbers
