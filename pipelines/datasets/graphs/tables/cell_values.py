@@ -14,7 +14,7 @@ from kmip_data.arrays import F64, Array, Bools
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 #: Texts that pandas reads as missing.
 MISSING = frozenset(
@@ -223,7 +223,7 @@ def _ask_for_missing(
     shown = ", ".join(map(repr, words[:_MOST_WORDS]))
     what = f"{table.location(row)}: {name!r} is {texts[row]!r} among numbers"
     if len(words) > 1:
-        what += f", and {counted(len(words) - 1, 'other text')} in other rows ({shown})"
+        what += f", and {count_with_noun(len(words) - 1, 'other text')} in other rows ({shown})"
     notices.questions[f"{what}: {answer} for a missing value, --set missing=none for texts"] = (
         answer
     )

@@ -37,7 +37,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     texts_of,
     unknown_column,
 )
-from kmip_data.text import counted
+from kmip_data.text import count_with_noun
 
 _LAST_ROWS = 20  #: last rows of a table, which may be notes
 _LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
@@ -132,7 +132,7 @@ def graphs_of_tables(
             index, values = _with_undirected_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
     if dangling:
-        left_out = f"{counted(dangling, 'edge')} with an end that is no node"
+        left_out = f"{count_with_noun(dangling, 'edge')} with an end that is no node"
         findings.notices.ignored[f"rows of {edges.name}"] = left_out
 
 
