@@ -24,7 +24,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.reports.shipped_results import leaderboard_entry, row_of_result
 from kmip_data.models.sweeps.cells import changed_keys_digest
-from kmip_data.models.training.config.keys import RunConfig, SystemConfig
+from kmip_data.models.training.config.keys import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import (
     PaperResult,
@@ -40,12 +40,6 @@ from kmip_data.text import natural_sort_key
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
-
-#: Keys that do not affect what is learned, or that have their own columns.
-_APART = re.compile(
-    r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
-    r"|system\.(?!devices|nodes).*"
-)
 
 
 @dataclass(frozen=True)
@@ -171,7 +165,7 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         kind = f"{key.rpartition('.')[0]}.kind"
         if not (key in usual and key in chosen) and chosen.get(kind) != usual.get(kind):
             continue
-        if value != before and not _APART.fullmatch(key):
+        if value != before and is_compared(key):
             yield f"{key}={_text(value)} instead of {_text(before)}"
 
 

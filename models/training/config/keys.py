@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.graphs.city_columns import Coordinates
@@ -21,6 +21,10 @@ from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.strict_model import Strict
+
+#: Metadata of a key that reports don't list among the differences of two runs: it names the run or
+#: the machine, or has its own column (dataset, build, split, seed). All other keys are compared.
+NOT_COMPARED: dict[str, JsonValue] = {"compared": False}
 
 
 class OptimizerConfig(Strict):
@@ -104,14 +108,19 @@ class KSchedule:
 class DataConfig(Strict):
     """Dataset, its parameters and its split."""
 
-    dataset: str = Field(description="dataset name or build folder")
-    sample: bool = Field(default=False, description="use the generated miniature")
+    dataset: str = Field(description="dataset name or build folder", json_schema_extra=NOT_COMPARED)
+    sample: bool = Field(
+        default=False, description="use the generated miniature", json_schema_extra=NOT_COMPARED
+    )
     parameters: dict[str, Any] = Field(
         default_factory=dict,
         description="build parameters that differ from their defaults, such as k",
+        json_schema_extra=NOT_COMPARED,
     )
     split: dict[str, Any] = Field(
-        default_factory=dict, description="split parameters, such as test_area"
+        default_factory=dict,
+        description="split parameters, such as test_area",
+        json_schema_extra=NOT_COMPARED,
     )
     split_seed_follows_run: bool = Field(
         default=False, description="draw the split with the run's seed"
@@ -129,7 +138,11 @@ class DataConfig(Strict):
 
 
 class TrainingConfig(Strict):
-    """Training loop."""
+    """Training loop.
+
+    A key is a scientific setting: reports list it where two runs differ. A field that is none has
+    the metadata :data:`NOT_COMPARED`, as ``seed`` has.
+    """
 
     epochs: int = Field(
         default=200, ge=1, description="epochs of the run; the schedule ends with them"
@@ -190,7 +203,13 @@ class TrainingConfig(Strict):
     init_from: str = Field(
         default="", description="run to take initial weights from, where name and shape fit"
     )
-    seed: int = Field(default=0, ge=0, lt=2**32, description="seed of weights, dropout and order")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**32,
+        description="seed of weights, dropout and order",
+        json_schema_extra=NOT_COMPARED,
+    )
     precision: Literal["32", "tf32", "16-mixed", "bf16-mixed"] = Field(
         default="32",
         description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): matrix products",
@@ -206,33 +225,44 @@ class SystemConfig(Strict):
     """Use of the machine, which affects results by rounding alone."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="auto: a GPU if there is one"
+        default="auto", description="auto: a GPU if there is one", json_schema_extra=NOT_COMPARED
     )
     devices: int = Field(default=1, ge=1, description="processes per machine, one per GPU")
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     capture: Literal["auto", "off"] = Field(
-        default="auto", description="GPU: replay steps as CUDA graphs where possible"
+        default="auto",
+        description="GPU: replay steps as CUDA graphs where possible",
+        json_schema_extra=NOT_COMPARED,
     )
     deterministic: bool = Field(
-        default=False, description="use PyTorch's deterministic kernels (slower on a GPU)"
+        default=False,
+        description="use PyTorch's deterministic kernels (slower on a GPU)",
+        json_schema_extra=NOT_COMPARED,
     )
     logger: Literal["csv", "tensorboard", "wandb"] = Field(
-        default="csv", description="logger of the metrics, besides metrics.csv"
+        default="csv",
+        description="logger of the metrics, besides metrics.csv",
+        json_schema_extra=NOT_COMPARED,
     )
     checkpoint_every: float | None = Field(
         default=None,
         gt=0,
         description="minutes between checkpoints within an epoch; none: after each epoch only",
+        json_schema_extra=NOT_COMPARED,
     )
 
 
 class RunConfig(Strict):
     """Complete definition of a run, written to its folder as ``config.toml``."""
 
-    version: Literal[1] = Field(default=1, description="layout version")
-    preset: str = Field(default="", description="preset of the run")
+    version: Literal[1] = Field(
+        default=1, description="layout version", json_schema_extra=NOT_COMPARED
+    )
+    preset: str = Field(default="", description="preset of the run", json_schema_extra=NOT_COMPARED)
     variant: str = Field(
-        default="code", description="variant of the preset: code, text, or another that it names"
+        default="code",
+        description="variant of the preset: code, text, or another that it names",
+        json_schema_extra=NOT_COMPARED,
     )
     plugins: tuple[Plugin, ...] | None = Field(
         default=None,
@@ -285,6 +315,21 @@ class RunConfig(Strict):
             split = {**self.data.split, "split_seed": seed}
             config = config.updated("data", split=split)
         return config
+
+
+def is_compared(key: str) -> bool:
+    """Return False for a dotted key whose field, or the field of a table above, is :data:`NOT_COMPARED`."""
+    section: Any = RunConfig
+    for name in key.split("."):
+        fields = section.model_fields
+        if name not in fields:
+            return True
+        if fields[name].json_schema_extra == NOT_COMPARED:
+            return False
+        section = fields[name].annotation
+        if not (isinstance(section, type) and issubclass(section, BaseModel)):
+            return True
+    return True
 
 
 def without_none(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from support.cases import check_each
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.models.training.config.keys import is_compared
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     config_from_mapping,
@@ -81,7 +82,7 @@ def test_overrides_take_the_type_of_their_key():
 
 
 @pytest.mark.parametrize("dim", [16, 56])
-def test_a_width_of_ones_own_switches_the_budget_off(dim):
+def test_given_width_replaces_the_parameter_budget(dim):
     """The preset's budget does not replace a given width."""
     begun = apply_overrides(config(), ["model.parameter_budget=300000"])
     asked = apply_overrides(begun, ["model.layers=1", f"model.hidden_dim={dim}"])
@@ -228,3 +229,10 @@ def test_a_fault_of_no_single_key_begins_with_its_value():
     with pytest.raises(UsageError, match=": 'foo'") as caught:
         apply_overrides(config(), ["training.k_schedule=foo"])
     assert ": :" not in str(caught.value)
+
+
+def test_keys_of_the_run_and_the_machine_are_not_compared():
+    for key in ("preset", "training.seed", "data.split.fold", "data.parameters", "system.device"):
+        assert not is_compared(key), key
+    for key in ("training.epochs", "data.split_seed_follows_run", "system.nodes", "model.lappe.k"):
+        assert is_compared(key), key
