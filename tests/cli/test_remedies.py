@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -151,6 +152,18 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
         assert error.lines["next"] == "--device cpu, or a machine with more memory"
         step = module.diverged("The loss is nan").lines["next"]
         assert step == f"kmip-data verify {build.path}"
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_run_on_another_build_in_the_place_of_its_own(build, command):
+    run = done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
+    shutil.rmtree(build.path)
+    learnable_build(build.path, seed=1)
+    message = refused(command, run)
+    assert "and the run was trained on" in message
+    remedy = remedy_of(message)
+    assert remedy[:4] == [command, run, "--dataset", str(build.path)]
+    done(*remedy)
 
 
 def test_a_split_among_the_parameters_of_records(home, tmp_path):

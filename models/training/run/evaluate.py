@@ -216,10 +216,11 @@ def open_run(
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
     targets: bool = True,
+    command: str = "evaluate",
 ) -> OpenedRun:
     """Open a finished run with its own or other suitable data; see :func:`evaluate`.
 
-    ``targets=False``: data to predict may have none.
+    ``targets=False``: data to predict may have none. ``command``: command of a remedy.
     """
     home = Home.locate(home)
     folder = run_folder.find_run(run, home)
@@ -260,7 +261,14 @@ def open_run(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
             next=f"kmip-data predict {folder} --dataset {data.build.path}",
         )
-    _check_fit(data, result, home, same_data=dataset is None)
+    _check_fit(data, result, home)
+    if dataset is None and data.build.card.key != result.build_key:
+        words = ["kmip-data", command, str(folder), "--dataset", str(data.build.path)]
+        raise UsageError(
+            f"The build of {data.build.card.dataset} is {data.build.card.key}, and the run was trained "
+            f"on {result.build_key}.",
+            next=f"{shlex.join(words)}{run_folder.home_option(folder)}, to use this build all the same",
+        )
     return OpenedRun(folder, config, result, data, chosen)
 
 
@@ -289,7 +297,7 @@ def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:
     return shlex.join([*words, "--archive", str(paths[0]), "--like", builds[0].name])
 
 
-def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool) -> None:
+def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
     card = data.build.card
     difference = ""
     misfit = []
@@ -327,8 +335,3 @@ def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool)
             next=_command_of_fitting_data(card, result, home),
         )
     check_same_categories(card, data.inputs, result.vocabulary, result.dataset)
-    if same_data and card.key != result.build_key:
-        raise UsageError(
-            f"The build of {card.dataset} is {card.key}, and the run was trained on {result.build_key}.",
-            next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",
-        )

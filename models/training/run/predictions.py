@@ -135,7 +135,15 @@ def predict(
     such part.
     """
     split = split or ("test" if dataset is None else ALL)
-    opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device, targets=False)
+    opened = open_run(
+        run,
+        dataset=dataset,
+        sample=sample,
+        home=home,
+        device=device,
+        targets=False,
+        command="predict",
+    )
     data = opened.data
     task = data.task
     card = data.build.card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,8 @@ def learnable_build(
         order = list(range(graphs))
         parts = {"train": order[:-4], "val": order[-4:-2], "test": order[-2:]}
     about: dict[str, Any] = {"sample": sample, "complete": complete, "class_names": class_names}
+    drawn = b"".join(array.tobytes() for record in records for array in record.columns.values())
+    about["content"] = hashlib.sha256(drawn).hexdigest()
     return write_build(folder, records, schema, dataset="clouds", parts=parts, **about)
 
 

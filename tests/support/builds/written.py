@@ -111,11 +111,12 @@ def write_build(
     node_code: np.ndarray[Any, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
     class_names: Sequence[str] = (),
+    content: str = "",
     **options: Any,
 ) -> Build:
     """Write shards, the split ``default`` and the card.
 
-    ``options`` go to :func:`put_build`.
+    ``content`` enters the key: what the records are drawn from. ``options`` go to :func:`put_build`.
     """
     (folder / "splits").mkdir(parents=True)
     parts_or_codes: Any = parts and {
@@ -133,7 +134,7 @@ def write_build(
         [records[start : start + per_shard] for start in range(0, len(records), per_shard)],
         schema,
         dataset=dataset,
-        key=hashlib.sha256(f"{dataset}{parameters}".encode()).hexdigest()[:12],
+        key=hashlib.sha256(f"{dataset}{parameters}{content}".encode()).hexdigest()[:12],
         manifest=dataset if dataset in dataset_names() else "",
         parameters={"k": schema.k, "limit": None, **(parameters or {})},
         splits=splits,
