@@ -48,20 +48,20 @@ def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
 
     Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
     """
-    learn = loop.learn
+    run_step = loop.run_step
     clock = StageClock(loop.device)
     graphs = list[int]()
 
-    def timed(batch: Data, *args: object, **moment: bool) -> Learned:
-        learned = learn(batch, *args, **moment)
+    def timed(batch: Data, *args: object, **step_position: bool) -> Learned:
+        learned = run_step(batch, *args, **step_position)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)
         return learned
 
-    loop.learn = timed
+    loop.run_step = timed
     clock("start")
     loop.train_epoch(most)
-    loop.learn = learn
+    loop.run_step = run_step
     return list(zip(clock.seconds().values(), graphs, strict=True))
 
 

@@ -85,18 +85,17 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     )
 
 
-def plan_evaluation(
+def needs_sampled_evaluation(
     config: RunConfig, data: RunData, device: Device, log: Callable[[str], None]
-) -> RunConfig:
-    """Return ``config``, with sampled evaluations if a sampled graph does not fit into free memory.
+) -> bool:
+    """Return True if training samples a graph that does not fit into free memory for an evaluation.
 
-    ``data`` then samples them, and ``log`` receives a line. No effect on a GPU, or with
-    ``training.eval_neighbors``.
+    ``log`` then receives a line. False on a GPU, or with ``training.eval_neighbors``.
     """
     training = config.training
     sampled = data.unit == "nodes" and training.neighbors
     if not sampled or training.eval_neighbors or device.type == "cuda":
-        return config
+        return False
 
     counts = data.build.card.counts
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
@@ -109,13 +108,12 @@ def plan_evaluation(
     forward = step_bytes(one_layer, data.channels, whole, recompute=True)
     need = max(4 * graph, graph + forward)
     if need <= free:
-        return config
+        return False
     log(
         "evaluation: sampled like training, because the whole graph takes about "
         f"{human_bytes(need)}, {human_bytes(free)} are free (training.eval_neighbors)"
     )
-    data.config = data.config.updated("training", eval_neighbors=training.neighbors)
-    return config.updated("training", eval_neighbors=training.neighbors)
+    return True
 
 
 def step_bytes(

@@ -3,7 +3,7 @@
 A graph repeats kernels with the same arguments: addresses, sizes, and all numbers from the host. So
 a batch is copied into the memory of the captured one, gradients stay in place, the learning rate is
 read on the GPU, and all other decisions of the host are part of the key or discard the graphs
-(:meth:`CapturedSteps.under`).
+(:meth:`CapturedSteps.discard_if_changed`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_GRAPHS = 32
 
 #: Learns from a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
 Step = Callable[..., Learned]
-#: Shape of a batch, and its moment in a step.
+#: Shape of a batch, and its step_position in a step.
 ShapeKey = tuple[object, ...]
 T = TypeVar("T")
 
@@ -60,14 +60,14 @@ class CapturedSteps:
         self._rates: _Rates | None = None
         self._failed = False
 
-    def under(self, setting: object) -> None:
+    def discard_if_changed(self, setting: object) -> None:
         """Discard the steps captured under another setting: a number given by the host, such as k."""
         if setting != self._setting:
             self._setting = setting
             self._steps.clear()
             self._seen.clear()
 
-    def making_room(self, evaluate: Callable[[], T]) -> T:
+    def with_memory_for(self, evaluate: Callable[[], T]) -> T:
         """Call ``evaluate``, after freeing captured steps if less memory is free than a step takes.
 
         Nothing else can use their pool; steps are captured anew afterwards.
@@ -85,10 +85,12 @@ class CapturedSteps:
         torch.cuda.empty_cache()
         return evaluate()
 
-    def __call__(self, step: Step, batch: Data, optimizer: Optimizer, **moment: bool) -> Learned:
+    def __call__(
+        self, step: Step, batch: Data, optimizer: Optimizer, **step_position: bool
+    ) -> Learned:
         """Call ``step`` (:data:`Step`), or replay it for a shape that is captured.
 
-        ``moment`` is its ``starts_step`` and ``ends_step``.
+        ``step_position`` is its ``starts_step`` and ``ends_step``.
         """
         if self._rates is None:
             self._rates = _Rates(optimizer, batch.x.device)
@@ -97,13 +99,13 @@ class CapturedSteps:
 
         def work(captured: bool) -> Learned:
             with rates.on_device(capturable=captured):
-                return step(batch, optimizer, **moment)
+                return step(batch, optimizer, **step_position)
 
         shape = shape_of(batch)
         if shape is None:
             self._give_up("the host does not know where the graphs of a batch begin")
             return self._graphs.run(work)
-        key = (shape, *moment.items())
+        key = (shape, *step_position.items())
         if key not in self._steps and not self._capture(key, batch, work):
             return self._graphs.run(work)
 

@@ -292,8 +292,16 @@ class RunData(ABC):
         digests = {name: entry.digest for name, entry in self.split.parts.items()}
         return {"build_key": card.key, "shards": shards_digest(card), "split": digests}
 
+    def sample_evaluation(self) -> None:
+        """Sample evaluations like training: fill in ``training.eval_neighbors``."""
+        neighbors = self.config.training.neighbors
+        self.config = self.config.updated("training", eval_neighbors=neighbors)
+
     def pinned(self, config: RunConfig) -> RunConfig:
-        """Return ``config`` with all settings determined by the data: build, split, task, width."""
+        """Return ``config`` with all settings determined by the data.
+
+        They are build, split, task, width, and whether evaluations are sampled.
+        """
         card = self.build.card
         folder = folder_of(config.data.dataset)
         config = config.updated(
@@ -304,6 +312,7 @@ class RunData(ABC):
             split=without_none(self.split.parameters),
             sample=card.sample,
         )
+        config = config.updated("training", eval_neighbors=self.config.training.eval_neighbors)
         config = with_task_defaults(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 

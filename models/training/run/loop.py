@@ -66,7 +66,7 @@ class Loop:
     folder
         Folder for checkpoint, metrics and best weights; ``None``: write nothing.
     captured
-        Called with :meth:`plain_step` and its arguments; replays the step as a CUDA graph.
+        Called with :meth:`eager_step` and its arguments; replays the step as a CUDA graph.
     logger
         Called with the values and the number of each epoch.
     """
@@ -91,9 +91,9 @@ class Loop:
         self.captured = captured
         self.logger = logger
         self.quiet = quiet
-        self.learn: Step = self.plain_step
+        self.run_step: Step = self.eager_step
         if captured is not None:
-            self.learn = partial(captured, self.plain_step)
+            self.run_step = partial(captured, self.eager_step)
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
@@ -128,7 +128,7 @@ class Loop:
         # End times of the first batches of this process.
         self._ends: list[float] = []
 
-    def fit(self) -> None:
+    def train_epochs(self) -> None:
         """Train from the current position to the last epoch, or until patience runs out."""
         epochs = self.training.last_epoch
         # Show one progress bar: evaluations after epochs have none.
@@ -151,7 +151,7 @@ class Loop:
             self.module.quiet = self.quiet or not is_main_process()
             # Free the memory of captured steps.
             self.captured = None
-            self.learn = self.plain_step
+            self.run_step = self.eager_step
 
     def train_epoch(self, most: int | None = None) -> None:
         """Train on the rest of the current epoch, or on at most ``most`` of its batches."""
@@ -161,7 +161,7 @@ class Loop:
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
-            self.captured.under(k)  # captured steps are compiled for this number
+            self.captured.discard_if_changed(k)  # captured steps are compiled for this number
         self._begun = time_without_compiling()
         meter.begin(
             self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
@@ -180,7 +180,7 @@ class Loop:
             # A step ends after ``accumulate`` batches, or at the end of the epoch with fewer.
             starts_step = number % accumulate == 0
             ends_step = last or (number + 1) % accumulate == 0
-            learned = self.learn(
+            learned = self.run_step(
                 batch, self.optimizer, starts_step=starts_step, ends_step=ends_step
             )
             meter.note(number, learned.loss, learned.norm if ends_step else None)
@@ -213,7 +213,7 @@ class Loop:
                 f"of {self.batches_per_epoch:,} batches, by the third batch"
             )
 
-    def plain_step(
+    def eager_step(
         self,
         batch: Data,
         optimizer: Optimizer,
@@ -227,7 +227,7 @@ class Loop:
         # Gradients are exchanged once, at the end of a step.
         waits = module.shared and not ends_step
         with module.network.no_sync() if waits else nullcontext():
-            logits, target, loss, backward = module.learn(batch)
+            logits, target, loss, backward = module.forward_loss(batch)
             if starts_step:
                 # Zero in place, because captured steps contain the addresses of gradients.
                 optimizer.zero_grad(set_to_none=self.captured is None)
@@ -340,7 +340,7 @@ class Loop:
         """Measure the network after ``epoch``, and copy the best weights."""
         row: Row = {}
         measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
-        measured = measure() if self.captured is None else self.captured.making_room(measure)
+        measured = measure() if self.captured is None else self.captured.with_memory_for(measure)
         # The first process's metrics decide for all processes which epoch is best and which the last.
         for part, values in all_gather(measured)[0].items():
             # The column "train" is measured while learning.
@@ -438,7 +438,7 @@ class Loop:
             )
         measured = all(f"val_{self.metric}" in history[best] for best in state["best_weights"])
         if not measured or len(history) != epoch or not 0 <= batch < self.batches_per_epoch:
-            raise ValueError("its history is no run's")
+            raise ValueError("the history does not fit the position or the best epoch")
         for weights in (*state["best_weights"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
         # 2. Weights, optimizer, schedule and history.

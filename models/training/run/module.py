@@ -99,7 +99,7 @@ class TrainingModule(nn.Module):
                 subject = "The weights"
             raise self.diverged(f"{subject} are not finite numbers", error.what) from error
 
-    def learn(self, batch: Data) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward_loss(self, batch: Data) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return logits, targets and loss of a batch's train rows, and the loss to differentiate.
 
         The losses differ if processes share a batch: the reported one covers all rows.

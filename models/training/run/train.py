@@ -5,9 +5,9 @@ From the command to a step of the optimizer:
 1. ``kmip-data train`` (``cli/train.py``) makes a configuration of its options and calls :func:`train`.
 2. :func:`train` calls :func:`_train_one` for each fold and seed, which opens data and run folder.
    :func:`resume` does so for an existing run folder.
-3. :func:`fit` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
-4. ``Loop.fit`` and ``Loop.train_epoch`` (``loop.py``) run over epochs and their batches.
-5. ``Loop.plain_step`` learns from a batch: forward, backward, and the step.
+3. :func:`fit_with_memory_retry` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
+4. ``Loop.train_epochs`` and ``Loop.train_epoch`` (``loop.py``) run over epochs and their batches.
+5. ``Loop.eager_step`` learns from a batch: forward, backward, and the step.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ from kmip_data.models.training.config.presets import config_for_data, preset_ori
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import StepMemory, memory_error, plan_evaluation, plan_memory
+from kmip_data.models.training.memory import (
+    StepMemory,
+    memory_error,
+    needs_sampled_evaluation,
+    plan_memory,
+)
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.loop import Loop
@@ -204,7 +209,9 @@ def _train_one(
 ) -> Summary:
     """Train one configuration in a new run folder; resume a run of this name and configuration."""
     data = open_data(config, home=home, quiet=quiet, **build_options)
-    config = plan_evaluation(data.pinned(config), data, device, log)
+    if needs_sampled_evaluation(data.pinned(config), data, device, log):
+        data.sample_evaluation()
+    config = data.pinned(config)
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
     if marker_content(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
@@ -236,7 +243,9 @@ def _train_one(
             if weights is not None:
                 checkpoint.write_initial_weights(folder, weights)
             write_file(folder / CONFIG_NAME, config_to_toml(config).encode())
-        result = fit(PreparedRun(config, data, folder, device, needed, log, quiet, further))
+        result = fit_with_memory_retry(
+            PreparedRun(config, data, folder, device, needed, log, quiet, further)
+        )
     return Summary([folder or Path()], [result])
 
 
@@ -359,7 +368,9 @@ def resume(
         needed = plan_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
-        result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
+        result = fit_with_memory_retry(
+            PreparedRun(config, data, folder, device, needed, log, quiet)
+        )
         return Summary([folder], [result])
 
 
@@ -426,7 +437,7 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
     return result
 
 
-def fit(run: PreparedRun) -> RunResult:
+def fit_with_memory_retry(run: PreparedRun) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,
@@ -434,7 +445,7 @@ def fit(run: PreparedRun) -> RunResult:
     generators, and the choice of deterministic kernels, are restored afterwards.
     """
     try:
-        return _fit(run)
+        return _fit_once(run)
     except OutOfResources as error:
         fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
         if run.device.type != "cuda" or fixed or not is_out_of_memory(error):
@@ -443,10 +454,10 @@ def fit(run: PreparedRun) -> RunResult:
     # Outside the handler: its error holds the frames, and these hold the tensors.
     gc.collect()
     torch.cuda.empty_cache()
-    return _fit(replace(run, memory=replace(run.memory, recompute=True)))
+    return _fit_once(replace(run, memory=replace(run.memory, recompute=True)))
 
 
-def _fit(run: PreparedRun) -> RunResult:
+def _fit_once(run: PreparedRun) -> RunResult:
     config = run.config
     data = run.data
     folder = run.folder
@@ -488,7 +499,7 @@ def _fit(run: PreparedRun) -> RunResult:
                 if loop.epoch > config.training.last_epoch:
                     done = count_with_noun(loop.epoch, "epoch")
                     run.log(f"The run has {done} already, and ends without another one.")
-            loop.fit()
+            loop.train_epochs()
             return _finish(run, loop)
         except BaseException as error:
             explained = _explained(error, loop, last)

@@ -55,7 +55,7 @@ def measured(
     optimizer = build_optimizer(module, config, torch.device("cpu"))
 
     def step() -> None:
-        module.learn(batch)[3].backward()
+        module.forward_loss(batch)[3].backward()
         optimizer.step()
 
     step()  # compiles, and makes gradients and the moments of the optimizer
@@ -153,8 +153,10 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
     data, lines = open_data(config, home=Home(tmp_path)), list[str]()
     for free, device, sampled in ((GIB, CPU, ()), (1, GPU, ()), (1, CPU, (3, 2))):
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
-        planned = memory.plan_evaluation(data.config, data, device, lines.append)
-        assert planned.training.eval_neighbors == data.config.training.eval_neighbors == sampled
+        needed = memory.needs_sampled_evaluation(data.config, data, device, lines.append)
+        assert needed == bool(sampled)
+    data.sample_evaluation()
+    assert data.pinned(config).training.eval_neighbors == (3, 2)
     assert len(lines) == 1
     assert "evaluation: sampled like training, because the whole graph takes about" in lines[0]
     assert [len(batches) > 1 for _, batches in data.passes(["val", "test"])] == [True, True]
@@ -170,11 +172,11 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
             raise OutOfResources("Memory ran out.") from torch.cuda.OutOfMemoryError()
         return "trained"
 
-    monkeypatch.setattr(train, "_fit", attempt)
+    monkeypatch.setattr(train, "_fit_once", attempt)
     lines: list[str] = []
     plan = memory.StepMemory(False, None, GIB)
     job = train.PreparedRun(data.config, data, None, GPU, plan, lines.append, quiet=True)
-    assert train.fit(job) == "trained"
+    assert train.fit_with_memory_retry(job) == "trained"
     assert tried == [False, True]
     assert "Once more, with layers recomputed" in lines[0]
     for change, times in (
@@ -184,10 +186,10 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     ):
         tried.clear()
         with pytest.raises(OutOfResources):
-            train.fit(replace(job, config=apply_overrides(data.config, [change])))
+            train.fit_with_memory_retry(replace(job, config=apply_overrides(data.config, [change])))
         assert len(tried) == times
     with pytest.raises(OutOfResources):
-        train.fit(replace(job, device=CPU))
+        train.fit_with_memory_retry(replace(job, device=CPU))
 
 
 @pytest.mark.whole_run

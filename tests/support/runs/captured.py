@@ -78,13 +78,13 @@ def learn(
     ):
         loop = Loop(module, data, torch.device(device), **options)
     if watch is not None:
-        learn = loop.learn
+        run_step = loop.run_step
 
         def watched(batch: Any, *args: Any, **where: Any) -> Any:
             with watch(batch, loop.batches_done + 1 == loop.batches_per_epoch):
-                return learn(batch, *args, **where)
+                return run_step(batch, *args, **where)
 
-        loop.learn = watched
+        loop.run_step = watched
     for epoch in range(training.epochs):
         loop.epoch, loop.batches_done = epoch, 0
         loop.train_epoch()

@@ -287,14 +287,14 @@ import os, sys
 from kmip_data.cli.main import main
 from kmip_data.models.training.run.loop import Loop
 
-step = Loop.plain_step
+step = Loop.eager_step
 
 def signalled(loop, *given, **options):
     if (loop.epoch, os.environ["RANK"]) == (2, os.environ["SIGNALLED"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
     return step(loop, *given, **options)
 
-Loop.plain_step = signalled
+Loop.eager_step = signalled
 main()
 """
 
