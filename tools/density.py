@@ -32,7 +32,7 @@ LAYOUT = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-STARTS_A_STATEMENT = {None, tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
+STATEMENT_STARTS = {None, tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
 
 
 def measure(path: Path) -> Counter[str]:
@@ -46,7 +46,7 @@ def measure(path: Path) -> Counter[str]:
         if token.type == tokenize.COMMENT:
             counts["comments"] += not token.string.startswith(NO_COMMENT)
             continue
-        is_docstring = token.type == tokenize.STRING and previous in STARTS_A_STATEMENT
+        is_docstring = token.type == tokenize.STRING and previous in STATEMENT_STARTS
         if token.type not in LAYOUT and not is_docstring:
             counts["tokens"] += 1
             counts[token.string] += token.string in {"found", "Any"}

@@ -14,7 +14,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.runtime.threads import njit_nogil, num_threads, run_in_ranges
 
-PAIRS_A_RANGE = 20_000  #: fewest rows per thread
+MIN_PAIRS_PER_RANGE = 20_000  #: fewest rows per thread
 
 # Sums may be reordered into vector lanes, always the same way; −inf stays −inf.
 _compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
@@ -39,7 +39,7 @@ def forward(
     factor = values.dtype.type(scale)
 
     work = partial(_forward, values, scores, indices, keep, factor, weights, out)
-    run_in_ranges(work, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    run_in_ranges(work, heads * rows, grain=max(1, MIN_PAIRS_PER_RANGE // k))
     return out, weights
 
 
@@ -73,14 +73,14 @@ def backward(
     )
     of_keys = partial(_backward_keys, grad, queries, *chosen, grad_scores, grad_keys, grad_values)
 
-    run_in_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    run_in_ranges(of_queries, heads * rows, grain=max(1, MIN_PAIRS_PER_RANGE // k))
     if k == 1:
         # The weight of a single key is 1 whatever its score. Handled outside the kernel, where a
         # branch would reorder sums.
         grad_scores[:] = grad_queries[:] = 0
     # One range a thread, as each walks all pairs of the heads whose keys it owns.
-    pairs_a_key = max(1, rows * k // max(1, many))
-    grain = max(-(-heads * many // num_threads()), PAIRS_A_RANGE // pairs_a_key, 1)
+    pairs_per_key = max(1, rows * k // max(1, many))
+    grain = max(-(-heads * many // num_threads()), MIN_PAIRS_PER_RANGE // pairs_per_key, 1)
     run_in_ranges(of_keys, heads * many, grain=grain)
     return grad_queries, grad_keys, grad_values
 

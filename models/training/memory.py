@@ -85,7 +85,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     )
 
 
-def needs_sampled_evaluation(
+def graph_too_large(
     config: RunConfig, data: RunData, device: Device, log: Callable[[str], None]
 ) -> bool:
     """Return True if training samples a graph that does not fit into free memory for an evaluation.

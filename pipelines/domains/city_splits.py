@@ -29,7 +29,7 @@ BLOCK_SIZES = (
     25,
     10,
 )
-METRES_A_DEGREE = 111_195.0  #: metres of a degree of latitude on a sphere of radius 6,371 km
+METRES_PER_DEGREE = 111_195.0  #: metres of a degree of latitude on a sphere of radius 6,371 km
 
 
 class CitySplitParams(SplitParams):
@@ -130,7 +130,7 @@ def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
     """Return the block of each node, (N,), and how many nodes each block has."""
     degrees = lon_lat.astype(np.float64)
     _, shrunk = sine_cosine(np.radians(degrees[:, 1].mean()))
-    scale = np.array([METRES_A_DEGREE * float(shrunk), METRES_A_DEGREE])
+    scale = np.array([METRES_PER_DEGREE * float(shrunk), METRES_PER_DEGREE])
     cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
     # A number sorts as the pair of coordinates does, in a tenth of the time.
     number = cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]

@@ -12,7 +12,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.threads import run_in_ranges
 
 _MIN_SOURCES_PER_THREAD = 64  #: fewest source nodes worth a thread
-_NODES_A_RANGE = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
+_NODES_PER_RANGE = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
 
 
 class EdgeRandomWalk(Encoding):
@@ -63,7 +63,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
         lambda a, b: walk_to_targets(first, targets, walked, a, b),
         num_nodes,
         grain=_MIN_SOURCES_PER_THREAD,
-        most=_NODES_A_RANGE,
+        most=_NODES_PER_RANGE,
     )
     out = np.empty_like(walked)
     out[order] = walked

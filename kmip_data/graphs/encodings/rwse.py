@@ -12,7 +12,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.threads import run_in_ranges
 
 _MIN_NODES_PER_THREAD = 256  #: fewest nodes worth a thread
-_NODES_A_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges
+_NODES_PER_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges
 
 
 class RandomWalk(Encoding):
@@ -81,7 +81,7 @@ def random_walk_encoding(
         lambda a, b: return_probabilities(first, targets, reversible, out, a, b),
         num_nodes,
         grain=_MIN_NODES_PER_THREAD,
-        most=_NODES_A_RANGE,
+        most=_NODES_PER_RANGE,
     )
     return out
 

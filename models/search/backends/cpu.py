@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,18 +22,25 @@ from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.problem import SearchProblem, row_ranges
 from kmip_data.runtime.threads import run_in_ranges
 
+if TYPE_CHECKING:
+    from kmip_data.models.search.cpu.sorted_keys import ByLength
+
 NAME = "cpu"
 AUTO = "chosen by auto on the CPU"
 RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 
+#: Search of the queries ``start`` to ``stop``: (queries, scores, indices, failed, start, stop) to the
+#: cost in leaves of 16 keys of the flat scan.
+Scan = Callable[..., float]
+
 # Measured thresholds between the ways: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
 _FEW_KEYS = 3000  # fewer keys than this and 40 k: exact, unless bytes filter
-_FEW_KEYS_A_K = 40
+_FEW_KEYS_PER_K = 40
 _BYTE_KEYS = 800  # fewer keys than this, 8 k and 12,000 / (d + 4): exact
-_BYTE_KEYS_A_K = 8
+_BYTE_KEYS_PER_K = 8
 _BYTE_NUMBERS = 12_000
 _EQUAL_KEYS = 1000  # fewest keys to look for equal rows in many heads; three times as many for one
 # fraction of distinct rows in the first quarter of the keys above which all are searched
@@ -43,7 +50,7 @@ _SCORE = 5  # cost of scoring a key that passes the bytes, in the same unit
 _SCORED = 8  # times k keys pass float32, too
 _TIES = 0.3  # share of sampled queries that the filter fails to rank: search exactly
 _SAMPLE = 128  # most queries sampled, one in 64
-_PAIRS_A_RANGE = 100_000  # fewest queries per thread
+_MIN_PAIRS_PER_RANGE = 100_000  # fewest queries per thread
 _TILE = 16  # queries per block of the exact way
 _MAX_PRODUCTS = 400_000_000  # multiplications between checks for an interrupt, about 0.1 s
 
@@ -61,7 +68,7 @@ def why_refused(problem: SearchProblem) -> str | None:
     """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
-    return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
+    return None if problem.keys.shape[1] < 2**31 else "takes fewer than 2³¹ keys"
 
 
 class _Operands(NamedTuple):
@@ -183,9 +190,9 @@ def _least_keys(dim: int, k: int) -> float:
     from kmip_data.models.search.cpu.byte_scan import MAX_DIM
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
 
-    least = float(_FEW_KEYS + _FEW_KEYS_A_K * k)
+    least = float(_FEW_KEYS + _FEW_KEYS_PER_K * k)
     if multiplies_bytes() and dim <= MAX_DIM:
-        return min(least, _BYTE_KEYS + _BYTE_KEYS_A_K * k + _BYTE_NUMBERS / (dim + 4))
+        return min(least, _BYTE_KEYS + _BYTE_KEYS_PER_K * k + _BYTE_NUMBERS / (dim + 4))
     return least
 
 
@@ -201,27 +208,27 @@ def _search_exactly(graphs: _Operands) -> None:
     run_in_ranges(
         partial(search_rows, *graphs, before),
         len(queries) * int(before[-1]),
-        grain=max(1, _PAIRS_A_RANGE // most),
+        grain=max(1, _MIN_PAIRS_PER_RANGE // most),
         most=max(_TILE, at_once),
     )
 
 
 def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     """Search one head of one graph: (R, d), (M, d), (R, k), (R, k)."""
-    # 1. Choose a way by a sample of the queries.
-    way, search, cost = _choose_way(queries, keys, scores.shape[1])
-    if way == "exact":
+    # 1. Choose a filter by a sample of the queries.
+    scan, cost = _choose_scan(queries, keys, scores.shape[1])
+    if scan is None:
         _exactly(queries, keys, scores, indices)
         return
 
-    # 2. Search all queries that way, and failed ones exactly: queries that no filter can rank, such as
+    # 2. Search all queries by it, and failed ones exactly: queries that no filter can rank, such as
     #    zero vectors, or that have too many equal keys.
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MAX_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
     run_in_ranges(
-        partial(search, queries, scores, indices, failed),
+        partial(scan, queries, scores, indices, failed),
         len(queries),
-        grain=max(1, _PAIRS_A_RANGE // len(keys)),
+        grain=max(1, _MIN_PAIRS_PER_RANGE // len(keys)),
         most=max(64, at_once),  # queries per block, which share the cache
     )
     rest = np.flatnonzero(failed)
@@ -233,67 +240,85 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
         indices[rest] = rest_indices
 
 
-def _choose_way(
-    queries: F32,
-    keys: F32,
-    k: int,
-) -> tuple[str, Callable[..., float], float]:
-    """Return the chosen way, its function and its cost per query."""
-    from kmip_data.models.search.cpu.byte_scan import MAX_DIM, encode_as_bytes, search_bytes
-    from kmip_data.models.search.cpu.filter_scan import pack_keys, search_flat
+def _choose_scan(queries: F32, keys: F32, k: int) -> tuple[Scan | None, float]:
+    """Return the filter that searches these keys, and its cost per query; ``None``: search exactly.
+
+    Bytes are tried first, where they can be: they are taken if they cost less than a flat scan of all
+    keys and can rank the sampled queries. Else few keys are searched exactly, and many by the flat
+    filter, unless it cannot rank the sample either.
+    """
+    from kmip_data.models.search.cpu.byte_scan import MAX_DIM
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
     from kmip_data.models.search.cpu.sorted_keys import sort_by_length
 
-    # 1. Ways to search rows ``start`` to ``stop`` of some queries. Each returns its cost in leaves
-    # of 16 keys of the flat scan; a leaf of bytes counts a quarter.
-    def scan_bytes(
-        some: F32, scores: F32, indices: I64, failed: Bools, start: int, stop: int
+    sorted_keys = sort_by_length(keys)
+    if multiplies_bytes() and keys.shape[1] <= MAX_DIM:
+        scan = _byte_scan(keys, sorted_keys, k)
+        cost, tied = _cost_of_sample(scan, queries, k)
+        if tied <= _TIES and cost < len(keys) / 16:
+            _log_scan("bytes", queries, keys, cost, tied)
+            return scan, cost
+        # Bytes may pay where the flat filter does not: fewer keys are searched exactly.
+        if len(keys) < _FEW_KEYS + _FEW_KEYS_PER_K * k:
+            _log_scan("exact", queries, keys, cost, tied)
+            return None, cost
+
+    scan = _flat_scan(keys, sorted_keys)
+    cost, tied = _cost_of_sample(scan, queries, k)
+    _log_scan("flat" if tied <= _TIES else "exact", queries, keys, cost, tied)
+    return (scan if tied <= _TIES else None), cost
+
+
+def _byte_scan(keys: F32, sorted_keys: ByLength, k: int) -> Scan:
+    """Return the search by an 8-bit filter; a leaf of bytes costs a quarter of a flat one."""
+    from kmip_data.models.search.cpu.byte_scan import encode_as_bytes, search_bytes
+
+    codes = encode_as_bytes(keys, sorted_keys)
+
+    def scan(
+        queries: F32, scores: F32, indices: I64, failed: Bools, start: int, stop: int
     ) -> float:
-        leaves, scored = search_bytes(codes, some, keys, scores, indices, failed, start, stop)
+        leaves, scored = search_bytes(codes, queries, keys, scores, indices, failed, start, stop)
         extra = max(0, scored - _SCORED * k * (stop - start))
         return float(_BYTES * leaves + _SCORE * extra)
 
-    def scan(some: F32, *rest: Any) -> float:
-        return float(search_flat(flat, some, keys, *rest))
+    return scan
 
-    # 2. Try them on at most 128 queries, one in 64: cost per query, and failures by ties.
+
+def _flat_scan(keys: F32, sorted_keys: ByLength) -> Scan:
+    """Return the search by a float32 filter."""
+    from kmip_data.models.search.cpu.filter_scan import pack_keys, search_flat
+
+    flat = pack_keys(keys, sorted_keys)
+
+    def scan(queries: F32, *rest: Any) -> float:
+        return float(search_flat(flat, queries, keys, *rest))
+
+    return scan
+
+
+def _cost_of_sample(scan: Scan, queries: F32, k: int) -> tuple[float, float]:
+    """Try a filter on at most 128 queries, one in 64: cost per query, and share failed by ties."""
     tried = min(_SAMPLE, -(-len(queries) // 64))
     sample = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
+    failed = np.zeros(tried, np.bool_)
+    scores = np.empty((tried, k), np.float32)
+    indices = np.empty((tried, k), np.int64)
+    cost = scan(queries[sample], scores, indices, failed, 0, tried) / tried
+    return cost, float(failed.mean())
 
-    def attempt(search: Callable[..., float]) -> tuple[float, float]:
-        failed = np.zeros(tried, np.bool_)
-        scores = np.empty((tried, k), np.float32)
-        indices = np.empty((tried, k), np.int64)
-        cost = search(queries[sample], scores, indices, failed, 0, tried) / tried
-        return cost, float(failed.mean())
 
-    sorted_keys = sort_by_length(keys)
-    way = ""
-    search: Callable[..., float] = scan_bytes
-    if multiplies_bytes() and keys.shape[1] <= MAX_DIM:
-        codes = encode_as_bytes(keys, sorted_keys)
-        cost, tied = attempt(scan_bytes)
-        if tied <= _TIES and cost < len(keys) / 16:
-            way = "bytes"
-    if not way and len(keys) < _FEW_KEYS + _FEW_KEYS_A_K * k:
-        way = "exact"
-    if not way:
-        way = "flat"
-        search = scan
-        flat = pack_keys(keys, sorted_keys)
-        cost, tied = attempt(scan)
-    if tied > _TIES:
-        way = "exact"
+def _log_scan(name: str, queries: F32, keys: F32, cost: float, tied: float) -> None:
+    """Log the chosen scan, and the cost and ties of the last one that was tried."""
     log.debug(
         "%s scan of %d keys for %d queries, at the cost of %.0f leaves of 16 each; %.0f %% of a"
         " sample full of ties",
-        way,
+        name,
         len(keys),
         len(queries),
         cost,
         100 * tied,
     )
-    return way, search, cost
 
 
 def _exactly(queries: F32, keys: F32, scores: F32, indices: I64) -> None:

@@ -26,7 +26,7 @@ POINTERS = (
 )  # fmt: skip
 NUMBERS = (
     "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
-    "sample_tile_count", "tile_count", "k", "sample", "ordered", "rows_a_block",
+    "sample_tile_count", "tile_count", "k", "sample", "ordered", "rows_per_block",
 )  # fmt: skip
 IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
 NARROW = len(POINTERS)
@@ -37,14 +37,14 @@ _CHUNK = 64
 _WARPS = 4
 _KEY_BUCKETS = 2048
 _QUERY_BUCKETS = 1024
-_ROWS_A_BLOCK = 4096
+_ROWS_PER_BLOCK = 4096
 _ALIGNED = 256  # bytes
 
 # Sizes from which more warps, larger tiles or an order pay, measured with a prototype on one H200.
 _ORDERED_KEYS = 8000
 _MANY_ROWS = 90_000
 _SOME_ROWS = 60_000
-_BUCKETS_A_ROW = 4  # buckets per row to be ordered, over all graphs
+_BUCKETS_PER_ROW = 4  # buckets per row to be ordered, over all graphs
 
 
 class Program(NamedTuple):
@@ -102,7 +102,7 @@ def make_plan(
     rows = heads * queries
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
     half_pays = most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS
-    few_buckets = buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
+    few_buckets = buckets <= _BUCKETS_PER_ROW * max(queries, _ORDERED_KEYS)
     ordered = few_buckets and (most_keys >= _ORDERED_KEYS or half_pays)
 
     # 2. The program: a quarter of the candidate slots, less 8, hold results.
@@ -144,7 +144,7 @@ def make_plan(
         "k": k,
         "sample": _sample(dim, k, most_keys, ordered=ordered) // _BATCH,
         "ordered": int(ordered),
-        "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
+        "rows_per_block": _ROWS_PER_BLOCK if ordered else 512,
     }
 
     # 4. Memory: tables of the plan, and offsets into the scratch memory that each search allocates.
@@ -296,14 +296,14 @@ def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[L
     launches = (
         (True, "lay_out", _up(graphs, 8), 1, 256),
         (True, "prepare", graphs, heads, 128),
-        (True, "norms", _up(keys, numbers["rows_a_block"]), heads, 256),
+        (True, "norms", _up(keys, numbers["rows_per_block"]), heads, 256),
         (ordered, "scan_keys", graphs, heads, 1024),
-        (ordered, "place_keys", _up(keys, _ROWS_A_BLOCK), heads, 256),
+        (ordered, "place_keys", _up(keys, _ROWS_PER_BLOCK), heads, 256),
         (True, "pack", _up(numbers["batches"], 8), heads, 256),
         (True, "thresholds", sample_blocks, heads, 32 * sample_warps),
-        (ordered, "count_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
+        (ordered, "count_queries", _up(queries, _ROWS_PER_BLOCK), heads, 256),
         (ordered, "scan_queries", graphs, heads, 1024),
-        (ordered, "place_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
+        (ordered, "place_queries", _up(queries, _ROWS_PER_BLOCK), heads, 256),
         (True, "collect", blocks, 1, _WARPS * 32),
     )
     return tuple((name, x, y, threads) for wanted, name, x, y, threads in launches if wanted)

@@ -5,7 +5,7 @@ From the command to a step of the optimizer:
 1. ``kmip-data train`` (``cli/train.py``) makes a configuration of its options and calls :func:`train`.
 2. :func:`train` calls :func:`_train_one` for each fold and seed, which opens data and run folder.
    :func:`resume` does so for an existing run folder.
-3. :func:`fit_with_memory_retry` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
+3. :func:`fit_with_retry` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
 4. ``Loop.train_epochs`` and ``Loop.train_epoch`` (``loop.py``) run over epochs and their batches.
 5. ``Loop.eager_step`` learns from a batch: forward, backward, and the step.
 """
@@ -48,12 +48,7 @@ from kmip_data.models.training.config.presets import config_for_data, preset_ori
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import (
-    StepMemory,
-    memory_error,
-    needs_sampled_evaluation,
-    plan_memory,
-)
+from kmip_data.models.training.memory import StepMemory, graph_too_large, memory_error, plan_memory
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.loop import Loop
@@ -209,7 +204,7 @@ def _train_one(
 ) -> Summary:
     """Train one configuration in a new run folder; resume a run of this name and configuration."""
     data = open_data(config, home=home, quiet=quiet, **build_options)
-    if needs_sampled_evaluation(data.pinned(config), data, device, log):
+    if graph_too_large(data.pinned(config), data, device, log):
         data.sample_evaluation()
     config = data.pinned(config)
     label = data.build.card.label
@@ -243,7 +238,7 @@ def _train_one(
             if weights is not None:
                 checkpoint.write_initial_weights(folder, weights)
             write_file(folder / CONFIG_NAME, config_to_toml(config).encode())
-        result = fit_with_memory_retry(
+        result = fit_with_retry(
             PreparedRun(config, data, folder, device, needed, log, quiet, further)
         )
     return Summary([folder or Path()], [result])
@@ -368,9 +363,7 @@ def resume(
         needed = plan_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
-        result = fit_with_memory_retry(
-            PreparedRun(config, data, folder, device, needed, log, quiet)
-        )
+        result = fit_with_retry(PreparedRun(config, data, folder, device, needed, log, quiet))
         return Summary([folder], [result])
 
 
@@ -437,7 +430,7 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
     return result
 
 
-def fit_with_memory_retry(run: PreparedRun) -> RunResult:
+def fit_with_retry(run: PreparedRun) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,

@@ -35,7 +35,7 @@ _BEGINNINGS = {
     "osm.gz": (b"\x1f\x8b",), "osm.bz2": (b"BZh",),
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
-UNITS_A_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
+UNITS_PER_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
 _FILTER_BLOCKS = 1_024  #: blocks of a filter by numbers: 4 GB
 _UNDEFINED = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
@@ -71,12 +71,12 @@ class Ways:
     @property
     def lon(self) -> F64:
         """Longitude of each node in degrees."""
-        return self.x / UNITS_A_DEGREE
+        return self.x / UNITS_PER_DEGREE
 
     @property
     def lat(self) -> F64:
         """Latitude of each node in degrees."""
-        return self.y / UNITS_A_DEGREE
+        return self.y / UNITS_PER_DEGREE
 
     @property
     def incomplete(self) -> int:
@@ -364,13 +364,13 @@ class _Map:
 
     def _check_places(self, node_id: I64, x: I32, y: I32) -> None:
         """Refuse coordinates beyond 180 degrees of longitude or 90 of latitude."""
-        lon_limit = 180 * UNITS_A_DEGREE
-        lat_limit = 90 * UNITS_A_DEGREE
+        lon_limit = 180 * UNITS_PER_DEGREE
+        lat_limit = 90 * UNITS_PER_DEGREE
         outside = (x != x.clip(-lon_limit, lon_limit)) | (y != y.clip(-lat_limit, lat_limit))
         if outside.any():
             first = int(outside.argmax())
-            lon = x[first] / UNITS_A_DEGREE
-            lat = y[first] / UNITS_A_DEGREE
+            lon = x[first] / UNITS_PER_DEGREE
+            lat = y[first] / UNITS_PER_DEGREE
             raise DamagedInput(
                 f"{self.name}: node {node_id[first]} is not on the map, at {lon}, {lat} degrees.",
                 next="use an undamaged extract",
@@ -390,8 +390,8 @@ class _Map:
         position = self._positions(np.array(ways.ref))
         line = np.full((len(position), 2), np.nan)
         inside = position >= 0
-        line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE
-        line[inside, 1] = self.y[position[inside]] / UNITS_A_DEGREE
+        line[inside, 0] = self.x[position[inside]] / UNITS_PER_DEGREE
+        line[inside, 1] = self.y[position[inside]] / UNITS_PER_DEGREE
         start = 0
         for number, size in zip(ways.number, ways.size, strict=True):
             yield number, line[start : start + size]

@@ -20,7 +20,12 @@ import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, U8, Array, Bools
 from kmip_data.graphs.elementary_functions import arcsine, sine_cosine
-from kmip_data.pipelines.datasets.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
+from kmip_data.pipelines.datasets.openstreetmap.extract import (
+    UNITS_PER_DEGREE,
+    VALUES,
+    Values,
+    Ways,
+)
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.threads import njit_nogil, run_in_ranges
 
@@ -375,10 +380,10 @@ def _columns(
         tail = source[start:stop]
         head = target[start:stop]
         length[start:stop] = great_circle(
-            graph.y[tail] / UNITS_A_DEGREE,
-            graph.x[tail] / UNITS_A_DEGREE,
-            graph.y[head] / UNITS_A_DEGREE,
-            graph.x[head] / UNITS_A_DEGREE,
+            graph.y[tail] / UNITS_PER_DEGREE,
+            graph.x[tail] / UNITS_PER_DEGREE,
+            graph.y[head] / UNITS_PER_DEGREE,
+            graph.x[head] / UNITS_PER_DEGREE,
         )
 
     run_in_ranges(measure, len(source), grain=_MEASURED, most=_MEASURED)

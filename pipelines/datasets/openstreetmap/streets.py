@@ -57,7 +57,7 @@ def street_direction(tags: Mapping[str, str], network_type: str) -> int:
     return 1 if tags.get("junction") == "roundabout" else 0
 
 
-KM_A_MILE = 1.60934  #: as OSMnx has it
+KM_PER_MILE = 1.60934  #: as OSMnx has it
 _NUMBER = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
 #: km/h of implicit limits (``maxspeed=FI:urban``).
@@ -77,7 +77,7 @@ def read_speed(text: str) -> float | None:
     >>> read_speed("30 mph"), read_speed("50|30"), read_speed("FI:urban"), read_speed("walk")
     (48.2802, 40.0, 50.0, None)
     """
-    scale = KM_A_MILE if "mph" in text.lower() else 1
+    scale = KM_PER_MILE if "mph" in text.lower() else 1
     # One number a lane; a text with a part that is not a number may still be an implicit limit.
     lanes = [match[1] for lane in text.split("|") if (match := _NUMBER.fullmatch(lane))]
     if len(lanes) == text.count("|") + 1:

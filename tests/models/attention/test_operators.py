@@ -57,7 +57,7 @@ def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monke
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_same_bits_for_any_number_of_threads(heads: int, monkeypatch) -> None:
-    monkeypatch.setattr(cpu_kernels, "PAIRS_A_RANGE", 1)
+    monkeypatch.setattr(cpu_kernels, "MIN_PAIRS_PER_RANGE", 1)
     arguments = problem(heads=heads, rows=400, keys=37, k=9)
     results = []
     for count in (1, 2, 5):

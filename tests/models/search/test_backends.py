@@ -88,7 +88,7 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         monkeypatch.setattr(cpu, "_FEW_QUERIES", 2**60)
         return
     monkeypatch.setattr(cpu, "_FEW_KEYS", 0)
-    for name in ("_FEW_QUERIES", "_FEW_KEYS_A_K"):
+    for name in ("_FEW_QUERIES", "_FEW_KEYS_PER_K"):
         monkeypatch.setattr(cpu, name, 1)
     monkeypatch.setattr(cpu, "_TIES", 1.0)  # rows that fail are searched exactly, one by one
     monkeypatch.setattr(cpu, "_BYTES", -1e18 if way == "bytes" else np.inf)

@@ -56,7 +56,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def choose(ordered: bool, tiles: int, staged: int = 0) -> None:
         monkeypatch.setattr(plan, "_ORDERED_KEYS", 1 if ordered else 10**9)
-        monkeypatch.setattr(plan, "_BUCKETS_A_ROW", 10**9)
+        monkeypatch.setattr(plan, "_BUCKETS_PER_ROW", 10**9)
         monkeypatch.setattr(plan, "_tiles", lambda *_, **__: (tiles, staged))
         plan.make_plan.cache_clear()
 

@@ -153,7 +153,7 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
     data, lines = open_data(config, home=Home(tmp_path)), list[str]()
     for free, device, sampled in ((GIB, CPU, ()), (1, GPU, ()), (1, CPU, (3, 2))):
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
-        needed = memory.needs_sampled_evaluation(data.config, data, device, lines.append)
+        needed = memory.graph_too_large(data.config, data, device, lines.append)
         assert needed == bool(sampled)
     data.sample_evaluation()
     assert data.pinned(config).training.eval_neighbors == (3, 2)
@@ -176,7 +176,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     lines: list[str] = []
     plan = memory.StepMemory(False, None, GIB)
     job = train.PreparedRun(data.config, data, None, GPU, plan, lines.append, quiet=True)
-    assert train.fit_with_memory_retry(job) == "trained"
+    assert train.fit_with_retry(job) == "trained"
     assert tried == [False, True]
     assert "Once more, with layers recomputed" in lines[0]
     for change, times in (
@@ -186,10 +186,10 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     ):
         tried.clear()
         with pytest.raises(OutOfResources):
-            train.fit_with_memory_retry(replace(job, config=apply_overrides(data.config, [change])))
+            train.fit_with_retry(replace(job, config=apply_overrides(data.config, [change])))
         assert len(tried) == times
     with pytest.raises(OutOfResources):
-        train.fit_with_memory_retry(replace(job, device=CPU))
+        train.fit_with_retry(replace(job, device=CPU))
 
 
 @pytest.mark.whole_run

@@ -38,7 +38,7 @@ ENVIRONMENT = {
 def small() -> None:
     """Order keys of few rows and share them, so that few rows do what otherwise many do."""
     plan._ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
-    plan._BUCKETS_A_ROW = 10**9
+    plan._BUCKETS_PER_ROW = 10**9
     parts.RAGGED, parts.ORDERED, parts.STAGED = 90, 300, 400
     parts.REPEATS = 1
 

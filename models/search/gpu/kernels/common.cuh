@@ -29,7 +29,7 @@ typedef unsigned long long u64;
 #define KEY_BUCKETS 2048               // of norms
 #define QUERY_BUCKETS 1024             // of needs
 #define CHUNK 64                       // keys that share a bound on their norms
-#define ROWS_A_BLOCK 4096              // where rows are counted and placed
+#define ROWS_PER_BLOCK 4096              // where rows are counted and placed
 #define NEVER -1e30f                   // a threshold that excludes nothing
 #define LARGEST 3.4028e38              // scores up to here are finite once rounded to float32
 // Larger than any number of keys, so its multiples modulo that number are all of them: they spread keys over a graph.
@@ -66,7 +66,7 @@ struct Search {
   long long k;                   // wanted
   long long sample;              // batches of keys that `thresholds` reads
   long long ordered;             // 1: keys by norm and queries by need
-  long long rows_a_block;        // of `norms`
+  long long rows_per_block;        // of `norms`
 };
 struct Graph { int first_query, queries, first_key, keys, first_batch; };
 

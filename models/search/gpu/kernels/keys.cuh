@@ -43,12 +43,12 @@ KERNEL(prepare, 128, 1) {
   for (int i = thread; i < QUERY_BUCKETS; i += 128) s.query_counts[(long long)segment * QUERY_BUCKETS + i] = 0;
 }
 
-// grid (M / rows_a_block, H), 256 threads: norms, the longest of each graph, and how many fall into each bucket.
+// grid (M / rows_per_block, H), 256 threads: norms, the longest of each graph, and how many fall into each bucket.
 KERNEL(norms, 256, 1) {
   __shared__ uint32_t longest;
   __shared__ int counts[KEY_BUCKETS];
   int h = blockIdx.y, thread = threadIdx.x;
-  Span span = span_of<2>(s, (int)s.key_count, (int)s.rows_a_block);
+  Span span = span_of<2>(s, (int)s.key_count, (int)s.rows_per_block);
   if (thread == 0) longest = 0;
   if (s.ordered)
     for (int i = thread; i < KEY_BUCKETS; i += 256) counts[i] = 0;

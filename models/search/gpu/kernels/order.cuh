@@ -35,14 +35,14 @@ template <int FIRST> DEVICE Span span_of(const Search& s, int rows, int size) {
   return {first, last, graph, graph == graph_of<FIRST>(s, last)};
 }
 
-// grid (rows / ROWS_A_BLOCK, H), 256 threads: `order` (H, rows) by `bucket(row, graph)`, with one atomic on
+// grid (rows / ROWS_PER_BLOCK, H), 256 threads: `order` (H, rows) by `bucket(row, graph)`, with one atomic on
 // `places` (H, G, BUCKETS) for each bucket of a block.
 template <int BUCKETS, int FIRST, class Bucket>
 DEVICE void place(const Search& s, int rows, int* places, int* order, Bucket bucket) {
   __shared__ int counts[BUCKETS];
-  constexpr int EACH = ROWS_A_BLOCK / 256;
+  constexpr int EACH = ROWS_PER_BLOCK / 256;
   int thread = threadIdx.x, h = blockIdx.y;
-  Span span = span_of<FIRST>(s, rows, ROWS_A_BLOCK);
+  Span span = span_of<FIRST>(s, rows, ROWS_PER_BLOCK);
   order += (long long)h * rows;
   places += (long long)h * s.graph_count * BUCKETS;
   if (!span.one) {

@@ -223,11 +223,11 @@ KERNEL(thresholds, SAMPLE_WARPS * 32, 1) {
 }
 
 // ---- queries by need -----------------------------------------------------------------------------------------
-// grid (N / ROWS_A_BLOCK, H), 256 threads.
+// grid (N / ROWS_PER_BLOCK, H), 256 threads.
 KERNEL(count_queries, 256, 1) {
   __shared__ int counts[QUERY_BUCKETS];
   int h = blockIdx.y, thread = threadIdx.x;
-  Span span = span_of<0>(s, (int)s.query_count, ROWS_A_BLOCK);
+  Span span = span_of<0>(s, (int)s.query_count, ROWS_PER_BLOCK);
   int* all = s.query_counts + h * s.graph_count * QUERY_BUCKETS;
   for (int i = thread; i < QUERY_BUCKETS; i += 256) counts[i] = 0;
   __syncthreads();
