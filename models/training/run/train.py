@@ -3,11 +3,9 @@
 From the command to a step of the optimizer:
 
 1. ``kmip-data train`` (``cli/train.py``) makes a configuration of its options and calls :func:`train`.
-2. :func:`train` calls :func:`_train_one` for each fold and seed, which opens data and run folder.
-   :func:`resume` does so for an existing run folder.
+2. :func:`_train_one`, for each fold and seed, or :func:`resume` opens data and run folder.
 3. :func:`fit_with_retry` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
-4. ``Loop.train_epochs`` and ``Loop.train_epoch`` (``loop.py``) run over epochs and their batches.
-5. ``Loop.eager_step`` learns from a batch: forward, backward, and the step.
+4. ``Loop.train_epochs`` (``loop.py``) calls ``train_epoch``, which calls ``eager_step`` on a batch.
 """
 
 from __future__ import annotations
