@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: Kind of a name -> the command that lists them.
-_LISTS = {"dataset": "list --all", "build": "list --all", "sweep": "sweep --help", "run": "runs"}
+_LISTS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
 #: Kind of a folder -> a file in each of them.
 _FILES = {"build": "card.json", "run": "config.toml"}
 #: Endings of point clouds.

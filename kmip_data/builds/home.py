@@ -204,7 +204,11 @@ def named_build(
     builds = list_builds(home)
     known = _known_datasets(builds)
     if dataset not in known:
-        raise unknown_name_error("dataset or build folder", dataset, sorted(known))
+        # The user's own names are few, and `kmip-data list` also says how to list all others.
+        own = sorted(known.difference(dataset_names()))
+        raise unknown_name_error(
+            "dataset or build folder", dataset, sorted(known), command="kmip-data list", own=own
+        )
 
     if sample and dataset not in dataset_names():
         raise UsageError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.base import Folder, Transform
+from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find import find
 from kmip_data.plugins import import_plugin_of
@@ -63,5 +64,10 @@ def open(  # noqa: A001 -- its public name
     else:
         if path_or_name not in dataset_names():
             import_plugin_of("datasets", os.fspath(path_or_name))
-        build = find(path_or_name, parameters, home=home, root=root, sample=sample)
+        try:
+            build = find(path_or_name, parameters, home=home, root=root, sample=sample)
+        except UsageError as error:
+            if error.meant is not None:
+                error.lines["next"] = f"kmip_data.open({error.meant[1]!r})"
+            raise
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

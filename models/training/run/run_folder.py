@@ -7,21 +7,22 @@ import csv
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from kmip_data.builds.home import Home, list_builds
+from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
 from kmip_data.files.path_errors import absolute_path, write_errors
 from kmip_data.files.reading import read_small
-from kmip_data.manifest import dataset_names
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.text import dataset_name_from
+from kmip_data.pipelines.find import parameter_names, parameters_on_card
+from kmip_data.text import parameters_as_options, dataset_name_from
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -201,17 +202,40 @@ def on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -
     """Return the configuration of a run with the folder of the build it was trained on as its data.
 
     The name of your own data means their newest build. ``key`` returns the run's, and is called if
-    the home has several builds of that name.
+    the home has several builds of that name. Raises ``UsageError`` if the home has none.
     """
     name = config.data.dataset
-    builds = [] if name in dataset_names() else list_builds(home, name)
-    if len(builds) < 2:
+    if name in dataset_names() or build_in(name, home) is not None:
+        return config
+    builds = list_builds(home, name)
+    if not builds:
+        raise UsageError(
+            f"The build of {name} that the run was trained on is gone.",
+            next=_command_that_builds(name, config.data.parameters),
+        )
+    if len(builds) == 1:
         return config
     trained_on = key()
     for build in builds:
         if build.card.key == trained_on:
             return config.updated("data", dataset=str(build.path))
     return config
+
+
+def _command_that_builds(name: str, parameters: Mapping[str, object]) -> str:
+    """Return the command that makes a build of your own data with all its ``parameters`` again.
+
+    A run does not record the recipe or the files: the recipe is the one with these parameters.
+    """
+    for recipe in dataset_names():
+        if not load_manifest(recipe).recipe or not {*parameters} <= parameter_names(recipe)[0]:
+            continue
+        defaults = parameters_on_card(recipe, {})
+        unusual = {key: value for key, value in parameters.items() if value != defaults[key]}
+        options = parameters_as_options(unusual)
+        command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"
+        return f"{command.strip()}, where FILE is what it was built from"
+    return f"save or pull {name} again; kmip-data list shows your builds"
 
 
 def config_without_foreign_system(config: RunConfig, folder: Path, home: Home) -> RunConfig:
