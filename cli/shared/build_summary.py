@@ -95,7 +95,17 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         return
     target = card.schema_.labels
     if target is None:
-        yield "target", "none: a trained run can predict it"
+        files = card.statistics.get("files") or {}
+        described = files.get("columns", {}).get("columns", ())
+        candidates = [
+            column["name"]
+            for column in described
+            if column["use"] in {"ignored", "number", "category"}
+        ]
+        step = ""
+        if candidates:
+            step = f"; to train, build with --set label=COLUMN ({shortened(candidates)})"
+        yield "target", f"none: a trained run can predict it{step}"
     else:
         of = join_first_words(target.fields or (target.doc,))
         yield "target", f"{target_type_of(target)} of each {target.level} ({of})"

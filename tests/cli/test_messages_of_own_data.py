@@ -8,7 +8,9 @@ import shlex
 import pytest
 from support.cli import done, refused
 
+import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
 from kmip_data.pipelines.find import find
 
 QUICK = ["--model", "gcn", "--epochs", "1", "--device", "cpu", "-q"]
@@ -161,3 +163,51 @@ def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
     assert facts["missing labels"] == "HIV: 1, Tox: 1"
     assert facts["missing"] == "none"
     assert "classes" not in facts
+
+
+def test_the_build_of_a_run_is_gone(people, home, tmp_path):
+    run = done("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
+    done("remove", "soc", "--yes")
+    write_people(tmp_path / "new", "age")
+    new = ["build", "graphs", "--name", "new", "--archive", tmp_path / "new"]
+    for command in (
+        ["predict", run],
+        ["evaluate", run],
+        ["explore", run],
+        [*new, "--like", run],
+    ):
+        message = refused(*command)
+        assert "The build of soc that the run was trained on is gone.\n" in message
+    step = re.search(r"next: kmip-data (.*), where FILE is what it was built from", message)[1]
+    assert step == "build graphs --name soc --archive FILE --set label=group"
+
+    done(*shlex.split(step.replace("FILE", str(tmp_path / "soc"))), "-q")
+    done("evaluate", run)
+
+
+def test_an_unknown_build_of_your_own(people, home):
+    run = done("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
+    assert "next: kmip-data list\n" in refused("predict", run, "--dataset", "nothere")
+    assert f"next: kmip-data predict {run} --dataset soc\n" in refused(
+        "predict", run, "--dataset", "socc"
+    )
+    with pytest.raises(UsageError) as caught:
+        kmip_data.open("socc")
+    assert caught.value.lines["next"] == "kmip_data.open('soc')"
+
+
+def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
+    pytest.importorskip("rdkit")
+    file = tmp_path / "assay.csv"
+    file.write_text("smiles,toxic,solvent\n" + "CCO,no,0.5\nCCC,yes,1.5\n" * 10)
+    words = ["build", "graphs", "--name", "assay", "--archive", file]
+
+    message = refused(*words, "--set", "label=toxic", "--set", "feature=solvent")
+    assert (
+        "--set feature=solvent has no effect: the features of molecules come from SMILES" in message
+    )
+    assert "next: leave out --set feature=solvent\n" in message
+    done(*words, "--set", "label=toxic", "--set", "feature=none", "-q")
+
+    text = done(*words, "--dry-run").out
+    assert "to train, build with --set label=COLUMN (toxic, solvent)" in text

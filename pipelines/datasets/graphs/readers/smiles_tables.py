@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.columns.column_uses import Use
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
@@ -62,6 +63,12 @@ def read(
     if _is_smi(name) and options.params.header is None:
         options = options.with_params(header="no")
     params = options.params
+    features = [column for column in params.feature if column != "none"]
+    if features:
+        raise UsageError(
+            f"--set feature={features[0]} has no effect: the features of molecules come from SMILES.",
+            next=f"leave out --set feature={shlex.quote(features[0])}",
+        )
     table = read_table(folder / name, "graph", options, findings.notices, alone=True)
     if table.frame.empty:
         raise DamagedInput(
