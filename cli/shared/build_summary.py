@@ -104,7 +104,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         ]
         step = ""
         if candidates:
-            step = f"; to train, build with --set label=COLUMN ({shortened(candidates)})"
+            step = f"; to train, build with --set label=COLUMN ({join_first_words(candidates)})"
         yield "target", f"none: a trained run can predict it{step}"
     else:
         of = join_first_words(target.fields or (target.doc,))

@@ -113,7 +113,7 @@ trained_options = combined_options(
 archive_options = combined_options(
     click.option(
         "--archive", "archives", multiple=True, metavar="PATH", type=click.Path(path_type=Path),
-        help="Local archive or folder to use instead of a download; may be repeated.",
+        help="Local file, folder or archive to use instead of a download; may be repeated.",
     ),
     click.option(
         "--accept-license", is_flag=True, default=None,
@@ -136,7 +136,11 @@ def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pa
     return value
 
 
-force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Also replace files that kmip-data did not write or that were changed.",
+)
 
 
 def path_option(

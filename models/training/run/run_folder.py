@@ -22,7 +22,7 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.pipelines.find import parameter_names, parameters_on_card
-from kmip_data.text import parameters_as_options, dataset_name_from
+from kmip_data.text import dataset_name_from, parameters_as_options
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
