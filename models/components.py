@@ -119,7 +119,7 @@ class NoComponent(Component):
         """Return None: no module."""
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Nothing is kept."""
+        """Return 0: a branch that is left out keeps no values for the backward pass."""
         return 0
 
 

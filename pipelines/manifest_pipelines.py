@@ -74,7 +74,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     @abstractmethod
     def read(self, raw: Raw) -> Graph:
-        """Return the graph."""
+        """Return the arrays of the one graph."""
 
     @abstractmethod
     def masks(self, raw: Raw, fold: int) -> Sequence[Array]:
@@ -99,7 +99,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     def records(
         self, prepared: Prepared, unit: Unit, params: OneGraphParams
     ) -> Iterator[GraphRecord]:
-        """Yield the graph."""
+        """Yield the one record of a build, the graph."""
         graph = Pieces(prepared.path / "graph")[0]
         yield record_of(unit.name, graph, self.schema(params))
 
@@ -118,7 +118,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         )
 
     def default_splits(self, params: OneGraphParams) -> list[FP]:
-        """All published splits."""
+        """Return the parameters of all published splits."""
         folds = range(self.manifest.layout.folds)
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 

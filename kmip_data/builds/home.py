@@ -67,7 +67,7 @@ class Home:
 
     @property
     def built(self) -> Path:
-        """One folder per build."""
+        """Return the folder that holds one folder per build."""
         return self.root / "built"
 
     @property

@@ -91,7 +91,7 @@ class Scale:
 
     @property
     def limits(self) -> Limits:
-        """Limits of the colours."""
+        """Return the values at both ends of the colour scale."""
         return limits_of_scale(self.values if self.within is None else self.within)
 
     @property

@@ -71,7 +71,7 @@ class CityMap:
 
 
 def read_city_map(build: Build) -> CityMap:
-    """Read a city.
+    """Read the streets, classes and splits of a city's build.
 
     Raises ``UsageError`` for any other build; ``DamagedInput`` for a missing or damaged shard or
     split.

@@ -202,7 +202,7 @@ class SplitPart(Strict):
 
 
 class SplitEntry(Strict):
-    """One split file."""
+    """A split file of a build: its rule, parameters and parts."""
 
     file: SplitPath
     sha256: str

@@ -152,7 +152,7 @@ class ShardStore:
         return [key for shard in self.shards for key in shard.keys]
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
-        """Read a split.
+        """Read the parts of a split from its file.
 
         ``DamagedInput`` if it is not the file that the card names, or of other records.
         """

@@ -48,7 +48,7 @@ _TRIES = 5  #: tries for one file
 
 @dataclass(frozen=True)
 class Pulled:
-    """Result of a pull."""
+    """Result of a pull: folder, manifest, card and files."""
 
     path: Path
     share: Share

@@ -165,7 +165,7 @@ def _by_formula(
     *,
     repeat: bool,
 ) -> Attended:
-    """Attend by :mod:`kmip_data.models.attention.reference`."""
+    """Attend by the formula in :mod:`kmip_data.models.attention.reference`."""
     if repeat:
         raise UsageError(
             "The reference knows no legacy padding, in which the first key counts several times.",

@@ -110,7 +110,7 @@ class GatedGCN(nn.Module):
         e: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """As :meth:`_by_operators`, by a kernel."""
+        """Return what :meth:`_by_operators` returns, computed by one fused kernel."""
         # The product of one vector for all edges is added to the product of the targets.
         shared = _is_shared(e, batch.edges)
         shift = self.C(e) if shared else self.C.bias

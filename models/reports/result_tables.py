@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """A finished run: its folder, configuration and result."""
 
     folder: Path
     result: RunResult

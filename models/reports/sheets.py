@@ -40,7 +40,7 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Sheet:
-    """A formatted table."""
+    """A table of results as cells of text, for people."""
 
     title: str
     docs: dict[str, str]  #: meaning of each column, by its name

@@ -73,7 +73,7 @@ class ShippedResult(Strict):
 
     @property
     def mean(self) -> float:
-        """Mean on test."""
+        """Return the mean of the metric on test over the seeds."""
         return statistics.fmean(self.test)
 
     @property
@@ -250,7 +250,7 @@ class EpochValue(NamedTuple):
     here: float
 
     def text(self) -> str:
-        """Format both values."""
+        """Format the measured value next to the shipped one."""
         return f"{self.name} of epoch {self.epoch}: {self.here!r}, row {self.row!r}"
 
 

@@ -228,7 +228,7 @@ class Loss:
     of_mean: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Scalar float32."""
+        """Return the loss of a batch, a scalar in float32."""
         mean = self.compute(logits, target, *self._counts(logits, target))
         return mean if self.of_mean is None else self.of_mean(mean)
 

@@ -60,7 +60,7 @@ def link_targets(batch: Data) -> Tensor:
 
 @dataclass(frozen=True)
 class Task:
-    """Targets of a network.
+    """Level, type and number of the outputs of a network.
 
     ``classification``: one of ``outputs`` classes, targets int64 (rows,), -1 where unknown.
     ``multilabel``: each of ``outputs`` labels or not; ``regression``: ``outputs`` numbers; of both

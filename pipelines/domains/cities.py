@@ -311,7 +311,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         )
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
-        """Yield the city."""
+        """Yield the one record of a build, the city."""
         from kmip_data.graphs.eccentricity import local_eccentricity
 
         arrays = {}

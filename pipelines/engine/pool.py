@@ -405,7 +405,7 @@ class InProcess(Executor):
         return future
 
     def end(self) -> None:
-        """Do nothing."""
+        """Do nothing: this process has no workers to stop."""
 
 
 def run_tasks(

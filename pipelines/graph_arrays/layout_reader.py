@@ -45,7 +45,7 @@ class Raw:
         return found[0]
 
     def arrays(self, pattern: str) -> NpzFile:
-        """Open an ``.npz`` file."""
+        """Open the ``.npz`` file that a pattern matches."""
         return NpzFile(self.path(pattern))
 
     def lines(self, pattern: str, *, header: int = 0) -> Iterator[str]:

@@ -117,7 +117,7 @@ class Expander(Encoding):
         return (self.column("node", "expander", self.parameter, **dtype_and_bound),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
-        """Draw graph by graph."""
+        """Draw the permutations of each graph."""
         targets = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):
             check()

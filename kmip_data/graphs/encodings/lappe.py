@@ -49,7 +49,7 @@ class Laplacian(Encoding):
         )
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
-        """Compute graph by graph."""
+        """Compute eigenvectors and eigenvalues of each graph."""
         values = np.empty((len(graphs.node_ptr) - 1, self.parameter), np.float32)
         vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)
         for g in range(len(values)):

@@ -28,7 +28,7 @@ class PerformerComponent(MultiHead):
 
     @property
     def not_captured(self) -> str | None:
-        """The mask of padding."""
+        """Return why steps are not captured: the legacy mask is made on the host."""
         return "the legacy mask is made on the host" if self.legacy_mask else None
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:

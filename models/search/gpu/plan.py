@@ -88,7 +88,7 @@ def make_plan(
     processors: int,
     _stream: int = 0,
 ) -> SearchPlan:
-    """Plan a search.
+    """Plan the program, launches and scratch memory of a search.
 
     ``shape`` is (H, N, M, d); ``ptrs`` begin the graphs of queries and keys. Tables are made on the
     current stream, so each stream has its own plans.

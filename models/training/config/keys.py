@@ -138,7 +138,7 @@ class DataConfig(Strict):
 
 
 class TrainingConfig(Strict):
-    """Training loop.
+    """Keys of the training loop.
 
     A key is a scientific setting: reports list it where two runs differ. A field that is none has
     the metadata :data:`NOT_COMPARED`, as ``seed`` has.

@@ -163,7 +163,7 @@ class RunData(ABC):
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:
-        """Open the data."""
+        """Open the parts of the build that ``config`` names."""
 
     def _kinds(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
         """Return possible types of the targets, with the number of outputs."""

@@ -72,7 +72,7 @@ class TargetsUsed(Strict):
 
 
 class Seconds(Strict):
-    """Wall-clock times."""
+    """Wall-clock times of a run, in seconds."""
 
     train_epoch: float = Field(description="mean over epochs, evaluation not counted")
     total: float = Field(description="all epochs with their evaluations, over every resumption")

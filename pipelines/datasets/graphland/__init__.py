@@ -150,7 +150,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     def records(
         self, prepared: Prepared, unit: Unit, params: GraphLandParams
     ) -> Iterator[GraphRecord]:
-        """Yield the city."""
+        """Yield the one record of a build, the city."""
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
             columns = dict(stored)
         edges = columns.pop("edges")

@@ -16,7 +16,7 @@ class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
 
     def read(self, raw: Raw) -> dict[str, Array]:
-        """Read the graph."""
+        """Read the arrays of the one graph."""
         arrays = raw.arrays("*.npz")
         return {
             "x": arrays.load("node_features"),

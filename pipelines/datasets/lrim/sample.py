@@ -26,7 +26,7 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write the one file."""
+    """Write ``limit`` grids into the one raw file."""
     difficulty = "hard" if manifest.registered_name.endswith("hard") else "easy"
     table = couplings_by_displacement(SIZE, SIGMA[difficulty])
     bonds = Bonds.at(table, TEMPERATURE[SIZE, difficulty])

@@ -163,7 +163,7 @@ class OGBGraphsPipeline(PiecesPipeline):
     records_per_unit = 8_192  #: about 6 MB per shard
 
     def schema(self, params: Params) -> Schema:
-        """Atoms, bonds and labels."""
+        """Return the columns of atoms, bonds and labels."""
         labels = self.manifest.expected.classes or 1
         is_known = labels == 1
         target = Column(
@@ -237,7 +237,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     def records(
         self, prepared: Prepared, unit: Unit, params: OGBNodesParams
     ) -> Iterator[GraphRecord]:
-        """Yield the graph."""
+        """Yield the one record of a build, the graph."""
         graph = Pieces(prepared.path / "graph")[0]
         schema = self.schema(params)
         if params.edges == "undirected":
@@ -248,7 +248,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         yield record_of(unit.name, graph, schema)
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Apply the published lists."""
+        """Divide the nodes by the published lists."""
         nodes = int(records.nodes[0])
         codes = np.empty(nodes, np.uint8)
         lists = read_split(

@@ -58,7 +58,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
     lists: ClassVar[dict[str, str]] = {"graphgps": LISTS, "upstream": LISTS}
 
     def target(self) -> Column:
-        """The gap."""
+        """Return the target column, the gap of the orbitals."""
         return Column(
             key="graph/y", attribute="y", stored="float32", presented="float32", finite=False, unit="eV",
             doc="gap between the highest occupied and the lowest empty orbital; NaN where not published",

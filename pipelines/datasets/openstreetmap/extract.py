@@ -294,7 +294,7 @@ class _Map:
         return numbers, places[0], places[1]
 
     def _ways(self) -> Ways:
-        """Return the streets."""
+        """Return the ways that are streets of the network."""
         number = np.array(self.streets.number)
         size = np.array(self.streets.size, np.int64)
         tag_set = np.array(self.tag_set)

@@ -131,7 +131,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         )  # fmt: skip
 
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
-        """Read eleven numbers."""
+        """Read the eleven targets of a row."""
         values = []
         for name, text in zip(TARGETS, fields, strict=True):
             try:

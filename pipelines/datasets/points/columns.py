@@ -23,7 +23,7 @@ class ReadOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of N points."""
+    """Named columns (N,) of a cloud of N points."""
 
     values: Mapping[
         str, Array

@@ -41,7 +41,7 @@ _ALIKE = bytes.maketrans(b",;\t", b"   ")
 
 
 class _Layout(NamedTuple):
-    """Fields of a line."""
+    """Separator, decimal mark and number of fields of a line."""
 
     separator: str
     decimal: str
