@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,10 +152,10 @@ def command(
     if describe is not None:
         check_output_path(describe, "--describe", force=force)
     if dry_run:
-        _dry_run(archives, describe, sample=sample, **options)
+        _dry_run(requested_values(SOURCES), archives, describe, sample=sample, **options)
         return
     if load_manifest(name).recipe:
-        build = _build_recipe(name, archives, sample=sample, **options)
+        build = _build_recipe(name, requested_values(SOURCES), archives, sample=sample, **options)
     elif requested_values(SOURCES):
         raise UsageError(
             f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
@@ -193,7 +194,13 @@ def _describe(build: Build, path: Path) -> None:
 
 
 def _dry_run(
-    archives: tuple[Path, ...], describe: Path | None, *, sample: bool, home: Home, **options: Any
+    sources: Mapping[str, Any],
+    archives: tuple[Path, ...],
+    describe: Path | None,
+    *,
+    sample: bool,
+    home: Home,
+    **options: Any,
 ) -> None:
     """Print the use of each column and the build that it gives, which is made in a temporary folder."""
     import tempfile
@@ -203,14 +210,15 @@ def _dry_run(
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.find import find
 
-    sources = click.get_current_context().meta.setdefault(SOURCES, {})
-    name = sources.setdefault("name", "mine")
+    sources = {"name": "mine", **sources}
+    name = sources["name"]
     asked = {key: value for key, value in sources.items() if key == "like"}
+    # The temporary home has no build of this name.
     if (like := sources.get("like")) and not Path(like).is_file():
         sources["like"] = str(find(_data_of_like(like, home), home=home).path)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
-        build = _build_recipe("graphs", archives, sample=sample, **options)
+        build = _build_recipe("graphs", sources, archives, sample=sample, **options)
         split = ensure_split(build, requested_values(SPLITS))
         _print_warnings(build, "graphs")
         described = from_card(build.card.statistics)
@@ -306,11 +314,17 @@ _SOURCES = {
 
 
 def _build_recipe(
-    recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any
+    recipe: str,
+    sources: Mapping[str, Any],
+    archives: tuple[Path, ...],
+    *,
+    sample: bool,
+    **options: Any,
 ) -> Build:
+    """Build a dataset of your own from its ``sources``, by key, and ``archives``."""
     from kmip_data.pipelines.build import build_own
 
-    sources = requested_values(SOURCES)
+    sources = {**sources}
     name = sources.pop("name", None)
     if sample:
         raise UsageError(
