@@ -186,10 +186,10 @@ def _print_warnings(build: Build, name: str) -> None:
 
 def _describe(build: Build, path: Path) -> None:
     """Write the uses of the columns of a build as TOML."""
-    from kmip_data.columns.column_uses import from_card
+    from kmip_data.columns.column_uses import description_on_card
     from kmip_data.files.atomic_writes import write_output
 
-    if described := from_card(build.card.statistics):
+    if described := description_on_card(build.card.statistics):
         write_output(path, described.to_toml().encode())
 
 
@@ -206,7 +206,7 @@ def _dry_run(
     import tempfile
 
     from kmip_data.builds.home import Home as HomeFolder
-    from kmip_data.columns.column_uses import from_card
+    from kmip_data.columns.column_uses import description_on_card
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.find import find
 
@@ -221,7 +221,7 @@ def _dry_run(
         build = _build_recipe("graphs", sources, archives, sample=sample, **options)
         split = ensure_split(build, requested_values(SPLITS))
         _print_warnings(build, "graphs")
-        described = from_card(build.card.statistics)
+        described = description_on_card(build.card.statistics)
         assert described is not None, "a build of graphs describes its columns"
         if describe is not None:
             _describe(build, describe)

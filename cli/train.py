@@ -315,7 +315,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
     Targets and splits of a missing build are only known when it is built.
     """
-    from kmip_data.columns.column_uses import from_card
+    from kmip_data.columns.column_uses import description_on_card
     from kmip_data.format.targets import learned_column
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.run_folder import home_option
@@ -335,7 +335,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     try:
         learned_column(build.card, build.path, features=data.features == "all")
     except UsageError as error:
-        described = from_card(build.card.statistics)
+        described = description_on_card(build.card.statistics)
         if other := _other_with_targets(build, home):
             error.lines["next"] = f"an earlier build with targets: kmip-data train {other}"
             error.meant = (data.dataset, other)

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
-from kmip_data.columns.part_masks import part_codes
+from kmip_data.columns.part_masks import codes_of_masks
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
@@ -126,7 +126,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         raw = Raw(folder, self.manifest.name)
         with raw.guarded():
             masks = self.masks(raw, fold)
-            return part_codes(masks, nodes, f"{raw.place}, fold {fold}")
+            return codes_of_masks(masks, nodes, f"{raw.place}, fold {fold}")
 
 
 class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):

@@ -148,7 +148,7 @@ def read_description(path: Path) -> Description:
         ) from error
 
 
-def from_card(statistics: Mapping[str, Any]) -> Description | None:
+def description_on_card(statistics: Mapping[str, Any]) -> Description | None:
     """Return the description on the card of a build; ``None`` if it has none."""
     described = statistics.get("files", {}).get("columns")
     return None if described is None else Description.model_validate(described)

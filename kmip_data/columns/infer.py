@@ -17,7 +17,7 @@ MAX_NODES = 2**32  #: most nodes of a graph in a shard
 
 
 @dataclass
-class Inference:
+class InferredColumns:
     """Columns and sizes of all graphs, each a record whose columns, (rows, …), may have any dtype.
 
     A column has the same shape of a row in every graph, and of dtypes that differ in width the

@@ -55,7 +55,7 @@ def row_form_and_shape(level: str, shape: tuple[int, ...]) -> tuple[ItemForm, tu
 
 
 @dataclass
-class Levels:
+class AttributeLevels:
     """Levels of attributes, by the rows that they have in all graphs so far."""
 
     graphs: int = 0

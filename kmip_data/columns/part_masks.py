@@ -18,7 +18,7 @@ MASKS = {
 }
 
 
-def is_positions(name: str) -> bool:
+def holds_positions(name: str) -> bool:
     """True if an array of this name holds positions of nodes."""
     return MASKS.get(name, ("", ""))[1] == "idx"
 
@@ -30,7 +30,7 @@ def masks_by_part(arrays: Mapping[str, Array], nodes: int, where: str) -> dict[s
         part = MASKS[name][0] or ""
         if part in by_part:
             raise DamagedInput(f"{where}: {part} is given twice: {', '.join(arrays)}.")
-        if not is_positions(name):  # as many rows as nodes, or as many columns
+        if not holds_positions(name):  # as many rows as nodes, or as many columns
             by_part[part] = array.T if array.shape[-1:] == (nodes,) else array
             continue
         by_part[part] = np.zeros(nodes, bool)
@@ -65,11 +65,11 @@ def codes_of_parts(by_part: Mapping[str, Array], nodes: int, where: str) -> U8:
     codes = []
     for fold in range(max(folds)):
         columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]
-        codes.append(part_codes(columns, nodes, where))
+        codes.append(codes_of_masks(columns, nodes, where))
     return codes[0] if len(codes) == 1 else np.stack(codes, axis=1)
 
 
-def part_codes(masks: Sequence[Array], nodes: int, where: str, kinds: str = "biu") -> U8:
+def codes_of_masks(masks: Sequence[Array], nodes: int, where: str, kinds: str = "biu") -> U8:
     """Return the part of each node, (N,), by the masks of train, val and test, 255 for none.
 
     Raises ``DamagedInput``, which begins with ``where``, for anything but 0 and 1 of every node, in

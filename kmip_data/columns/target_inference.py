@@ -30,7 +30,7 @@ class Target:
     def rows(self, y: Array) -> Array:
         """Return the stored rows of the targets (n,) or (n, C) of a graph."""
         column = self.column
-        y = numbers(y, self.class_names)
+        y = targets_as_numbers(y, self.class_names)
         if column.num_classes and not column.shape and y.ndim > 1:
             y = y.argmax(axis=1)
         if column.low == NO_CLASS:
@@ -64,14 +64,14 @@ def infer_target(
     if y.dtype == object and y.ndim == 1:
         classes = tuple(described) or tuple(sorted({*y.astype(str)} - {""}))
     elif named and task in {None, "classification"} and y.ndim == 1:
-        classes = tuple(described) or _named_by_integers(numbers(y, ()))
+        classes = tuple(described) or _named_by_integers(targets_as_numbers(y, ()))
         classes = () if classes == tuple(map(str, range(len(classes)))) else classes
     if classes and task in {"regression", "multilabel"}:
         raise DamagedInput(
             f"The labels {', '.join(names)} are texts, such as {str(classes[0])!r}, and no numbers.",
             next="--set task=classification; or write numbers",
         )
-    y = _classes_of_one_hot(numbers(y, classes), names, task)
+    y = _classes_of_one_hot(targets_as_numbers(y, classes), names, task)
     known = y[~np.isnan(y)]
     if not known.size:
         raise DamagedInput(
@@ -196,7 +196,7 @@ def changed_by_float32(values: Array) -> Bools:
     return changed
 
 
-def numbers(targets: Array, classes: Sequence[str]) -> Array:
+def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
     """Return targets (n,) or (n, C) as numbers: positions in ``classes`` for texts, NaN if missing."""
     if targets.ndim == 1 and (targets.dtype == object or classes):
         codes = {name: number for number, name in enumerate(classes)}

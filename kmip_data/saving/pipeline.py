@@ -17,8 +17,8 @@ from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.column_uses import Level
-from kmip_data.columns.infer import Inference
-from kmip_data.columns.levels import Levels
+from kmip_data.columns.infer import InferredColumns
+from kmip_data.columns.levels import AttributeLevels
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import ItemForm
@@ -32,7 +32,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
     MaskUse,
     Notices,
-    keyed_by_level,
+    key_columns_by_level,
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -49,7 +49,7 @@ class SpooledGraphs:
     """Graphs as arrays by attribute, which are read several times: in memory, or from a temporary file."""
 
     def __init__(self, spool: IO[bytes] | None) -> None:
-        self.levels = Levels()
+        self.levels = AttributeLevels()
         self.forms: dict[str, ItemForm] = {}
         self._spool = spool
         self._graphs: list[Any] = []  #: graphs, or where they begin in the file
@@ -215,7 +215,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         def keyed_graphs() -> Iterator[GraphRecord]:
             for graph in graphs.graphs_from(first):
                 where = f"Graph {graph.key}"
-                yield keyed_by_level(
+                yield key_columns_by_level(
                     graph, levels, where, options, findings, mask_use=mask_use, exact=True
                 )
 
@@ -229,7 +229,9 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return the parts that masks give: there are no files to describe."""
         return replace(super().about(prepared, params), statistics={}, notes=())
 
-    def target(self, inference: Inference, options: ReadOptions, findings: Findings) -> Target:
+    def target(
+        self, inference: InferredColumns, options: ReadOptions, findings: Findings
+    ) -> Target:
         """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""
         target = super().target(inference, options, findings)
         if isinstance(self._graphs, GivenTables):

@@ -119,7 +119,7 @@ class NumberTable:
     def _parsed(self, text: bytes, line: int) -> F64:
         """Return the numbers of whole lines, the first of which is ``line`` + 1."""
         values = np.empty(len(text))  # empty fields are one character each
-        outcome, count = parse(np.frombuffer(text, np.uint8), self.columns, POWERS, values)
+        outcome, count = parse_numbers(np.frombuffer(text, np.uint8), self.columns, POWERS, values)
         if outcome == _FAULT:
             raise self._bad_line(text, line, count // self.columns)
         if outcome == _TOO_LONG:
@@ -168,7 +168,7 @@ class NumberTable:
 
 
 @njit_nogil()
-def parse(text: U8, columns: int, powers: F64, values: F64) -> tuple[int, int]:
+def parse_numbers(text: U8, columns: int, powers: F64, values: F64) -> tuple[int, int]:
     """Write the numbers of a text (bytes,), which ends with LF, into ``values`` (n,).
 
     Returns the result and how many numbers were read: all, or those before the problem.

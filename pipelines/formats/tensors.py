@@ -95,7 +95,7 @@ def stream_items(
     Arrays are views of the mapped file. Of a list, one part is in memory at a time. For
     ``libraries`` see :func:`~kmip_data.pipelines.formats.pickles.read_pickle`.
     """
-    mapping = mapped(path)
+    mapping = map_file(path)
     if mapping[:1] == b"\x80":
         if mapping[: len(_BEFORE_1_6)] == _BEFORE_1_6:
             raise _damaged(path.name, "the layout before PyTorch 1.6")
@@ -171,7 +171,7 @@ def _opened(
         raise _damaged(path.name, str(error) or type(error).__name__) from error
 
 
-def mapped(path: Path) -> mmap.mmap:
+def map_file(path: Path) -> mmap.mmap:
     """Return a map of a raw file, for reading; ``DamagedInput`` for an empty one, which has none."""
     if not path.stat().st_size:
         raise DamagedInput(f"{path.name} is empty.")
@@ -179,7 +179,7 @@ def mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def forget(mapping: mmap.mmap) -> None:
+def release_pages(mapping: mmap.mmap) -> None:
     """Take the pages of a map out of memory; they are read again where they must be."""
     with suppress(AttributeError, OSError):  # not on every system
         mapping.madvise(mmap.MADV_DONTNEED)
@@ -247,7 +247,7 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
         stop = min(end, position - position % _FORGOTTEN + _FORGOTTEN)
         checksum = zlib.crc32(view[position:stop], checksum)
         if stop % _FORGOTTEN == 0:
-            forget(mapping)
+            release_pages(mapping)
         position = stop
     if end > len(view) or checksum != info.CRC:
         raise _damaged(name, "another checksum than the archive states")
@@ -500,13 +500,13 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
 
 def stream_pickled(path: Path) -> Iterator[Value]:
     """Yield the items of a list of ``pickle.dump``; tensors as numpy arrays, a few at a time."""
-    mapping = mapped(path)
+    mapping = map_file(path)
     for items, _ in stream_list(mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
         yield from items
-        forget(mapping)  # pages are read once
+        release_pages(mapping)  # pages are read once
 
 
-def separated(
+def separate_graphs(
     data: Mapping[str, Value], slices: Mapping[str, Value], file: str
 ) -> Iterator[dict[str, Value]]:
     """Yield the graphs of a collated pair, whose rows are concatenated."""

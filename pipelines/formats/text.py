@@ -23,7 +23,7 @@ from kmip_data.files.reading import InflateError, open_gzip
 MAX_ID = 2**24  #: node numbers must be below; in the published graphs they are below 15,000
 
 
-def decoded(data: bytes, name: str, encoding: str = "") -> str:
+def decode_text(data: bytes, name: str, encoding: str = "") -> str:
     """Return a text in UTF-8, or UTF-16 with a mark, else in ``encoding``, with LF at the end of lines.
 
     Raises ``DamagedInput`` that asks for the encoding: a wrong one makes two names the same.

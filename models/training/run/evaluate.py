@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Build, Home, list_builds
-from kmip_data.columns.column_uses import from_card
+from kmip_data.columns.column_uses import description_on_card
 from kmip_data.datasets.inputs import check_same_categories
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.format.card import Card
@@ -289,9 +289,9 @@ def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:
     builds = [
         build.path
         for build in list_builds(home, result.dataset)
-        if build.card.key == result.build_key and from_card(build.card.statistics)
+        if build.card.key == result.build_key and description_on_card(build.card.statistics)
     ]
-    if not paths or not builds or from_card(card.statistics) is None:
+    if not paths or not builds or description_on_card(card.statistics) is None:
         return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
     words = ["kmip-data", "build", "graphs", "--name", card.dataset]
     return shlex.join([*words, "--archive", str(paths[0]), "--like", builds[0].name])

@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
-from kmip_data.columns.column_uses import from_card
+from kmip_data.columns.column_uses import description_on_card
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
@@ -186,7 +186,7 @@ def predict(
 
 def _target_names(card: Card) -> tuple[str, ...]:
     """Return the names of the targets of a build, also of one of your own that lacks them."""
-    described = from_card(card.statistics)
+    described = description_on_card(card.statistics)
     if described is not None:
         return tuple(column.name for column in described.columns if column.use == "label")
     column = target_column(card.schema_)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.columns.column_uses import from_card
+from kmip_data.columns.column_uses import description_on_card
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
@@ -60,7 +60,7 @@ def logged_error(log: Path) -> str:
 
 def fitting_run(build: Build, home: Home) -> Path | None:
     """Return the newest finished run with the features and classes of a build without targets, if any."""
-    described = from_card(build.card.statistics)
+    described = description_on_card(build.card.statistics)
     features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
     if described is None or features is None:
         return None

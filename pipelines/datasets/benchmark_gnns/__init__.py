@@ -16,7 +16,7 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.formats.tensors import forget, mapped, read_torch_file
+from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, release_pages
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 
@@ -31,7 +31,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
         """Read the file, which is one pickle, through a map."""
         path = raw.path(self.manifest.content.anchor)
-        mapping = mapped(path)
+        mapping = map_file(path)
         lists = read_torch_file(path, mapping=mapping)
         is_lists = isinstance(lists, list | tuple) and len(lists) == len(PARTS)
         if not is_lists or not all(type(graphs) is list for graphs in lists):
@@ -44,7 +44,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
         for number, graph in enumerate(graphs):
             yield _picture(graph) if pictures else graph
             if number % _FORGOTTEN == 0:
-                forget(mapping)
+                release_pages(mapping)
 
 
 PIPELINE = BenchmarkPipeline

@@ -20,8 +20,8 @@ from kmip_data.arrays import U8, Array, Bools
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import DESCRIPTION_NAME, Description
 from kmip_data.columns.fit import fit_record
-from kmip_data.columns.infer import Inference
-from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target, numbers
+from kmip_data.columns.infer import InferredColumns
+from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
@@ -191,7 +191,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         size_of_files = self.size_of(raw)
         edge_counts = EdgeCounts(params)
         findings, graphs = self.read(raw.path, list(raw.members), options)
-        inference = Inference()
+        inference = InferredColumns()
         are_molecules = False
         for graph in graphs:
             _claim_memory(graph, inference, options, size_of_files)
@@ -257,7 +257,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Return the bytes of the files."""
         return sum((raw.path / name).stat().st_size for name in raw.members)
 
-    def target(self, inference: Inference, options: ReadOptions, findings: Findings) -> Target:
+    def target(
+        self, inference: InferredColumns, options: ReadOptions, findings: Findings
+    ) -> Target:
         """Return the column of the targets."""
         target = infer_target(
             inference.target,
@@ -328,18 +330,18 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # 1. Graphs; what has no label is in no part.
         alone = len(records.keys) == 1
         label_level = records.label.level if records.label else level
-        of_nodes = alone and label_level == "node"
-        known = _labelled(records, of_nodes=of_nodes)
+        divides_nodes = alone and label_level == "node"
+        known = _labelled(records, divides_nodes=divides_nodes)
         if codes is not None and level == "graph":
             parts = {name: (codes == code) & known for name, code in NODE_PARTS.items()}
             positions = {name: np.flatnonzero(rows).tolist() for name, rows in parts.items()}
             return Split(rule, "given", {}, positions)
-        if codes is not None and not of_nodes:
+        if codes is not None and not divides_nodes:
             raise UsageError(
                 f"{rule!r} divides nodes, but graphs are to be divided.",
                 next="--split-rule random, or a column of parts of graphs",
             )
-        if not of_nodes:
+        if not divides_nodes:
             drawn = super().split(records, params, raw)
             with_label = {}
             for name, drawn_rows in drawn.parts.items():
@@ -390,11 +392,11 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         return rule, "graph", None
 
 
-def _labelled(records: Records, *, of_nodes: bool) -> Bools:
+def _labelled(records: Records, *, divides_nodes: bool) -> Bools:
     """Return what has a label: the nodes of a single graph (N,), or graphs (G,)."""
     label = records.label
-    if label is None or (label.level == "node" and not of_nodes):
-        return np.ones(records.nodes[0] if of_nodes else len(records.keys), bool)
+    if label is None or (label.level == "node" and not divides_nodes):
+        return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)
     y: Array = records.column(label.key)
     y = y.reshape(len(y), -1)
     known: Bools = ~np.isnan(y)
@@ -411,7 +413,7 @@ def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Ar
     classes = target.column.num_classes or 0
     if not names or len(names) == classes:
         return
-    known = (numbers(rows, target.class_names).reshape(-1) for rows in labels)
+    known = (targets_as_numbers(rows, target.class_names).reshape(-1) for rows in labels)
     found = np.unique(np.concatenate(list(known)))
     found = found[~np.isnan(found)]
     shown = target.class_names or [f"{value:g}" for value in found[:100]]
@@ -427,7 +429,7 @@ def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Ar
 
 
 def _claim_memory(
-    graph: GraphRecord, inference: Inference, options: ReadOptions, size_of_files: int
+    graph: GraphRecord, inference: InferredColumns, options: ReadOptions, size_of_files: int
 ) -> None:
     """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
     values = sum(array.nbytes for array in graph.columns.values())
@@ -444,7 +446,7 @@ def _claim_memory(
 
 
 def _described_columns(
-    inference: Inference, options: ReadOptions, findings: Findings
+    inference: InferredColumns, options: ReadOptions, findings: Findings
 ) -> list[Column]:
     """Return all columns but the target, with the names of their components, or their meaning.
 

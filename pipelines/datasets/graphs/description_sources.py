@@ -10,7 +10,7 @@ from kmip_data.columns.column_uses import (
     DESCRIPTION_NAME,
     DescribedColumn,
     Description,
-    from_card,
+    description_on_card,
     read_description,
 )
 from kmip_data.columns.target_inference import Target
@@ -36,7 +36,7 @@ def description_like(like: str, home: Home) -> Description:
     if path.is_file():
         return read_description(path)
     build = find(like, home=home)
-    described = from_card(build.card.statistics)
+    described = description_on_card(build.card.statistics)
     if described is None:
         raise UsageError(
             f"{build.card.dataset} has no description of its columns.",

@@ -130,7 +130,7 @@ def divide_by_masks(
     return {}
 
 
-def keyed_by_level(
+def key_columns_by_level(
     graph: GraphRecord,
     levels: Mapping[str, str],
     where: str,

@@ -26,7 +26,7 @@ from kmip_data.pipelines.datasets.points.columns import (
     distinct_names,
     names_by_position,
 )
-from kmip_data.pipelines.formats.text import decoded
+from kmip_data.pipelines.formats.text import decode_text
 
 _SAMPLE = 100  #: first lines from which separator and names are seen
 #: A line of comment, or one behind the numbers.
@@ -101,7 +101,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
 
 def _as_utf8(data: bytes, name: str, encoding: str) -> bytes:
     """Return a text as UTF-8 with LF at the end of lines."""
-    text = decoded(data, name, encoding)
+    text = decode_text(data, name, encoding)
     if "\0" in text[:4096]:
         raise ValueError("binary data, not text")
     return text.encode()

@@ -22,9 +22,9 @@ from kmip_data.pipelines.base import About, Params, Prepared
 from kmip_data.pipelines.formats.tensors import (
     PYG,
     PickledData,
-    mapped,
+    map_file,
     read_torch_file,
-    separated,
+    separate_graphs,
     stream_pickled,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
@@ -112,12 +112,12 @@ def classes_of(labels: Array, where: str) -> Array:
 
 def _joined(path: Path) -> Iterator[Sequence[Array]]:
     """Yield the graphs of PyTorch Geometric's ``(Data, slices)``, or its newer form."""
-    content = read_torch_file(path, PYG, mapping=mapped(path))
+    content = read_torch_file(path, PYG, mapping=map_file(path))
     data, slices = content[:2] if isinstance(content, tuple) else (None, None)
     if isinstance(data, PickledData):
         data = data.mapping
     if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
         raise DamagedInput(f"{path.name} does not hold concatenated graphs and their offsets.")
 
-    for graph in separated(data, slices, path.name):
+    for graph in separate_graphs(data, slices, path.name):
         yield [graph[name] for name in ("x", "edge_attr", "edge_index", "y")]

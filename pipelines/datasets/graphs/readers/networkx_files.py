@@ -29,7 +29,7 @@ from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_o
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
-from kmip_data.pipelines.formats.text import decoded
+from kmip_data.pipelines.formats.text import decode_text
 
 _EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
@@ -147,13 +147,13 @@ def attribute_tables(
 def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -> None:
     """Add the attributes of a graph, its nodes and its edges, with the defaults of the file."""
     data = dict(graph.graph)
-    of_nodes = data.pop("node_default", {})
+    node_defaults = data.pop("node_default", {})
     of_edges = data.pop("edge_default", {})
     if data.get("mode") == "static":  # an attribute of GEXF
         del data["mode"]
     rows["graph"].append({**data, roles.GRAPH: name})
     for node, data in graph.nodes(data=True):
-        rows["node"].append({**of_nodes, **data, roles.GRAPH: name, roles.NODE: str(node)})
+        rows["node"].append({**node_defaults, **data, roles.GRAPH: name, roles.NODE: str(node)})
     edges = graph.edges(data=True)
     if graph.is_multigraph():
         # Keys that networkx counts say nothing.
@@ -176,9 +176,9 @@ def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
     if form == "JSON":
         return _json(path)
     if form == "GML":
-        return [_gml(decoded(path.read_bytes(), path.name, encoding))]
+        return [_gml(decode_text(path.read_bytes(), path.name, encoding))]
     if form == "Pajek":
-        return [parse_pajek(decoded(path.read_bytes(), path.name, encoding), path.name)]
+        return [parse_pajek(decode_text(path.read_bytes(), path.name, encoding), path.name)]
     if b"<!DOCTYPE" in decompressed_head(path, _HEAD):
         raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
     if form == "GEXF":

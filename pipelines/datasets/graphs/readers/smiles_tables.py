@@ -139,7 +139,7 @@ def _key_column(table: Table, used: Collection[str], chosen: str) -> str:
     named = [
         *roles.matching_names(free, roles.GRAPH_IDS),
         *roles.matching_names(free, roles.NODE_IDS),
-        *(name for name in free if roles.normalized(name).endswith("id")),
+        *(name for name in free if roles.normalized_name(name).endswith("id")),
         *(() if table.has_names else free[:1]),
     ]
     for name in [chosen] if chosen else named:

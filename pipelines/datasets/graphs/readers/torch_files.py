@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array, shape_fits
-from kmip_data.columns.levels import Levels
+from kmip_data.columns.levels import AttributeLevels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
@@ -17,14 +17,20 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
     MaskUse,
     Notices,
-    keyed_by_level,
+    key_columns_by_level,
 )
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
-from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_items
+from kmip_data.pipelines.formats.tensors import (
+    NUMPY,
+    PYG,
+    PickledData,
+    separate_graphs,
+    stream_items,
+)
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
@@ -114,7 +120,7 @@ def read(
     if None not in parts:
         findings.attributes.part_keys.append("graph/file")
     for file, where, graph in _graphs(folder, files, options, findings):
-        record = keyed_by_level(graph, levels, where, options, findings, mask_use=mask_use)
+        record = key_columns_by_level(graph, levels, where, options, findings, mask_use=mask_use)
         if None not in parts:
             code = np.array([parts[files.index(file)]], np.uint8)
             record = replace(record, columns={**record.columns, "graph/file": code})
@@ -125,7 +131,7 @@ def _levels_of(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> tuple[dict[str, str], int]:
     """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
-    levels = Levels()
+    levels = AttributeLevels()
     for _, where, graph in _graphs(folder, files, options, findings):
         levels.add(
             graph.columns, graph.num_nodes, graph.num_edges, where, findings.attributes.forms
@@ -195,7 +201,7 @@ def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, obje
     for name in shared:
         if item[name] is not None and name != "num_nodes":
             notices.ignored[name] = "of all graphs together"
-    yield from separated(item, slices, file)
+    yield from separate_graphs(item, slices, file)
 
 
 def _type_name(value: Value) -> str:
@@ -244,11 +250,11 @@ def _graph(
             next="data.num_nodes = a number before torch.save",
         )
     if nodes is None:
-        of_nodes = [
+        node_arrays = [
             array for key, array in arrays.items() if key in _NODE_ATTRIBUTES and array.ndim
         ]
-        of_nodes += [array for key, array in arrays.items() if "node" in key and array.ndim]
-        nodes = len(of_nodes[0]) if of_nodes else count_nodes(edges)
+        node_arrays += [array for key, array in arrays.items() if "node" in key and array.ndim]
+        nodes = len(node_arrays[0]) if node_arrays else count_nodes(edges)
     try:
         check_raw_edges(edges, nodes, where)
     except DamagedInput as error:

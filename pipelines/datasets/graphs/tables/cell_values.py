@@ -57,7 +57,7 @@ class Values(NamedTuple):
     texts: Array
 
 
-def values_of(
+def values_of_column(
     table: Table, name: str, params: GraphParams, notices: Notices, *, missing: bool
 ) -> Values:
     """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
@@ -78,12 +78,12 @@ def values_of(
     words = set(pd.unique(texts)) - {""}
     chosen = set(params.missing)
     # Among numbers such a word is never a value; among texts a user may say which are.
-    of_numbers = MISSING | chosen
-    of_texts = chosen or MISSING
-    without = np.where(np.isin(texts, list(of_numbers)), "", texts)
+    missing_in_numbers = MISSING | chosen
+    missing_in_texts = chosen or MISSING
+    without = np.where(np.isin(texts, list(missing_in_numbers)), "", texts)
 
     # Missing values alone; else truth values, or numbers among them.
-    rest = words - of_numbers
+    rest = words - missing_in_numbers
     numbers: F64 | None = None
     if not rest:
         numbers = np.full(len(texts), np.nan) if words and missing else None
@@ -94,7 +94,7 @@ def values_of(
     if numbers is not None:
         return Values(_without_missing(numbers, "f", params), nothing)
     if missing or chosen:
-        texts[np.isin(texts, list(of_texts))] = ""
+        texts[np.isin(texts, list(missing_in_texts))] = ""
     return Values(None, texts)
 
 

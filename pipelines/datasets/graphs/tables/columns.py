@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_uses import DescribedColumn, Level, Use
-from kmip_data.columns.part_masks import MASKS, is_positions
+from kmip_data.columns.part_masks import MASKS, holds_positions
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divide_by_masks
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -20,7 +20,7 @@ from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     MISSING,
     distinct_values,
-    values_of,
+    values_of_column,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 
@@ -74,11 +74,12 @@ def columns_of(
     labels: list[str] = []
     may_have_labels = level != "edge" or edges_have_targets or bool(params.label)
     if may_have_labels and "y" not in attributes.component_names:
-        labels = _labels_of(table, names, level, options, notices)
+        labels, unused = _labels_of(table, names, level, options, notices)
+        names = [name for name in names if name not in unused]
     if labels:
         attributes.component_names["y"] = tuple(labels)
         attributes.target_level = "node" if level == "node" else "graph"
-        targets = [target_of(table, name, options, notices) for name in labels]
+        targets = [target_values(table, name, options, notices) for name in labels]
         flat = len(labels) == 1 and params.task != "multilabel"
         values[attributes.target_key] = targets[0] if flat else np.stack(targets, axis=1)
 
@@ -108,14 +109,14 @@ def columns_of(
                 f"--set label={shlex.quote(name)} would make it the target"
             )
         else:
-            made = features_of(table, name, params, notices, given)
+            made = features_of_column(table, name, params, notices, given)
             features += made
             if made:
                 categories = [text.removeprefix(f"{name}=") for text, _ in made]
-                of_numbers = made[0][0] == name
+                is_number = made[0][0] == name
                 uses[name] = {
-                    "use": "number" if of_numbers else "category",
-                    "categories": () if of_numbers else tuple(categories),
+                    "use": "number" if is_number else "category",
+                    "categories": () if is_number else tuple(categories),
                     "nullable": name in notices.missing or bool(given and given.nullable),
                 }
     if features:
@@ -134,7 +135,7 @@ def columns_of(
 
 def _masks_of(table: Table, names: Iterable[str]) -> dict[str, Array]:
     """Return the flags of a part, (N,) each, among the columns of a table of nodes."""
-    masks = [name for name in names if name in MASKS and not is_positions(name)]
+    masks = [name for name in names if name in MASKS and not holds_positions(name)]
     return {name: table.frame[name].to_numpy() for name in masks}
 
 
@@ -171,36 +172,40 @@ def _value_summary(
 
 
 def _labels_of(
-    table: Table, names: list[str], level: Level, options: ReadOptions, notices: Notices
-) -> list[str]:
-    """Return the target columns of a table; texts that differ in nearly every row are names."""
+    table: Table, names: Sequence[str], level: Level, options: ReadOptions, notices: Notices
+) -> tuple[list[str], set[str]]:
+    """Return the target columns of a table, and the columns that could be one but are ignored.
+
+    Texts that differ in nearly every row are names.
+    """
     params = options.params
     if params.label:
         labels = [name for name in params.label if name in names]
         if options.described is not None and table.frame[labels].isna().all(axis=None):
             notices.ignored |= dict.fromkeys(labels, "empty")
-            names[:] = [name for name in names if name not in labels]
-            return []
-        return labels
+            return [], set(labels)
+        return labels, set()
     usual = roles.matching_names(names, roles.LABELS)
-    has_label = "label" in map(roles.normalized, usual)
+    has_label = "label" in map(roles.normalized_name, usual)
+    unused = set()
     for name in list(usual):
         if table.frame[name].isna().all():
             notices.ignored[name] = "empty"
-            names.remove(name)
+            unused.add(name)
             usual.remove(name)
         elif level == "node" and _are_identifiers(
-            table.frame[name], roles.normalized(name) == "label"
+            table.frame[name], roles.normalized_name(name) == "label"
         ):
             notices.ignored[name] = (
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
-            names.remove(name)
+            unused.add(name)
             usual.remove(name)
 
     # Next to x, y is a coordinate if there is a label, and else may be one.
-    y = next(iter(roles.matching_names(names, ["y"])), "")
-    x = next(iter(roles.matching_names(names, ["x"])), "")
+    remaining = [name for name in names if name not in unused]
+    y = next(iter(roles.matching_names(remaining, ["y"])), "")
+    x = next(iter(roles.matching_names(remaining, ["x"])), "")
     if y and x and (has_label or len(usual) > 1):
         usual.remove(y)
     elif y and x and table.frame[y].dtype.kind == "f" and table.frame[x].dtype.kind == "f":
@@ -208,12 +213,12 @@ def _labels_of(
         notices.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
             "--set label=none"
         )
-        return []
+        return [], unused
     if len(usual) > 1:
         question = f"{table.name}: the target may be one of {', '.join(usual)}"
         notices.questions[question] = f"--set label={shlex.quote(usual[0])}"
-        return []
-    return usual
+        return [], unused
+    return usual, unused
 
 
 def _are_identifiers(values: pd.Series, of_integers: bool = False) -> bool:
@@ -230,9 +235,9 @@ def _are_identifiers(values: pd.Series, of_integers: bool = False) -> bool:
     return len(values) > 1 and filled.nunique() > _SHARE_OF_IDENTIFIERS * len(filled)
 
 
-def target_of(table: Table, name: str, options: ReadOptions, notices: Notices) -> Array:
+def target_values(table: Table, name: str, options: ReadOptions, notices: Notices) -> Array:
     """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
-    numbers, texts = values_of(table, name, options.params, notices, missing=True)
+    numbers, texts = values_of_column(table, name, options.params, notices, missing=True)
     values: Array = texts if numbers is None else numbers
     is_missing = texts == "" if numbers is None else np.isnan(numbers)
     count = int(is_missing.sum())
@@ -275,7 +280,7 @@ def _check_described_values(
     raise table.error_at(row, problem, remedy)
 
 
-def features_of(
+def features_of_column(
     table: Table,
     name: str,
     params: GraphParams,
@@ -288,7 +293,7 @@ def features_of(
     Texts are one feature for each. Names, dates and the numbers of rows are ignored.
     """
     asked_before = len(notices.questions)
-    numbers, texts = values_of(table, name, params, notices, missing=False)
+    numbers, texts = values_of_column(table, name, params, notices, missing=False)
     # The next question of the column depends on the answer.
     if given is None and len(notices.questions) > asked_before:
         return []
@@ -366,13 +371,14 @@ def _number_features(
     if is_missing.all() and not nullable:
         notices.ignored[name] = "empty"
         return []
-    counts_rows = name.startswith(UNNAMED) or roles.normalized(name) == "index"
+    counts_rows = name.startswith(UNNAMED) or roles.normalized_name(name) == "index"
     if not named and counts_rows and counts_from_zero(table.frame[name]):
         shown = f"a column without a name in {table.name}" if name.startswith(UNNAMED) else name
         notices.ignored[shown] = "the numbers of its rows"
         return []
     is_id = (
-        roles.normalized(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
+        roles.normalized_name(name) in {*roles.NODE_IDS, "label", "key"}
+        and pd.Series(numbers).is_unique
     )
     with np.errstate(over="ignore", invalid="ignore"):
         values = numbers.astype(np.float32)

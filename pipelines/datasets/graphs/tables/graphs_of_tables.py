@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     NodeIndices,
-    count_rows,
+    are_row_numbers,
     indices_of_ends,
     stored_ids,
 )
@@ -34,7 +34,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
     check_columns,
     counts_from_zero,
-    texts_of,
+    ids_as_texts,
     unknown_column,
 )
 from kmip_data.text import count_with_noun
@@ -122,7 +122,7 @@ def graphs_of_tables(
         values = _values_of_graph(name, rows_of, columns, edges, targets)
         for each in lists:
             values = each.join(values, ids, options, findings)
-        if not count_rows(ids):
+        if not are_row_numbers(ids):
             if len(names) == 1:
                 values[NODE_ID] = stored_ids(ids, options)
             else:
@@ -162,7 +162,7 @@ def _read_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple[tuple
         _check_ends_filled(edges, ends_names)
     columns_of_ends = [edges.ids(name) for name in ends_names]
     if any(column.dtype == object for column in columns_of_ends):
-        columns_of_ends = [texts_of(column) for column in columns_of_ends]
+        columns_of_ends = [ids_as_texts(column) for column in columns_of_ends]
     ends = np.stack(columns_of_ends)
     if not edges.has_names and params.header is None:
         _check_first_line(edges, ends)
@@ -243,7 +243,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
 
 def _are_of_two_kinds(edges: Table, ends: tuple[str, str]) -> bool:
     """True for columns such as user_id and item_id, which have values in common."""
-    names = [roles.normalized(end) for end in ends]
+    names = [roles.normalized_name(end) for end in ends]
     if not all(name.endswith("id") for name in names):
         return False
     return bool(edges.frame[ends[0]].isin(edges.frame[ends[1]]).any())
@@ -269,7 +269,7 @@ def _likely_graph_column(edges: Table, ends: tuple[str, str]) -> str:
     if not frame.duplicated([*ends]).any():
         return ""
     for name in edges.names:
-        is_id = name not in ends and roles.normalized(name).endswith("id")
+        is_id = name not in ends and roles.normalized_name(name).endswith("id")
         if is_id and not frame[name].is_unique and not frame.duplicated([*ends, name]).any():
             return name
     return ""
@@ -407,7 +407,8 @@ def _id_column(
     if not usual:
         # The column with most of these ids: an end that it lacks is named with its line.
         known = {
-            name: len({*texts_of(ids)} & {*texts_of(nodes.frame[name].to_numpy())}) for name in free
+            name: len({*ids_as_texts(ids)} & {*ids_as_texts(nodes.frame[name].to_numpy())})
+            for name in free
         }
         likely = max(known, key=known.__getitem__, default="")
         return likely if likely and known[likely] and not is_numbered else ""
@@ -423,7 +424,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     values = nodes.frame[name].dropna()
     if values.dtype.kind == "f" and (values % 1 == 0).all():  # integers next to an empty cell
         values = values.astype(np.int64)
-    if not {*texts_of(ids)} <= {*texts_of(values.to_numpy())}:
+    if not {*ids_as_texts(ids)} <= {*ids_as_texts(values.to_numpy())}:
         return
     nodes.ids(name)
     repeated = nodes.frame[name].duplicated()
@@ -456,8 +457,8 @@ def _has_all_ids(nodes: Table, name: str, ids: Array) -> bool:
         return False
     known = nodes.ids(name)
     if known.dtype != ids.dtype:
-        known = texts_of(known)
-        ids = texts_of(ids)
+        known = ids_as_texts(known)
+        ids = ids_as_texts(ids)
     return bool(pd.Index(ids).isin(known).all())
 
 
@@ -516,8 +517,8 @@ def _warn_of_notes(nodes: Table, name: str, ends: Array, notices: Notices) -> No
     others = nodes.frame[first:].drop(columns=name, errors="ignore")
     if not nodes.text or not name or others.empty or not others.iloc[-1].isna().all():
         return
-    ids = texts_of(nodes.ids(name))
-    joined = set(texts_of(ends.reshape(-1)).tolist())
+    ids = ids_as_texts(nodes.ids(name))
+    joined = set(ids_as_texts(ends.reshape(-1)).tolist())
     for row in range(len(ids) - 1, first, -1):
         if not others.iloc[row - first].isna().all():
             break

@@ -14,7 +14,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.table import texts_of
+from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_texts
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class IndexLists:
 
         Raises ``DamagedInput`` if nodes and lists are not of the same ids.
         """
-        index = pd.Index(texts_of(ids))
+        index = pd.Index(ids_as_texts(ids))
         positions = index.get_indexer(pd.Index(list(self.lists)))
         if (positions < 0).any():
             unknown = list(self.lists)[int((positions < 0).argmax())]

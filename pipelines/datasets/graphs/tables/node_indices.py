@@ -8,7 +8,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, texts_of
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_texts
 from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
 from kmip_data.text import count_with_noun
 
@@ -35,8 +35,8 @@ class NodeIndices:
             for rows in groups.values():
                 ids[rows] = np.arange(len(rows))
         if ids.dtype != ends.dtype:
-            ids = texts_of(ids)
-            ends = texts_of(ends)
+            ids = ids_as_texts(ids)
+            ends = ids_as_texts(ends)
         self.ids = ids
         self._ends = ends
         codes, distinct = pd.factorize(np.concatenate([ids, ends.reshape(-1)]))
@@ -90,7 +90,7 @@ class NodeIndices:
         return self._edges.error_at(row, problem, hint)
 
 
-def count_rows(ids: Array) -> bool:
+def are_row_numbers(ids: Array) -> bool:
     """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
     if ids.dtype.kind in "iu":
         return np.array_equal(ids, np.arange(len(ids)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kmip_data.columns.part_masks import MASKS
 
-#: Names of the two ends of an edge, as :func:`normalized` writes them.
+#: Names of the two ends of an edge, as :func:`normalized_name` writes them.
 ENDPOINT_NAMES = (
     ("source", "target"),
     ("sourceid", "targetid"),
@@ -41,7 +41,7 @@ DIRECTION = "type"  #: direction of an edge in Gephi's tables: Directed or Undir
 PART = "split"  #: column of parts
 
 
-def normalized(name: str) -> str:
+def normalized_name(name: str) -> str:
     """Return a name without case, blanks, ``_`` and ``-``."""
     return re.sub(r"[\s_-]", "", name).casefold()
 
@@ -52,7 +52,7 @@ HEADER_NAMES = {
     *NODE_IDS,
     *GRAPH_IDS,
     *LABELS,
-    *map(normalized, MASKS),
+    *map(normalized_name, MASKS),
     PART,
     DIRECTION,
     "smiles",
@@ -63,12 +63,12 @@ HEADER_NAMES = {
 def matching_names(names: Iterable[str], usual: Iterable[str]) -> list[str]:
     """Return the ``names`` that are ``usual`` names, in their order."""
     wanted = set(usual)
-    return [name for name in names if normalized(name) in wanted]
+    return [name for name in names if normalized_name(name) in wanted]
 
 
 def pairs_of_ends(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return the pairs of columns that may be the ends of an edge by their names."""
-    by_name = {normalized(name): name for name in names}
+    by_name = {normalized_name(name): name for name in names}
     return [
         (by_name[source], by_name[target])
         for source, target in ENDPOINT_NAMES

@@ -111,7 +111,7 @@ class Table:
         return whole if is_canonical else texts
 
 
-def texts_of(ids: Array) -> Array:
+def ids_as_texts(ids: Array) -> Array:
     """Return ids (n,) as texts, in an object array: fixed-width texts would all be as long as the longest."""
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 

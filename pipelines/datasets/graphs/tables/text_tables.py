@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS, GraphP
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED, Table, counts_from_zero
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.pipelines.formats.text import decoded, without_last_empty
+from kmip_data.pipelines.formats.text import decode_text, without_last_empty
 from kmip_data.text import count_with_noun
 
 MAX_COLUMNS = 65_536
@@ -86,7 +86,7 @@ def _open_quote(path: Path, encoding: str) -> int | None:
     """Return the line, from 1, of a quote that is never closed; None if there is none."""
     with contextlib.suppress(OSError, ValueError, EOFError, UsageError):
         opened = None
-        for number, line in enumerate(text_of(path, encoding).splitlines(), 1):
+        for number, line in enumerate(read_text_file(path, encoding).splitlines(), 1):
             if line.count('"') % 2:
                 opened = None if opened else number
         return opened
@@ -190,7 +190,7 @@ def _text_of_rows(
     path: Path, options: ReadOptions, notices: Notices
 ) -> tuple[str, list[int], dict[int, str]]:
     """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
-    text, empty = without_last_empty(text_of(path, options.params.encoding))
+    text, empty = without_last_empty(read_text_file(path, options.params.encoding))
     if empty:
         notices.ignored[f"end of {path.name}"] = f"{count_with_noun(empty, 'line')} without a value"
     text, skipped, comments = _without_comments(text)
@@ -243,11 +243,11 @@ def scan_text(path: Path, options: ReadOptions) -> bool:
     return may_have_codes
 
 
-def text_of(path: Path, encoding: str) -> str:
+def read_text_file(path: Path, encoding: str) -> str:
     """Return the text of a file, which may be gzipped."""
     opened = gzip.open if is_gzip(path) else open
     with opened(path, "rb") as file:
-        return decoded(file.read(), path.name, encoding)
+        return decode_text(file.read(), path.name, encoding)
 
 
 def _without_comments(text: str) -> tuple[str, list[int], dict[int, str]]:
@@ -296,7 +296,7 @@ def separator_of(lines: Sequence[str]) -> str:
 
     A column of ids is one column, and its ids may have blanks.
     """
-    if roles.normalized(lines[0]) in roles.NODE_IDS:
+    if roles.normalized_name(lines[0]) in roles.NODE_IDS:
         return ","
     row_names = []  # separators by which each line but the first has one field more
     for separator in "\t;, ":
@@ -372,7 +372,7 @@ def _first_line_has_names(
     known = [
         cell
         for cell in first
-        if cell and (roles.normalized(cell) in roles.HEADER_NAMES or cell in given)
+        if cell and (roles.normalized_name(cell) in roles.HEADER_NAMES or cell in given)
     ]
     if known and not all(_occurs(cell, body()) for cell in known):
         return True
