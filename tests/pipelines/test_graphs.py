@@ -1023,7 +1023,7 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
     def full(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(torch_files, "keyed_by_level", full)
+    monkeypatch.setattr(torch_files, "key_columns_by_level", full)
     with pytest.raises(OutOfResources, match="no room"):
         made(folder)
     monkeypatch.setattr(np, "frombuffer", full)
