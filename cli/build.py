@@ -228,13 +228,10 @@ def _dry_run(
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
         summary = summary_of_build(build, split, kept=False)
         given = {**requested_values(RECORDS), **requested_values(SPLITS), **asked}
-        words = [
-            "build graphs --name",
-            name,
-            "--archive",
-            shlex.quote(str(*archives)),
-            parameters_as_options(given),
-        ]
+        words = ["build graphs --name", name]
+        for archive in archives:
+            words += ["--archive", shlex.quote(str(archive))]
+        words.append(parameters_as_options(given))
         columns = format_table(header, described.rows())
         print_result(
             {**_facts(build, split), "path": None},

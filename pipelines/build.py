@@ -75,7 +75,7 @@ def build_dataset(
     with signals.exit_on_signals():
         build = None
         if not chosen.archives:
-            build = _find(
+            build = _matching_build(
                 pipeline,
                 params,
                 home,
@@ -148,7 +148,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     return Build(folder, card)
 
 
-def _find(
+def _matching_build(
     pipeline: AnyPipeline,
     params: Params,
     home: Home,

@@ -1,7 +1,7 @@
 """Find a finished build by folder, or by name and parameters; build it if it is missing.
 
 Look-ups of builds, from the widest to the narrowest; all but the first two are in
-:mod:`kmip_data.builds.home`:
+:mod:`kmip_data.builds.home`, ``_matching_build`` is in :mod:`kmip_data.pipelines.build`:
 
 ===================  ====================================  ======================================
 look-up              takes                                 where there is no such build
@@ -11,6 +11,7 @@ look-up              takes                                 where there is no suc
 ``named_build``      name and parameters                   the same error
 ``find_build``       name and parameters                   ``None``
 ``matching_builds``  name and parameters                   empty list; the newest build is first
+``_matching_build``  pipeline and parameters               ``None``, also for an outdated build
 ``list_builds``      name, or nothing for all builds       empty list
 ``build_in``         folder, or its name below ``built/``  ``None``
 ===================  ====================================  ======================================

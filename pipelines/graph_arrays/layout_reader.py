@@ -214,7 +214,8 @@ def fit_batches(
         try:
             arrays = fit_graphs([graph for _, graph in batch], schema, layout, raw.place)
         except Exception:
-            for raw.place, graph in batch:
+            for place, graph in batch:
+                raw.place = place
                 fit_graphs([graph], schema, layout, raw.place)
             raise
         yield arrays

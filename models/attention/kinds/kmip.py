@@ -76,9 +76,9 @@ class KMIPComponent(MultiHead):
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
         """Projections, and the neighbours of the layer with the largest k."""
-        most = max(training_k, *map(self.k_of, range(layers)))
+        largest_k = max(training_k, *map(self.k_of, range(layers)))
         of_pair = 6 if self.dropout else 4
-        return 2 * dim + self.heads * (2 * self.key_dim + of_pair * most)
+        return 2 * dim + self.heads * (2 * self.key_dim + of_pair * largest_k)
 
     def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
