@@ -131,7 +131,7 @@ def timestamp(when: float | None = None) -> str:
 def count_with_noun(count: int, noun: str) -> str:
     """Return a number with its noun, passed in the singular.
 
-    >>> counted(1, "graph"), counted(1200, "graph")
+    >>> count_with_noun(1, "graph"), count_with_noun(1200, "graph")
     ('1 graph', '1,200 graphs')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -140,7 +140,7 @@ def count_with_noun(count: int, noun: str) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration, rounded for people.
 
-    >>> rough_time(95), rough_time(5000), rough_time(400_000)
+    >>> format_duration(95), format_duration(5000), format_duration(400_000)
     ('95 s', '1 h 23 min', '4 days 15 h')
     """
     minutes = round(seconds / 60)
@@ -203,7 +203,7 @@ def is_likely_typo(name: str, known: str) -> bool:
 def dataset_name_from(text: str) -> str:
     """Return a name of a dataset or a run that resembles a text; empty if it has no letter or digit.
 
-    >>> possible_name("my data (2)")
+    >>> dataset_name_from("my data (2)")
     'my-data-2'
     """
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
@@ -225,7 +225,7 @@ def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") ->
 
     ``prefix`` begins the keys of ``--set``.
 
-    >>> as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
+    >>> parameters_as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --set category=Bag --set category=Cap'
     """
     words = []
