@@ -323,6 +323,13 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
         error.meant = (option, f"{option}s")
         return error
 
+    # A value as an option, such as --json for --format json.
+    for param in context.command.params:
+        if isinstance(param.type, click.Choice) and option[2:] in param.type.choices:
+            error = errors.UsageError(f"{context.command_path} has no option {option}.", next=step)
+            error.meant = (option, f"{param.opts[-1]} {option[2:]}")
+            return error
+
     # 1. Many options of other programs are keys here, such as --lr; --label is one of a build.
     key = ""
     if "overrides" in names:

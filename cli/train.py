@@ -70,7 +70,8 @@ GROUPS = {
 @click.option(
     "--preset",
     metavar="DATASET/MODEL",
-    help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data.",
+    help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data; "
+    "`kmip-data info NAME` lists them.",
 )
 @set_option(
     "Any key of the configuration, such as optimizer.lr=1e-3; may be repeated (docs/keys.md)."
@@ -224,9 +225,19 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     text.append(f"{format_facts(_facts(summary))}\n")
     text.append(f"Next: {_command('explore', summary)}")
-    text.append(
-        f"On new data, with or without labels: {_command('predict', summary)} --dataset NAME"
-    )
+    from kmip_data.builds.home import Home
+    from kmip_data.models.training.run.result import own_build
+    from kmip_data.models.training.run.run_folder import home_option
+
+    run = summary.runs[0]
+    predict = f"{_command('predict', summary)} --dataset"
+    if own_build(summary.results[0], Home(run.parents[3])):
+        text.append(
+            f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
+            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} new"
+        )
+    else:
+        text.append(f"On new data, with or without labels: {predict} NAME")
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.shipped_results import check_reproduced
@@ -300,10 +311,10 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
 
 def _command(name: str, summary: Summary) -> str:
     """Return the command that shows or measures the first run."""
-    from kmip_data.models.training.run.run_folder import home_option
+    from kmip_data.models.training.run.run_folder import home_option, short_run
 
     run = summary.runs[0]
-    command = f"kmip-data {name} {shlex.quote(str(run))}{home_option(run)}"
+    command = f"kmip-data {name} {shlex.quote(short_run(run))}{home_option(run)}"
     # A run imports no code by itself, so the command names the plugins.
     for plugin in summary.results[0].config.get("plugins") or ():
         command += f" --plugin {shlex.quote(plugin['source'])}"

@@ -31,13 +31,12 @@ from kmip_data.errors import (
     UsageError,
     unknown_name_error,
 )
-from kmip_data.files.path_errors import absolute_path
+from kmip_data.files.path_errors import absent_file, absolute_path
 from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Added, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
-from kmip_data.text import is_likely_typo, nearest_name
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points
@@ -227,13 +226,12 @@ def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
         )
     try:
         code = read_small(path)
+    except FileNotFoundError as error:
+        raise absent_file(path, "check the path of the plugin") from error
     except OSError as error:
-        step = f"ls {shlex.quote(str(path.parent))}, which shows the files there"
-        close = nearest_name(name, [file.stem for file in path.parent.glob("*.py")])
-        if close and is_likely_typo(name, close):
-            step = f"--plugin {shlex.quote(str(path.with_stem(close)))}"
         raise UsageError(
-            f"The plugin {path} cannot be read: {error.strerror or error}", next=step
+            f"The plugin {path} cannot be read: {error.strerror or error}",
+            next="check the path of the plugin",
         ) from error
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -352,14 +352,14 @@ def test_plugins_that_are_not_there(folder, package, monkeypatch):
     points = package / "lib_of_paths-1.0.dist-info/entry_points.txt"
     points.write_text("[kmip_data.attention]\nlate = lib_of_paths.attention:Gone\n")
     for source, message in {
-        "gone.py": "gone.py cannot be read: No such file",
+        "gone.py": "gone.py.\n  next: check the path of the plugin",
         "json.py": "'json' is the name of another module",
         "no-such-package": "There is no plugin 'no-such-package'",
         "lib-of-paths": "found: AttributeError: module 'lib_of_paths.attention' has no attribute 'Gone'",
     }.items():
         assert message in refused("info", "helsinki", "--plugin", source)
     monkeypatch.setenv(plugins.ENVIRONMENT, "gone.py")
-    assert "gone.py cannot be read" in refused("list")
+    assert "/gone.py." in refused("list")
 
 
 def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):

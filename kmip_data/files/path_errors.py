@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.text import human_bytes
+from kmip_data.text import human_bytes, is_likely_typo, nearest_name
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LOOKED_AT = 1_000  #: files in which a name that was probably meant is looked for
 #: Errors caused by the path itself; the disk causes all others.
 _WRONG_PLACE = {
     errno.EACCES,
@@ -51,6 +53,19 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"This {noun} cannot be used: {str(path)[:200]} ({reason}).") from error
     return absolute
+
+
+def absent_file(path: Path, step: str, noun: str = "file") -> UsageError:
+    """Return the error for a user's file that is not there, with the file probably meant, or a step."""
+    names = list[str]()
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in itertools.islice(path.parent.iterdir(), _LOOKED_AT)]
+    close = nearest_name(path.name, names)
+    if close is None or not is_likely_typo(path.name, close):
+        return UsageError(f"There is no {noun} {path}.", next=step)
+    error = UsageError(f"There is no {noun} {path}. Did you mean {close!r}?", next=step)
+    error.meant = (path.name, close)
+    return error
 
 
 def disk_error(

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.path_errors import check_resources, unreadable_error
 
 try:
@@ -172,6 +172,19 @@ def first_problem(error: Exception) -> str:
     if location:
         message = f"{location}: {message}"
     return message[:300]
+
+
+def unknown_key(error: Exception, known: Sequence[str]) -> UsageError | None:
+    """Return the error for a key at the top of a file that has none of the known names, if any."""
+    if not isinstance(error, ValidationError):
+        return None
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+            name = str(problem["loc"][0])[:80]
+            refusal = unknown_name_error("key", name, known, command="correct the file")
+            refusal.meant = None  # the word is in the file, not on the line
+            return refusal
+    return None
 
 
 def plain_message(problem: str) -> str:

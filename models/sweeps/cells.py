@@ -17,7 +17,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.files.reading import first_problem, json_digest, read_small
+from kmip_data.files.path_errors import absent_file
+from kmip_data.files.reading import first_problem, json_digest, read_small, unknown_key
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.keys import RunConfig
@@ -200,8 +201,11 @@ def read_plan(name: str | None) -> Plan:
     try:
         values = tomllib.loads(read_small(Path(name), _MAX_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
+    except FileNotFoundError as error:
+        raise absent_file(Path(name), f"one of {', '.join(sweep_names())}") from error
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
-        raise UsageError(
+        unknown = unknown_key(error, [key for key in Plan.model_fields if key != "name"])
+        raise unknown or UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
             found=first_problem(error),

@@ -116,7 +116,7 @@ CASES = {
     "sweep small-citys": "Did you mean 'small-cities'",
     "sweep small-cities --model gat2": "Did you mean 'gat'",
     "sweep small-cities --set foo=1": "There is no configuration key 'foo'",
-    "sweep small.toml": "The plan small.toml cannot be used",
+    "sweep small.toml": "There is no file small.toml.",
     "report papercity": "Did you mean 'paper-city'",
     "report foo": "There is no sweep or run called 'foo'.\n",
     "analyze approximation foo": "There is no run called 'foo'",

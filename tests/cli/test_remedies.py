@@ -465,3 +465,19 @@ def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path)
     advised = remedy_of(refused("train", "new"))
     assert advised == ["predict", f"{home}/runs/old/gcn/second", "--dataset", "new"]
     assert done(*advised, "--json").json["rows"] == 4
+
+
+def test_a_file_that_is_not_there_has_a_near_name(tmp_path):
+    (tmp_path / "assay.csv").write_text("smiles,toxic\n")
+    line = ["build", "graphs", "--name", "q", "--archive", tmp_path / "asay.csv"]
+    message = refused(*line)
+    assert f"There is no file or folder {tmp_path}/asay.csv. Did you mean 'assay.csv'?" in message
+    assert remedy_of(message)[-1] == f"{tmp_path}/assay.csv"
+    assert "Did you mean" not in refused("sweep", tmp_path / "nothing.toml")
+
+
+def test_words_of_a_plan_a_format_and_a_preset(tmp_path):
+    (tmp_path / "p.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nsedes = [1]\n')
+    message = refused("sweep", tmp_path / "p.toml")
+    assert "There is no key called 'sedes'. Did you mean 'seeds'?" in message
+    assert "next: kmip-data report --format json\n" in refused("report", "--json")

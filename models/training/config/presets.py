@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from kmip_data.builds.home import Home, build_in, list_builds, matching_builds
-from kmip_data.errors import unknown_name_error
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.format.schema import Schema
@@ -464,6 +465,11 @@ def preset_on_data(
 ) -> tuple[RunConfig, list[str]]:
     """Return the preset ``name``, ``dataset/model``, for other data; see :func:`adapt_to_data`."""
     dataset, _, model = name.partition("/")
+    if dataset == data and model in known_models() and not models_with_preset(dataset):
+        raise UsageError(
+            f"{dataset} has no preset; the presets of published datasets are in kmip-data info NAME.",
+            next=f"kmip-data train {shlex.quote(dataset)} --model {model}",
+        )
     return adapt_to_data(_preset(dataset, model, variant, dataset), data, home=home)
 
 

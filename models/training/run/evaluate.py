@@ -38,6 +38,7 @@ from kmip_data.models.training.run.result import (
     is_edited,
     metric_text_by_part,
     metrics_table,
+    own_build,
     read_result,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
@@ -282,19 +283,43 @@ def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) ->
     return "" if learned == found else f"{learned}, and {dataset} has targets for {found}"
 
 
-def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:
-    """Return the command that builds the same files of your own as the data of the run."""
+def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
+    """Return the command for data with other columns or classes than the data of the run.
+
+    Files of your own with the run's columns are built again; others need a run of their own.
+    """
+    trained_on = own_build(result, home)
+    described = description_on_card(card.statistics)
+    if trained_on is None or described is None:
+        return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
+
+    # 1. The same files with the run's columns.
     copies = list_copies(home.raw / card.dataset)
     paths = [copy.path for copy in copies if copy.content_digest == card.content_digest]
-    builds = [
-        build.path
-        for build in list_builds(home, result.dataset)
-        if build.card.key == result.build_key and description_on_card(build.card.statistics)
-    ]
-    if not paths or not builds or description_on_card(card.statistics) is None:
-        return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
-    words = ["kmip-data", "build", "graphs", "--name", card.dataset]
-    return shlex.join([*words, "--archive", str(paths[0]), "--like", builds[0].name])
+    wanted = description_on_card(trained_on.card.statistics)
+    assert wanted is not None, "a build of your own tables"
+    existing = {(column.rows, column.name) for column in described.columns}
+    needed = {
+        (column.rows, column.name)
+        for column in wanted.columns
+        if column.use not in {"label", "ignored", "split"}
+    }
+    if paths and needed <= existing:
+        name = f"{card.dataset}-new"
+        number = 2
+        while list_builds(home, name):
+            name = f"{card.dataset}-new-{number}"
+            number += 1
+        words = ["kmip-data", "build", "graphs", "--name", name]
+        return shlex.join([*words, "--archive", str(paths[0]), "--like", trained_on.path.name])
+
+    # 2. A run trained on the data, the newest.
+    runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)
+    command = f"kmip-data train {shlex.quote(card.dataset)}"
+    if runs:
+        run = shlex.quote(run_folder.short_run(runs[-1].parent))
+        command = f"kmip-data predict {run}"
+    return f"{card.dataset} has other columns; choose a run trained on {card.dataset}: {command}"
 
 
 def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
@@ -332,6 +357,6 @@ def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",
-            next=_command_of_fitting_data(card, result, home),
+            next=_next_step_of_misfit(card, result, home),
         )
     check_same_categories(card, data.inputs, result.vocabulary, result.dataset)

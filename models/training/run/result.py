@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 
 import kmip_data
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.columns.column_uses import description_on_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import OF_SAMPLE, name_remark
@@ -359,6 +360,14 @@ class Summary:
             f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
         return f"{text}\n{OF_SAMPLE}" if first.sample else text
+
+
+def own_build(result: RunResult, home: Home) -> Build | None:
+    """Return the build of your own tables that a run was trained on, if it exists."""
+    for build in list_builds(home, result.dataset):
+        if build.card.key == result.build_key and description_on_card(build.card.statistics):
+            return build
+    return None
 
 
 def data_of_run(name: str, home: Home) -> str:

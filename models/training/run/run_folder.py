@@ -92,6 +92,12 @@ def home_option(run: Path) -> str:
     return f" --home {shlex.quote(str(home.root))}"
 
 
+def short_run(run: Path) -> str:
+    """Return RUN for a command line: DATASET/MODEL/NAME of a run in a home, else the path."""
+    short = "/".join(run.parts[-3:])
+    return short if run == Home(Path(*run.parts[:-4])).runs / short else str(run)
+
+
 def resume_command(run: Path) -> str:
     """Return the command that continues a run."""
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
@@ -110,15 +116,24 @@ def check_settings(folder: Path, config: RunConfig) -> None:
     longer = (folder / RESULT_NAME).is_file() and epochs > existing["training.epochs"]
     if longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
         step += f" --epochs {epochs}"
-    lines = [
-        f"\n    {key}: {_shown(existing.get(key))}, not {_shown(wanted.get(key))}" for key in keys
-    ]
-    more = f"\n    and {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
+    elif (folder / RESULT_NAME).is_file():
+        step = ""  # a finished run has nothing to resume
+    lines = [f"{key}: {_shown(existing.get(key))}, not {_shown(wanted.get(key))}" for key in keys]
+    if len(lines) > MAX_SHOWN:
+        lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN} more"]
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
-        found="".join(lines[:MAX_SHOWN]) + more,
-        next=f"{step}, or another --name",
+        found="\n         ".join(lines),
+        next=f"{step and f'{step}; '}a new run: --name {_free_name(folder)}",
     )
+
+
+def _free_name(folder: Path) -> str:
+    """Return the name of the run with the first number that no run has."""
+    number = 2
+    while (free := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return free.name
 
 
 def _shown(value: object) -> str:
