@@ -29,6 +29,8 @@ _LISTS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "ru
 _FILES = {"build": "card.json", "run": "config.toml"}
 #: Endings of point clouds.
 _CLOUDS = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
+#: Endings of tables and graphs.
+_GRAPHS = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
 _TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
@@ -151,6 +153,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             raise UsageError(
                 f"{text!r} is a dataset of your own.", next=rebuild_command(builds, text)
             )
+        if {"dataset", "build"} & {*self.kinds} and _has_data_files(Path(text).expanduser()):
+            raise _is_file(text, home, run)
         if Path(text).expanduser().is_dir():
             files = [_FILES[kind] for kind in self.kinds if kind in _FILES]
             raise UsageError(
@@ -244,6 +248,13 @@ def dataset_name_of_file(path: Path) -> str:
     return f"my-{name}" if name in dataset_names() else name
 
 
+def _has_data_files(folder: Path) -> bool:
+    """True if a folder has tables or graphs of the user's, by the ends of their names."""
+    return folder.is_dir() and any(
+        path.suffix.lower() in _GRAPHS for path in sorted(folder.iterdir())[:100]
+    )
+
+
 def _is_file(text: str, home: Home, run: str) -> UsageError:
     """Return the error for a file where a name is expected, with the command that builds from it.
 
@@ -257,7 +268,8 @@ def _is_file(text: str, home: Home, run: str) -> UsageError:
         recipe = "city"
     name = dataset_name_of_file(path)
     command = ["kmip-data", "build", recipe, "--name", name, "--archive", text]
-    error = UsageError(f"{text} is a file; this command takes the name of a dataset.")
+    kind = "folder with data" if path.expanduser().is_dir() else "file"
+    error = UsageError(f"{text} is a {kind}; this command takes the name of a dataset.")
     then = ""
     if run and recipe == "graphs":
         from kmip_data.models.training.run.run_folder import find_run
