@@ -249,7 +249,7 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
 
 def _build(config: RunConfig, name: str | None, options: Json) -> None:
     """Build the data of a run where they are missing, unless the machine may lack the device it asks for."""
-    from kmip_data.models.training.config.presets import folder_of
+    from kmip_data.models.training.config.presets import build_folder_or_none
     from kmip_data.models.training.run.run_folder import check_name
     from kmip_data.pipelines.find import obtain
 
@@ -259,7 +259,7 @@ def _build(config: RunConfig, name: str | None, options: Json) -> None:
         return
     data = config.data
     chosen = {name: options[name] for name in ("home", "quiet", "offline")}
-    dataset = folder_of(data.dataset) or data.dataset
+    dataset = build_folder_or_none(data.dataset) or data.dataset
     obtain(dataset, data.parameters, data.split, sample=data.sample, **chosen)
 
 

@@ -28,9 +28,9 @@ from kmip_data.models.components import Activation, LayerInfo, NoComponent
 from kmip_data.models.config import USUAL_DIM, ModelConfig, plugin_network
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
-from kmip_data.models.layers.hops import trim_to_hops
 from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
+from kmip_data.models.layers.neighborhood_trimming import trim_to_hops
 from kmip_data.models.layers.norms import BatchNorm, apply_norm_block
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.search.topk import search_op

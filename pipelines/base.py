@@ -356,7 +356,7 @@ def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
     return pipeline.one_unit and size <= pipeline.small_bytes
 
 
-def raw_with_split_lists(manifest: Manifest, raw: Path | None) -> Path:
+def require_raw(manifest: Manifest, raw: Path | None) -> Path:
     """Return the raw folder with the lists of a published split.
 
     Raises :class:`RawNeededError` if there is none; ``build`` fetches it.

@@ -32,7 +32,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
     check_fold,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import (
     Graph,
@@ -106,9 +106,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
         """Read the published masks of a fold."""
         check_fold(self.manifest.name, params.fold, self.manifest.layout.folds)
-        codes = self._codes(
-            raw_with_split_lists(self.manifest, raw), params.fold, int(records.nodes[0])
-        )
+        codes = self._codes(require_raw(self.manifest, raw), params.fold, int(records.nodes[0]))
         return Split(
             f"upstream-fold{params.fold}",
             "upstream",

@@ -68,7 +68,7 @@ def write_torch_file(path: Path, value: object) -> None:
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
     """
     storages: list[Array] = []
-    write_archive(path, b"\x80\x02" + _opcodes(value, storages) + b".", storages)
+    write_torch_zip(path, b"\x80\x02" + _opcodes(value, storages) + b".", storages)
 
 
 def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
@@ -79,10 +79,10 @@ def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
     begin += b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81}(" + _opcodes("_mapping", [])
     end = _opcodes("_parent", []) + b"h\x00ubub"
     items = [begin + _opcodes(dict(graph), storages) + end for graph in graphs]
-    write_archive(path, b"\x80\x02](" + b"".join(items) + b"e.", storages)
+    write_torch_zip(path, b"\x80\x02](" + b"".join(items) + b"e.", storages)
 
 
-def write_archive(path: Path, pickled: bytes, storages: Sequence[Array] = ()) -> None:
+def write_torch_zip(path: Path, pickled: bytes, storages: Sequence[Array] = ()) -> None:
     """Write the zip of ``torch.save`` around a pickle; its storages are arrays (n,)."""
     members = {"data.pkl": pickled, "byteorder": b"little"}
     for key, array in enumerate(storages):

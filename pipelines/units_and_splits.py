@@ -175,7 +175,7 @@ def apply_split(
     labels, grouping = stratification_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
     # One family restores the order that its records had before the published draw.
-    order = getattr(pipeline, "pool_order", stratified_order)
+    order = getattr(pipeline, "pool_order", all_positions)
     pool = np.asarray(order([default.parts[part] for part in chosen], labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in chosen}
     dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
@@ -186,7 +186,7 @@ def apply_split(
     return Split(name, "stratified", default.parameters, parts, note)
 
 
-def stratified_order(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa: ARG001 -- another may
+def all_positions(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa: ARG001 -- another may
     """Return the records of ``parts``, with labels (n,), in the order in which the stratified rule sees them."""
     return sorted(position for part in parts for position in part)
 

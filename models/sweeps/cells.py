@@ -22,7 +22,7 @@ from kmip_data.files.reading import first_problem, json_digest, read_small, unkn
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
@@ -271,7 +271,7 @@ def _cells(
 ) -> Iterator[Cell]:
     """Yield the cells of one change, by seed."""
     # 1. Keys of the plan, the dataset, the model and the change: the last one wins.
-    dataset_or_build = str(folder_of(dataset) or dataset)
+    dataset_or_build = str(build_folder_or_none(dataset) or dataset)
     variant = change.variant or plan.variant or None
     of_dataset = plan.set_of.get(dataset, ())
     of_model = plan.set_of.get(model, ())

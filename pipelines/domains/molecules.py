@@ -29,7 +29,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
@@ -75,7 +75,7 @@ class Molecule(NamedTuple):
         )
 
 
-def check_smiles(text: str, where: str) -> None:
+def check_smiles_characters(text: str, where: str) -> None:
     """Refuse a text that is no SMILES by its letters, and no line of a file of rows."""
     if not text.isascii() or not text.isprintable():
         raise DamagedInput(f"{where}: {ascii(text)[:200]} is not a SMILES.")
@@ -250,7 +250,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        folder = raw_with_split_lists(self.manifest, raw)
+        folder = require_raw(self.manifest, raw)
         arrays = self.read_lists(folder, params.split_rule)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
         rows = [int(key) for key in records.keys]

@@ -173,7 +173,7 @@ def write_count(task: BuildTask, count: int) -> None:
         os.close(file)
 
 
-def graphs_done(task: T) -> int:
+def count_finished_graphs(task: T) -> int:
     """Return how many graphs of a running task are done, at most those expected."""
     with contextlib.suppress(OSError):
         return min(int(task.graphs), _counter(task).stat().st_size)

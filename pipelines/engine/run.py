@@ -27,8 +27,8 @@ from kmip_data.pipelines.engine.pool import (
     T,
     Workers,
     build_unit,
+    count_finished_graphs,
     count_jobs,
-    graphs_done,
     run_pass,
     run_tasks,
 )
@@ -287,7 +287,7 @@ def run_units(
 
         def show(running: Iterable[T]) -> None:
             """Count the graphs of finished units, and what ``running`` units have done so far."""
-            progress.update(finished + sum(map(graphs_done, running)) - progress.done)
+            progress.update(finished + sum(map(count_finished_graphs, running)) - progress.done)
 
         try:
             run_tasks(

@@ -17,7 +17,7 @@ from torch_geometric.utils import to_undirected
 from kmip_data import OGBNArxiv, OGBNProducts, PCQM4Mv2, PCQM4Mv2Subset
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.numbers import NumberTable
-from kmip_data.pipelines.sample_writers import write_archive
+from kmip_data.pipelines.sample_writers import write_torch_zip
 
 QUIET = {"jobs": 1, "quiet": True}
 
@@ -241,7 +241,7 @@ def test_bad_files_of_the_challenge(smiles):
 
     def check(case):
         path, data, message = case
-        path.write_bytes(data) if isinstance(data, bytes) else write_archive(
+        path.write_bytes(data) if isinstance(data, bytes) else write_torch_zip(
             path, pickle.dumps(data, 2)
         )
         try:

@@ -17,7 +17,7 @@ from kmip_data import GraphLoader, PCQMContact
 from kmip_data.format.writer import Skipped
 from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE, read_record
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError
-from kmip_data.pipelines.sample_writers import write_archive
+from kmip_data.pipelines.sample_writers import write_torch_zip
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +100,11 @@ def test_refused_rows_can_be_skipped(raw, tmp_path):
     (tmp_path / TABLE).write_bytes(gzip.compress("\n".join(lines).encode()))
     lists = {"train": np.array([0, 2]), "val": np.array([3]), "test": np.array([1])}
     for file in LISTS.values():
-        write_archive(tmp_path / file, pickle.dumps(lists, 2))
+        write_torch_zip(tmp_path / file, pickle.dumps(lists, 2))
     _, records = records_of_folder("pcqm-contact", tmp_path, tmp_path / "work", on_error="skip")
     assert [isinstance(record, Skipped) for record in records] == [False, False, True, False]
     refused_folder("pcqm-contact", tmp_path, "000002")
     for file in LISTS.values():
-        write_archive(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))
+        write_torch_zip(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))
         refused_folder("pcqm-contact", tmp_path, "does not partition")
-        write_archive(tmp_path / file, pickle.dumps(lists, 2))
+        write_torch_zip(tmp_path / file, pickle.dumps(lists, 2))

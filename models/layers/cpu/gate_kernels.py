@@ -155,7 +155,7 @@ def where_above(builder, lanes, limit, value):
 
 
 @kernel_instruction(Lanes(types.float32))
-def where_drawn(builder, seed, number, dropped, value):
+def drop_lanes(builder, seed, number, dropped, value):
     """``value`` in the lanes that dropout keeps, else 0: lane i is element ``number + i``.
 
     The random number of an element is a hash of its index and the 64 bits of ``seed``, so that any
@@ -297,7 +297,7 @@ def update_edges(
             y = plus(y, load_lanes(norm, d + channel, count))
             y = where_above(y, zero, y)
             if dropped > 0:
-                y = where_drawn(seed, edge, dropped, y)
+                y = drop_lanes(seed, edge, dropped, y)
             before = load_lanes(old, channel if shared else edge, count)
             store_lanes(new, edge, count, multiply_add(y, scale, before))
 
@@ -338,7 +338,7 @@ def sum_gradients(
                 y = plus(times(z, a), b)
                 g = where_above(y, zero, load_lanes(grad, edge, count))
                 if dropped > 0:
-                    g = times(where_drawn(seed, edge, dropped, g), scale)
+                    g = times(drop_lanes(seed, edge, dropped, g), scale)
                 total = plus(total, g)
                 product = plus(product, times(g, minus(z, middle)))
             row = node * d + channel
@@ -428,7 +428,7 @@ def differentiate_gate(
                     y = plus(times(z, a), b)
                     passed = where_above(y, zero, load_lanes(grad, edge, count))
                     if dropped > 0:
-                        passed = times(where_drawn(seed, edge, dropped, passed), scale)
+                        passed = times(drop_lanes(seed, edge, dropped, passed), scale)
                     through = minus(times(a, passed), offset)
                     g = plus(g, minus(through, times(slope, minus(z, middle))))
                 store_lanes(grad_pre, result, count, g)

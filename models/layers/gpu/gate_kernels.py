@@ -68,7 +68,7 @@ def load_constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def keep_mask(seed, number, channel, dropped):
-    """Mask of the elements that dropout keeps: equal to ``cpu.gate_kernels.where_drawn`` for the same seed.
+    """Mask of the elements that dropout keeps: equal to ``cpu.gate_kernels.drop_lanes`` for the same seed.
 
     ``seed`` points to an int64; ``number`` (int64) counts the elements edge by edge, from channel
     0. An element is dropped if its 32-bit hash is below ``dropped``.

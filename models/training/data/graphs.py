@@ -24,7 +24,7 @@ from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.models.training.data.run_data import (
     ALL,
@@ -325,7 +325,7 @@ def open_split(
 ) -> tuple[Build, str]:
     """Return the build of ``config.data`` and the name of its split; see :func:`open_data`."""
     data = config.data
-    target = folder_of(data.dataset) or data.dataset
+    target = build_folder_or_none(data.dataset) or data.dataset
     # One graph: refuse before it is built.
     if dataset_family(data.dataset) == "city":
         _check_processes(config)

@@ -34,8 +34,8 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
-from kmip_data.models.training.config.preset_fitting import compatible_choices, level_of_column
-from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.config.preset_adaptation import compatible_choices, level_of_column
+from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.tasks import (
     Task,
     target_types_of_classes,
@@ -303,7 +303,7 @@ class RunData(ABC):
         They are build, split, task, width, and whether evaluations are sampled.
         """
         card = self.build.card
-        folder = folder_of(config.data.dataset)
+        folder = build_folder_or_none(config.data.dataset)
         config = config.updated(
             "data",
             # A relative path would depend on the working directory.

@@ -9,7 +9,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    folder_of,
+    build_folder_or_none,
     load_preset,
     published_at_k,
     read_preset,
@@ -60,7 +60,7 @@ def published_result_of(config: RunConfig) -> PublishedResult | None:
     if not config.preset:
         return None
     preset = read_preset(*config.preset.split("/"))
-    folder = folder_of(config.data.dataset)
+    folder = build_folder_or_none(config.data.dataset)
     dataset = config.data.dataset if folder is None else read_card(folder).dataset
     if dataset != preset.dataset:  # the settings of another one
         return None

@@ -20,7 +20,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.pipelines.find import parameter_names, parameters_on_card
 from kmip_data.text import dataset_name_from, parameters_as_options
 
@@ -260,7 +260,7 @@ def config_without_foreign_system(config: RunConfig, folder: Path, home: Home) -
     """
     if folder.resolve().is_relative_to(home.runs.resolve()):
         return config
-    if os.sep in config.data.dataset or folder_of(config.data.dataset):
+    if os.sep in config.data.dataset or build_folder_or_none(config.data.dataset):
         raise UsageError(
             f"{folder} is not a run of this home and names a folder as its data: {config.data.dataset}",
             next=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",

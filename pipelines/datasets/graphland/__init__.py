@@ -32,7 +32,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
@@ -167,9 +167,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
-        code = read_masks(
-            raw_with_split_lists(self.manifest, raw), params.split_rule, int(records.nodes[0])
-        )
+        code = read_masks(require_raw(self.manifest, raw), params.split_rule, int(records.nodes[0]))
         code[np.isnan(records.column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
         return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)

@@ -48,7 +48,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
 )
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
-from kmip_data.pipelines.formats.foreign import refuse_foreign
+from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
@@ -132,7 +132,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 next="--archive FILE",
             )
         if source.path.is_file():
-            refuse_foreign(source.path)
+            refuse_unsupported_format(source.path)
         path = source.path.expanduser().absolute()
         # Files of tensors and arrays are zips themselves.
         first = first_member(archives.first_bytes(path)) if path.is_file() else b""

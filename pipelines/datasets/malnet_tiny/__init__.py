@@ -30,7 +30,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
@@ -128,7 +128,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""
-        lists = read_split_lists(raw_with_split_lists(self.manifest, raw))
+        lists = read_split_lists(require_raw(self.manifest, raw))
         keys = {}
         for part, names in lists.items():
             keys[part] = [name.rpartition("/")[2] for name in names]

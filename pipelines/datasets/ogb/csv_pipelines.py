@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.domains.molecules import (
     check_partition,
@@ -188,9 +188,7 @@ class OGBGraphsPipeline(PiecesPipeline):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, which keep molecules of a scaffold in one part."""
-        lists = read_split(
-            raw_with_split_lists(self.manifest, raw), published_rule(self.manifest), None
-        )
+        lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), None)
         rows = [int(key) for key in records.keys]
         return split_by_lists(
             {part: listed.tolist() for part, listed in lists.items()},
@@ -251,9 +249,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         """Divide the nodes by the published lists."""
         nodes = int(records.nodes[0])
         codes = np.empty(nodes, np.uint8)
-        lists = read_split(
-            raw_with_split_lists(self.manifest, raw), published_rule(self.manifest), nodes
-        )
+        lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), nodes)
         for code, rows in enumerate(lists.values()):
             codes[rows] = code
         note = self.manifest.layout.split_note

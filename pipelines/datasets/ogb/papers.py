@@ -29,7 +29,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
@@ -149,7 +149,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists; most nodes are in none."""
-        codes = _codes(raw_with_split_lists(self.manifest, raw), int(records.nodes[0]))
+        codes = _codes(require_raw(self.manifest, raw), int(records.nodes[0]))
         if records.node_labels is not None:
             labels = records.node_labels[0]
             unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))

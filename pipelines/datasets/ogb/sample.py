@@ -24,7 +24,7 @@ from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzip_bytes,
     part_sizes,
-    write_archive,
+    write_torch_zip,
 )
 
 DEFAULT_MOLECULES = 128
@@ -74,7 +74,7 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
     (folder / "raw").mkdir(parents=True)
     table = csv_bytes(["idx", "smiles", "homolumogap"], rows)
     (folder / TABLE).write_bytes(gzip_bytes(table))
-    write_archive(folder / LISTS, pickle.dumps(published, protocol=2))
+    write_torch_zip(folder / LISTS, pickle.dumps(published, protocol=2))
 
 
 def divide_rows(rows: I64) -> dict[str, I64]:

@@ -23,7 +23,7 @@ from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
     check_partition,
-    check_smiles,
+    check_smiles_characters,
 )
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns
@@ -106,7 +106,7 @@ def _smiles(path: Path, gaps: array[float]) -> Iterator[str]:
     table = read_columns(path, ("smiles", "homolumogap"), max_bytes=MAX_TABLE_BYTES)
     for row, (smiles, text) in enumerate(table):
         where = f"{TABLE}, line {row + 2}"
-        check_smiles(smiles, where)
+        check_smiles_characters(smiles, where)
         try:
             gap = float(text or "nan")
         except ValueError:

@@ -25,7 +25,7 @@ from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
     RefusedSmilesError,
-    check_smiles,
+    check_smiles_characters,
     graph_of_mol,
 )
 from kmip_data.pipelines.formats.text import read_columns
@@ -97,7 +97,7 @@ def rows_with_contacts(path: Path, every: int = EVERY_NTH_ROW) -> Iterator[str]:
     )
     for number, (text,) in enumerate(rows):
         if number % every == 0 and ".contact." in text:
-            check_smiles(text, f"{path.name}, row {number}")
+            check_smiles_characters(text, f"{path.name}, row {number}")
             yield text
 
 

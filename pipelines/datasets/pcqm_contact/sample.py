@@ -19,7 +19,7 @@ from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzip_bytes,
     lines_bytes,
-    write_archive,
+    write_torch_zip,
 )
 
 DEFAULT_MOLECULES = 96
@@ -53,7 +53,7 @@ def write_sample(
     by_size[parts["train"] :] = rng.permutation(by_size[parts["train"] :])
     for rule, order in (("shuffle", rng.permutation(count)), ("num-atoms", by_size)):
         lists = {part: rows.astype(np.int64) for part, rows in cut_into_parts(order, parts).items()}
-        write_archive(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
+        write_torch_zip(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
 
 
 def _molecule(rng: Generator) -> tuple[str, int, int]:

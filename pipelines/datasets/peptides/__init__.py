@@ -22,7 +22,11 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
-from kmip_data.pipelines.domains.molecules import MoleculeParams, MoleculePipeline, check_smiles
+from kmip_data.pipelines.domains.molecules import (
+    MoleculeParams,
+    MoleculePipeline,
+    check_smiles_characters,
+)
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
 
@@ -65,7 +69,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         )
         for row, (text, *fields) in enumerate(table):
             where = f"{self.table}, row {row}"
-            check_smiles(text, where)
+            check_smiles_characters(text, where)
             smiles.append(text)
             targets.append(self.parse(fields, where))
         lists = self.read_lists(raw.path, "upstream", len(smiles))

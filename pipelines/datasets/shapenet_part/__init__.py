@@ -29,7 +29,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
-    raw_with_split_lists,
+    require_raw,
 )
 from kmip_data.pipelines.domains.point_clouds import (
     PointParams,
@@ -175,7 +175,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
         return split_by_lists(
-            read_split_lists(raw_with_split_lists(self.manifest, raw)), records.keys, "lists"
+            read_split_lists(require_raw(self.manifest, raw)), records.keys, "lists"
         )
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:

@@ -29,7 +29,7 @@ from kmip_data.pipelines.formats.tensors import (
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
-from kmip_data.pipelines.units_and_splits import stratified_order
+from kmip_data.pipelines.units_and_splits import all_positions
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
@@ -83,11 +83,11 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         the source order.
         """
         if self.is_coco:
-            return stratified_order(parts, labels)
+            return all_positions(parts, labels)
         first, second = (np.asarray(part, np.int64) for part in parts)
         order = order_before_draw(labels[first], labels[second])
         if order is None or not len(order):
-            return stratified_order(parts, labels)
+            return all_positions(parts, labels)
         joined: list[int] = np.concatenate([first, second])[order].tolist()
         return joined
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
-from kmip_data.models.layers.cpu.gate_kernels import store_lanes, where_drawn
+from kmip_data.models.layers.cpu.gate_kernels import drop_lanes, store_lanes
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.search.cpu.lanes import splat_lanes
 
@@ -34,7 +34,7 @@ def draw(seed, start, dropped, y) -> None:
             y,
             i,
             min(16, len(y) - i),
-            where_drawn(seed, start + i, dropped, splat_lanes(np.float32(1))),
+            drop_lanes(seed, start + i, dropped, splat_lanes(np.float32(1))),
         )
 
 

@@ -24,7 +24,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table, check_column
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 from kmip_data.pipelines.domains.molecules import (
     RefusedSmilesError,
-    check_smiles,
+    check_smiles_characters,
     molecule_columns,
     molecule_from_smiles,
 )
@@ -107,7 +107,7 @@ def _check(table: Table, row: int, column: str, text: str) -> None:
         raise table.error_at(row, f"{column!r} is empty", hint)
     if len(text) > LONGEST:
         raise table.error_at(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
-    check_smiles(text, table.location(row))
+    check_smiles_characters(text, table.location(row))
 
 
 def _smiles_column(table: Table, params: GraphParams) -> str:

@@ -21,7 +21,7 @@ _OF_SDF = (
 )
 
 
-def refuse_foreign(path: Path) -> None:
+def refuse_unsupported_format(path: Path) -> None:
     """Raise ``DamagedInput`` for a spreadsheet or an SDF, with the way to a CSV."""
     stem = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     table = str(stem.with_suffix(".csv"))
