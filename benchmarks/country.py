@@ -220,7 +220,7 @@ def run_pass(*args: Any) -> Any:
     from kmip_data.pipelines.datasets.openstreetmap import reading
     from kmip_data.pipelines.engine import pool
 
-    for name in ("land_uses", "city_arrays"):
+    for name in ("land_use_of_nodes", "city_arrays"):
         setattr(reading, name, _within("features", getattr(reading, name), "features"))
     return _within("read and simplify", pool.run_pass, None)(*args)
 

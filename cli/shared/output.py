@@ -91,7 +91,7 @@ def format_table(
 ) -> str:
     """Return columns separated by two spaces, numbers to the right, text to the left.
 
-    >>> print(table(["part", "graphs"], [["train", 39], ["test", 10]]))
+    >>> print(format_table(["part", "graphs"], [["train", 39], ["test", 10]]))
     part   graphs
     train      39
     test       10
@@ -118,7 +118,7 @@ def _is_number(cell: str) -> bool:
 def with_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     r"""Add notes below the rows of a :func:`format_table`, indented; empty notes are left out.
 
-    >>> with_row_notes(table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
+    >>> with_row_notes(format_table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
     'part\ntrain\n    shuffled\ntest'
     """
     head, *rows = lines.splitlines()

@@ -194,7 +194,7 @@ def run(args):
     except SystemExit as request:
         return request.code
 
-main.run = run
+main.run_command_line = run
 kmip("build")
 """
     paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])

@@ -163,7 +163,7 @@ def test_help_loads_nothing_heavy():
     lines = {"--help": light, "list --help": of_commands, "build s3dis --help": of_commands}
     lines["train --dataset s3dis -h"] = of_commands
     code = (
-        "import sys; from kmip_data.cli.main import run\n"
+        "import sys; from kmip_data.cli.main import run_command_line as run\n"
         f"for line, names in {lines!r}.items():\n"
         "    run(line.split()); print('LOADED', sorted(set(names) & set(sys.modules)))"
     )

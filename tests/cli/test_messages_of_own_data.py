@@ -105,8 +105,9 @@ def test_other_data_of_a_run(people, home, tmp_path):
     done("build", "graphs", "--name", "wide", "--archive", tmp_path / "wide", *people[-3:])
     message = refused("predict", "first", "--dataset", "wide")
     assert ": it has 2 node features; the run was trained with 1.\n" in message
+    assert "; then the same command with --dataset wide-new\n" in message
     done(*command_of(message), "-q")
-    done("predict", "first", "--dataset", "wide")
+    done("predict", "first", "--dataset", "wide-new")
 
     smiles = [f"{'C' * length}O,{length % 2}" for length in range(1, 21)]
     (tmp_path / "assay.csv").write_text("\n".join(["smiles,toxic", *smiles]))
@@ -128,7 +129,7 @@ def test_runs_of_one_name(people, home, tmp_path):
     assert command_of(refused("runs", "--model", "gnc")) == ["runs", "--model", "gcn"]
 
     message = refused("train", "soc", *QUICK, "--name", "two-seed0", "--set", "optimizer.lr=0.5")
-    assert re.search(r"found: \n    optimizer.lr: [0-9.]+, not 0.5\n  next", message)
+    assert re.search(r"found: optimizer.lr: [0-9.]+, not 0.5\n  next", message)
 
     message = refused("predict", "soc")
     assert "expected: one of soc/gcn/two-seed0, soc/gcn/two-seed1\n" in message

@@ -137,7 +137,7 @@ HEAVY = (
 _RUN = f"""
 import contextlib, io, json, sys
 sys.modules.update(dict.fromkeys({HEAVY!r}))  # importing one of these is an error now
-from kmip_data.cli.main import run
+from kmip_data.cli.main import run_command_line as run
 found = {{}}
 for line in json.load(sys.stdin):
     errors = io.StringIO()

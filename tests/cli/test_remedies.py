@@ -227,7 +227,7 @@ def test_warnings_of_libraries_reach_no_user():
         "    for kind in (FutureWarning, DeprecationWarning):\n"
         "        warnings.warn('torch.jit.script', kind)\n"
         "    return 0\n"
-        "main.run = run\n"
+        "main.run_command_line = run\n"
         "main.main()\n"
     )
     assert python("-c", code).err == ""

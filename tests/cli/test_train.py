@@ -319,13 +319,13 @@ def test_options_that_are_keys_name_the_key(home):
     for option, key in {
         "--lr": "optimizer.lr",
         "--batch-size": "training.batch_size",
-        "--seed": "training.seed",
         "--dropout": "model.dropout",
     }.items():
         for command in ("train", "sweep"):
             assert f"next: kmip-data {command} helsinki --set {key}=1\n" in refused(
                 command, "helsinki", option, "1"
             )
+    assert "next: kmip-data train helsinki --seeds 1\n" in refused("train", "helsinki", "--seed", "1")
     assert "kmip-data train has no option --nonsense." in refused("train", "helsinki", "--nonsense")
 
 

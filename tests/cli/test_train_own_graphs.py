@@ -59,7 +59,7 @@ def test_a_build_without_targets_or_split_is_said_before_torch_and_not_advised(h
 EARLY = """
 import sys
 sys.modules["torch"] = None  # to import it, which takes seconds, is an error now
-from kmip_data.cli.main import run
+from kmip_data.cli.main import run_command_line as run
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -22,7 +22,7 @@ from numba.extending import intrinsic, register_model
 # Numba is partly typed, but not for intrinsics inside kernels.
 types: Any = numba.types
 Pointer: TypeAlias = Any  #: result of :func:`pointer_to_elements`, in a kernel
-Register: TypeAlias = Any  #: result of :func:`load_lanes` or :data:`splat`, in a kernel
+Register: TypeAlias = Any  #: result of :func:`load_lanes` or :data:`splat_lanes`, in a kernel
 Builder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
 Value: TypeAlias = Any  #: LLVM's value or type, in a code generator
 Decorator: TypeAlias = Callable[[Callable[..., Value]], Callable[..., Any]]

@@ -302,7 +302,7 @@ def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
     needed = {
         (column.rows, column.name)
         for column in wanted.columns
-        if column.use not in {"label", "ignored", "split"}
+        if column.use not in {"label", "ignored", "part"}
     }
     if paths and needed <= existing:
         name = f"{card.dataset}-new"
@@ -311,7 +311,8 @@ def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
             name = f"{card.dataset}-new-{number}"
             number += 1
         words = ["kmip-data", "build", "graphs", "--name", name]
-        return shlex.join([*words, "--archive", str(paths[0]), "--like", trained_on.path.name])
+        command = shlex.join([*words, "--archive", str(paths[0]), "--like", trained_on.path.name])
+        return f"{command}; then the same command with --dataset {name}"
 
     # 2. A run trained on the data, the newest.
     runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)

@@ -41,8 +41,8 @@ def test_the_signature_names_every_argument_with_its_default():
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):
-    with pytest.raises(UsageError, match="'training'"):
-        kmip_data.S3DIS(split="training", sample=True, root=tmp_path / "home")
+    with pytest.raises(UsageError, match="'trains'"):
+        kmip_data.S3DIS(split="trains", sample=True, root=tmp_path / "home")
     assert not (tmp_path / "home").exists()
 
 

@@ -205,7 +205,7 @@ WRONG = {
         "'TSP'",
     ),
     "another task": (lambda: kmip_data.ECHO("ssp"), "'ssp'(?s:.*)'sssp'"),
-    "a part": (lambda: MalNetTiny(ROOT, "training"), "'training'"),
+    "a part": (lambda: MalNetTiny(ROOT, "trains"), "'trains'"),
 }
 
 

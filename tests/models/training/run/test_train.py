@@ -335,7 +335,7 @@ def test_without_a_test_part(tmp_path):
 def test_names_of_runs(done, build, home, tmp_path):
     with pytest.raises(UsageError, match="'three-seed1'") as caught:
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)
-    assert "--resume" in str(caught.value)
+    assert "next: a new run: --name three-seed1-2" in str(caught.value)
     with pytest.raises(UsageError, match=r"'\.\./three'"):
         train(tiny_config(build), home=home, name="../three", quiet=True)
     with pytest.raises(UsageError, match="three-seed1"):
