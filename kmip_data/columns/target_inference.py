@@ -12,11 +12,14 @@ from kmip_data.arrays import Array, Bools
 from kmip_data.columns.values import narrowest_integer
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
+from kmip_data.text import count_with_noun
 
 TaskName = Literal["classification", "multilabel", "regression"]
 NO_CLASS = -1  #: class of a node or graph without a label
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_CLASSES = 65_535  #: largest class
+_CERTAIN_CLASSES = 20  #: integers of so many values are classes, however few rows each has
+_ROWS_PER_CLASS = 3  #: rows of a class, on average, below which more values may be numbers
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,16 @@ def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | Non
         fitting.append("multilabel")
     if max(-low, high) <= _LARGEST:
         fitting.append("regression")
+
+    # Many integers, most of them in one or two rows, are rarely classes: a count, a price, a year.
+    distinct = np.unique(given).size
+    if task is None and axes == 1 and "classification" in fitting:
+        if distinct > _CERTAIN_CLASSES and given.size < _ROWS_PER_CLASS * distinct:
+            raise DamagedInput(
+                f"{count_with_noun(distinct, 'different integer')} in {given.size:,} rows of {', '.join(names)} "
+                "may be classes or numbers.",
+                next="--set task=regression for numbers, or --set task=classification",
+            )
 
     if task is None and not (whole and low <= NO_CLASS and axes > 1 and high <= 1):
         task = "classification"

@@ -18,7 +18,7 @@ from kmip_data.builds.added_columns import shards_digest
 from kmip_data.builds.home import Build, added_column_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
+from kmip_data.format.card import COMPLETE_BY_COUNTS, Card, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
@@ -92,6 +92,20 @@ def task_of_targets(
     )
 
 
+def _check_classes_are_numbers(card: Card, task: Task) -> None:
+    """Raise ``UsageError`` for a regression on numbers of classes whose names are other numbers."""
+    names = card.class_names
+    own = [str(number) for number in range(len(names))]
+    if task.target_type != "regression" or task.stored != "classification" or list(names) == own:
+        return
+    if names and all(name.removeprefix("-").isdecimal() for name in names):
+        raise UsageError(
+            f"The targets of {card.dataset} are classes, numbered from 0 and named {names[0]}, {names[1]}, …: "
+            "a regression would learn their numbers.",
+            next="build it again with --set task=regression, which keeps the values",
+        )
+
+
 def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head filled in by the task."""
     loss = USUAL_LOSSES[task.target_type]
@@ -155,10 +169,11 @@ class RunData(ABC):
 
     def _task(self, column: Column, config: RunConfig) -> Task:
         task = task_of_targets(column, config, self._kinds(column, config))
+        card = self.build.card
         if task.stored is not None:
+            _check_classes_are_numbers(card, task)
             return task
         # A manifest may name another metric than the usual one of its targets.
-        card = self.build.card
         return replace(task, metric=eval_metric(card.schema_, card.manifest))
 
     @abstractmethod

@@ -44,7 +44,7 @@ def test_compiling_is_announced_once_a_part_and_counts_in_no_working_time(tmp_pa
     code = (
         "import sys, time; sys.path.insert(0, {folder!r})\n"
         "from kmip_data.runtime import compiling\n"
-        "compiling.announce(print)\n"
+        "compiling.announce_first_compilation(print)\n"
         "import kernel\n"
         "wall, work = time.perf_counter(), compiling.time_without_compiling()\n"
         "kernel.double(4); kernel.double(4.0)\n"

@@ -223,11 +223,11 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.attacks.archives import ATTACKS, CONTENT
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.raw.extract import recognise, write_members
+from kmip_data.pipelines.raw.extract import recognise_dataset, write_members
 for path in sorted(Path(sys.argv[1]).iterdir()):
     end, begun = None, time.process_time()
     try:
-        write_members(recognise(path, CONTENT), path.with_name("target of " + path.name))
+        write_members(recognise_dataset(path, CONTENT), path.with_name("target of " + path.name))
     except (DamagedInput, UsageError) as error:
         end = str(error)
     peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024

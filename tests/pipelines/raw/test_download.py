@@ -580,7 +580,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.raw.download import fetch
+from kmip_data.pipelines.raw.download import download_source as fetch
 source = Source(name="toy.zip", mirrors=(Mirror(url=sys.argv[1]),))
 fetch(source, Path(sys.argv[2]).parent, hint="", quiet=True)
 """
