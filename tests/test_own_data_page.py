@@ -244,7 +244,7 @@ def test_the_trainings_of_the_page_run(folder: Path):
     (build,) = re.findall(r"^    (kmip-data build .*--name friends .*)$", page, re.MULTILINE)
     assert kmip(*shlex.split(build)[1:], "--quiet").code == 0
     lines = re.findall(r"^    (kmip-data train friends .*?) +#", page, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 3
 
     mines()
     built("mines")

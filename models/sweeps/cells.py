@@ -205,6 +205,8 @@ def read_plan(name: str | None) -> Plan:
         raise absent_file(Path(name), f"one of {', '.join(sweep_names())}") from error
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         unknown = unknown_key(error, [key for key in Plan.model_fields if key != "name"])
+        if unknown:
+            unknown.lines["next"] = f"correct {name}; docs/sweeps.md lists the keys of a plan"
         raise unknown or UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
