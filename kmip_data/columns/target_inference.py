@@ -146,13 +146,13 @@ def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | Non
 
     # Many integers, most of them in one or two rows, are rarely classes: a count, a price, a year.
     distinct = np.unique(given).size
-    if task is None and axes == 1 and "classification" in fitting:
-        if distinct > _CERTAIN_CLASSES and given.size < _ROWS_PER_CLASS * distinct:
-            raise DamagedInput(
-                f"{count_with_noun(distinct, 'different integer')} in {given.size:,} rows of {', '.join(names)} "
-                "may be classes or numbers.",
-                next="--set task=regression for numbers, or --set task=classification",
-            )
+    few_rows = distinct > _CERTAIN_CLASSES and given.size < _ROWS_PER_CLASS * distinct
+    if task is None and axes == 1 and "classification" in fitting and few_rows:
+        raise DamagedInput(
+            f"{count_with_noun(distinct, 'different integer')} in {given.size:,} rows of {', '.join(names)} "
+            "may be classes or numbers.",
+            next="--set task=regression for numbers, or --set task=classification",
+        )
 
     if task is None and not (whole and low <= NO_CLASS and axes > 1 and high <= 1):
         task = "classification"

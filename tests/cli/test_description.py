@@ -227,7 +227,9 @@ def test_a_model_is_used_on_new_data(old, tmp_path, home):
     table = people(12, 2, country="NL")
     build("new", write(tmp_path / "new", table), "--set", "label=group")
     message = refused("evaluate", run.parent, "--dataset", "new")
-    command = re.search(r"next: kmip-data (.*); then the same command with --dataset new-new\n", message)[1]
+    command = re.search(
+        r"next: kmip-data (.*); then the same command with --dataset new-new\n", message
+    )[1]
     done(*shlex.split(command), "--quiet")
     done("evaluate", run.parent, "--dataset", "new-new")
     archive = write(tmp_path / "bare", table.drop(columns="group"))

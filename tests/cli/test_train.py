@@ -325,7 +325,9 @@ def test_options_that_are_keys_name_the_key(home):
             assert f"next: kmip-data {command} helsinki --set {key}=1\n" in refused(
                 command, "helsinki", option, "1"
             )
-    assert "next: kmip-data train helsinki --seeds 1\n" in refused("train", "helsinki", "--seed", "1")
+    assert "next: kmip-data train helsinki --seeds 1\n" in refused(
+        "train", "helsinki", "--seed", "1"
+    )
     assert "kmip-data train has no option --nonsense." in refused("train", "helsinki", "--nonsense")
 
 

@@ -95,4 +95,7 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
     whole = RawFolder(home.raw, {"other": "1" * 64}, (), downloaded=True)
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
     params = pipeline.Params(k=3)
-    assert building._matching_build(pipeline, params, home, sample=False, options=BuildOptions()) is None
+    assert (
+        building._matching_build(pipeline, params, home, sample=False, options=BuildOptions())
+        is None
+    )
