@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.build_summary import summary_of_build
+from kmip_data.cli.shared.build_summary import summary_of_build, target_candidates
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     SOURCES,
@@ -232,10 +232,13 @@ def _dry_run(
         for archive in archives:
             words += ["--archive", shlex.quote(str(archive))]
         words.append(parameters_as_options(given))
+        has_target = build.card.schema_.labels is not None or {"label", "like"} & given.keys()
+        if not has_target and target_candidates(build.card):
+            words.append("--set label=COLUMN")
         columns = format_table(header, described.rows())
         print_result(
             {**_facts(build, split), "path": None},
-            f"{columns}\n\n{summary}\n\nNext: kmip-data {' '.join(words).rstrip()}",
+            f"{columns}\n\n{summary}\n\nNext: kmip-data {' '.join(filter(None, words))}",
         )
 
 

@@ -87,6 +87,16 @@ def _is_shipped(card: Card) -> bool:
     return card.dataset == card.manifest
 
 
+def target_candidates(card: Card) -> list[str]:
+    """Return the columns of your own tables that could be the target: neither ids nor parts."""
+    files = card.statistics.get("files") or {}
+    return [
+        column["name"]
+        for column in files.get("columns", {}).get("columns", ())
+        if column["use"] in {"ignored", "number", "category"} and column["rows"] != "edge"
+    ]
+
+
 def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     """Yield the summary of your own files as pairs of label and value."""
     from kmip_data.format.targets import target_type_of
@@ -95,15 +105,8 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         return
     target = card.schema_.labels
     if target is None:
-        files = card.statistics.get("files") or {}
-        described = files.get("columns", {}).get("columns", ())
-        candidates = [
-            column["name"]
-            for column in described
-            if column["use"] in {"ignored", "number", "category"}
-        ]
         step = ""
-        if candidates:
+        if candidates := target_candidates(card):
             step = f"; to train, build with --set label=COLUMN ({join_first_words(candidates)})"
         yield "target", f"none: a trained run can predict it{step}"
     else:

@@ -1290,13 +1290,13 @@ def test_dates_row_numbers_and_lines_of_text_are_no_features(tmp_path):
 
 def test_many_different_integers_are_classes_or_numbers(tmp_path):
     """Twenty values are classes; sixty in sixty rows are asked about, and each answer builds."""
-    rows = "".join(f"{node},{node * 37 % 5_000}\n" for node in range(60))
+    rows = "".join(f"{node},{node * 37 % 5_000 + 1}\n" for node in range(60))
     folder = write(tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
     with pytest.raises(DamagedInput, match="60 different integers in 60 rows"):
-        made(folder)
-    assert made(folder, task="regression").schema.labels.num_classes is None
-    assert made(folder, task="classification").schema.labels.num_classes == 60
+        made(folder, label=("label",))
+    assert made(folder, label=("label",), task="regression").schema.labels.num_classes is None
+    assert made(folder, label=("label",), task="classification").schema.labels.num_classes == 60
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
-    assert made(folder).schema.labels.num_classes == 20
+    assert made(folder, label=("label",)).schema.labels.num_classes == 20
