@@ -322,6 +322,19 @@ def test_a_tudataset_is_the_one_of_pytorch_geometric(tmp_path, targets):
     assert len(records) == 7
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"), [((-1, 1), ("-1", "1")), ((0, 1), ()), ((1, 2, 4), ("1", "2", "4"))]
+)
+def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
+    folder = tu_files(tmp_path / "D", targets="graph_labels")
+    rows = [str(labels[number % len(labels)]) for number in range(7)]
+    (folder / "D_graph_labels.txt").write_text("\n".join([*rows, ""]))
+    raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
+    params = PIPELINE.resolve(PIPELINE.Params(), raw)
+    assert params.class_name == names
+    assert params.inferred.schema.labels.num_classes == len(labels)
+
+
 def pyg_graphs() -> list:
     import torch
     from torch_geometric.data import Data

@@ -93,6 +93,7 @@ def read(
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
             # Classes in the order of their numbers.
+            findings.attributes.class_names = _class_names(values, options)
             values = values.rank(method="dense").astype(int) - 1
         names = [f"label {name}" for name in values]
         graphs[names] = values
@@ -105,6 +106,17 @@ def read(
     for level, frame in frames.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
     yield from graphs_of_tables(tables, options, findings)
+
+
+def _class_names(labels: pd.DataFrame, options: ReadOptions) -> tuple[str, ...]:
+    """Return the numbers of the classes of one column, unless they are 0, 1, …; none of several columns."""
+    kinds = sorted(set(labels.iloc[:, 0]))
+    if len(labels.columns) > 1 or kinds == list(range(len(kinds))):
+        return ()
+    # An earlier build has the names already, and other tasks have no classes.
+    if options.described is not None or options.params.task not in {None, "classification"}:
+        return ()
+    return tuple(f"{kind:g}" for kind in kinds)
 
 
 def _joined(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
