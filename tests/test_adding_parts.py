@@ -186,7 +186,7 @@ SCHEDULE = """
 SCHEDULES["half"] = Schedule(schedule_by_factor(lambda moment, span: 0.5))
 """
 OPTIMIZER = """
-OPTIMIZERS["adagrad"] = OptimizerFactory(lazy("torch.optim:Adagrad"))
+OPTIMIZERS["adagrad"] = OptimizerFactory(import_on_call("torch.optim:Adagrad"))
 """
 ENCODING = '''"""Sines of the numbers of nodes."""
 
