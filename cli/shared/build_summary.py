@@ -24,7 +24,7 @@ _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 
 
 def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
-    """Return the path, counts and split of a build, and the next command; of one ``kept`` no longer neither."""
+    """Return the counts and the split of a build; if it is ``kept``, also its path and the next command."""
     from kmip_data.pipelines.added_splits import fill_step
 
     card = build.card

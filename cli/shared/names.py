@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -29,6 +30,7 @@ _LISTS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "ru
 _FILES = {"build": "card.json", "run": "config.toml"}
 #: Endings of point clouds.
 _CLOUDS = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
+_LOOKED_AT = 100  #: files of a folder whose endings say whether it has data
 #: Endings of tables and graphs.
 _GRAPHS = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
 _TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
@@ -249,10 +251,10 @@ def dataset_name_of_file(path: Path) -> str:
 
 
 def _has_data_files(folder: Path) -> bool:
-    """True if a folder has tables or graphs of the user's, by the ends of their names."""
-    return folder.is_dir() and any(
-        path.suffix.lower() in _GRAPHS for path in sorted(folder.iterdir())[:100]
-    )
+    """True if a folder has the user's tables or graphs, by the endings of their names."""
+    with contextlib.suppress(OSError):  # a file, or a folder that cannot be read
+        return any(path.suffix.lower() in _GRAPHS for path in islice(folder.iterdir(), _LOOKED_AT))
+    return False
 
 
 def _is_file(text: str, home: Home, run: str) -> UsageError:

@@ -136,11 +136,7 @@ def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pa
     return value
 
 
-force_option = click.option(
-    "--force",
-    is_flag=True,
-    help="Also replace files that kmip-data did not write or that were changed.",
-)
+force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
 def path_option(

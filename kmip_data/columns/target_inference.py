@@ -18,8 +18,10 @@ TaskName = Literal["classification", "multilabel", "regression"]
 NO_CLASS = -1  #: class of a node or graph without a label
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_CLASSES = 65_535  #: largest class
-_CERTAIN_CLASSES = 20  #: integers of so many values are classes, however few rows each has
-_ROWS_PER_CLASS = 3  #: rows of a class, on average, below which more values may be numbers
+_CERTAIN_CLASSES = (
+    20  #: so many different integers, or fewer, are classes however few rows each has
+)
+_ROWS_PER_CLASS = 3  #: mean rows of a value below which more different integers may be numbers
 
 
 @dataclass(frozen=True)

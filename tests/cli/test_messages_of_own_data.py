@@ -109,6 +109,26 @@ def test_other_data_of_a_run(people, home, tmp_path):
     done(*command_of(message), "-q")
     done("predict", "first", "--dataset", "wide-new")
 
+    # Other columns: first a training, then the run that it gave; other data where nothing is learned.
+    write_people(tmp_path / "tall", "height")
+    words = ["build", "graphs", "--name", "tall", "--archive", tmp_path / "tall", "-q"]
+    done(*words, "--set", "label=group")
+    message = refused("predict", "first", "--dataset", "tall")
+    assert "tall has other columns; choose a run trained on tall" in message
+    assert command_of(message) == ["train", "tall"]
+    done("train", "tall", *QUICK, "--name", "own")
+    message = refused("predict", "first", "--dataset", "tall")
+    assert command_of(message) == ["predict", "tall/gcn/own"]
+    done(*command_of(message))
+    words[words.index("tall")] = "bare"
+    done(*words, "--set", "label=none", "--set", "ignore=group")
+    message = refused("predict", "first", "--dataset", "bare")
+    assert "next: use data with the columns of soc; kmip-data list shows your builds" in message
+
+    message = refused("train", "soc", "--preset", "soc/gcn")
+    assert "soc has no preset" in message
+    assert command_of(message) == ["train", "soc", "--model", "gcn"]
+
     smiles = [f"{'C' * length}O,{length % 2}" for length in range(1, 21)]
     (tmp_path / "assay.csv").write_text("\n".join(["smiles,toxic", *smiles]))
     words = ["build", "graphs", "--name", "assay", "--archive", tmp_path / "assay.csv"]

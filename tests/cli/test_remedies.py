@@ -476,7 +476,7 @@ def test_a_file_that_is_not_there_has_a_near_name(tmp_path):
     assert "Did you mean" not in refused("sweep", tmp_path / "nothing.toml")
 
 
-def test_words_of_a_plan_a_format_and_a_preset(tmp_path):
+def test_words_of_a_plan_and_a_format(tmp_path):
     (tmp_path / "p.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nsedes = [1]\n')
     message = refused("sweep", tmp_path / "p.toml")
     assert "There is no key called 'sedes'. Did you mean 'seeds'?" in message

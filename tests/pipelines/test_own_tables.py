@@ -1234,7 +1234,8 @@ def test_parts_have_several_names_and_unknown_ones_are_listed_at_once(tmp_path):
 
 def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path, monkeypatch):
     names = ["L.1 Gyr.", "R.1 Gyr.", "c", "d"]
-    matrices = np.random.default_rng(0).integers(0, 3, (3, 4, 4))
+    matrices = np.random.default_rng(0).integers(0, 3, (3, 4, 4)).astype(float)
+    matrices[1, 0, 2] = np.nan  # an empty cell is no edge
     files = {"notes_tsv": "graph\tage\n"}
     for number, matrix in enumerate(matrices):
         files[f"sub{number}-conn_csv"] = pd.DataFrame(matrix, names, names).to_csv()
@@ -1245,7 +1246,9 @@ def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path
     code = caught.value.lines["next"].removeprefix("write them as one table: ")
     exec(code.removesuffix("; then --archive edges.csv"), {})
     got = made(write(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
-    assert [record.num_edges for record in got.records] == [(each != 0).sum() for each in matrices]
+    assert [record.num_edges for record in got.records] == [
+        np.count_nonzero(np.nan_to_num(each)) for each in matrices
+    ]
 
 
 def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):
@@ -1300,3 +1303,15 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
     assert made(folder, label=("label",)).schema.labels.num_classes == 20
+
+
+def test_columns_without_names_become_ends_and_keep_the_features_of_nodes(tmp_path):
+    """The options that the error prints name the ends alone, so that no feature is left out."""
+    edges = "".join(f"{node}\t{node + 1}\t0.{node}\t{node % 3}\n" for node in range(1, 9))
+    nodes = "".join(f"{node},{node}.5\n" for node in range(1, 10))
+    folder = write(tmp_path / "f", edges_tsv=edges, nodes_csv="id,size\n" + nodes)
+    with pytest.raises(DamagedInput, match="4 columns and no names") as caught:
+        made(folder)
+    got = made(folder, **answers(caught.value))
+    assert [record.columns["node/x"].shape for record in got.records] == [(9, 1)]
+    assert [record.columns["edge/edge_attr"].shape[1] for record in got.records] == [2]

@@ -328,11 +328,10 @@ def _check_unnamed_columns(edges: Table, params: GraphParams) -> None:
     """Refuse more than three columns without names: an adjacency list or a matrix looks the same."""
     if len(edges.names) <= 3 or edges.has_names or params.feature or params.ignore:
         return
-    others = " ".join(f"--set feature={name}" for name in edges.names[2:][:20])
     raise DamagedInput(
         f"{edges.name} has {len(edges.names)} columns and no names.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        next=f"{others}, if the first two are ids; a matrix: "
+        next=f"{_options_of_ends((edges.names[0], edges.names[1]))}, if these are ids; a matrix: "
         "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
     )
 

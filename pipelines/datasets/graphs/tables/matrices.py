@@ -43,7 +43,7 @@ def refuse_matrices(folder: Path, files: Sequence[str]) -> None:
         expected="edges.csv with the columns graph, source, target and weight; optionally graphs.csv",
         next="write them as one table: import pandas, pathlib; tables = {file.stem: pandas.read_csv(file, "
         f"index_col=0, sep=None, engine='python') for file in sorted(pathlib.Path().glob('*{suffix}'))}}; "
-        "edges = pandas.concat({graph: table.rename_axis(index='source', columns='target').stack() "
+        "edges = pandas.concat({graph: table.rename_axis(index='source', columns='target').stack().dropna() "
         "for graph, table in tables.items()}, names=['graph']); edges[edges != 0].rename('weight').reset_index()"
         ".to_csv('edges.csv', index=False); then --archive edges.csv",
     )
