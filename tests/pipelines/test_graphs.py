@@ -334,6 +334,10 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
     assert params.class_name == names
     assert params.inferred.schema.labels.num_classes == len(labels)
 
+    _, records = made(folder, task="regression")
+    values = [float(record.columns["graph/y"].item()) for record in records]
+    assert values == [float(row) for row in rows]
+
 
 def pyg_graphs() -> list:
     import torch

@@ -15,7 +15,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -92,9 +92,7 @@ def read(
     if targets.names:
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
-            # Classes in the order of their numbers.
-            findings.attributes.class_names = _class_names(values, options)
-            values = values.rank(method="dense").astype(int) - 1
+            values = _classes(values, options, findings.attributes)
         names = [f"label {name}" for name in values]
         graphs[names] = values
         options = options.with_params(label=tuple(names))
@@ -108,15 +106,20 @@ def read(
     yield from graphs_of_tables(tables, options, findings)
 
 
-def _class_names(labels: pd.DataFrame, options: ReadOptions) -> tuple[str, ...]:
-    """Return the numbers of the classes of one column, unless they are 0, 1, …; none of several columns."""
-    kinds = sorted(set(labels.iloc[:, 0]))
-    if len(labels.columns) > 1 or kinds == list(range(len(kinds))):
-        return ()
-    # An earlier build has the names already, and other tasks have no classes.
-    if options.described is not None or options.params.task not in {None, "classification"}:
-        return ()
-    return tuple(f"{kind:g}" for kind in kinds)
+def _classes(labels: pd.DataFrame, options: ReadOptions, attributes: Attributes) -> pd.DataFrame:
+    """Return labels as classes in the order of their numbers; the numbers of a regression stay.
+
+    The numbers of the classes of one column are their names, unless they are 0, 1, ….
+    """
+    task = options.params.task
+    if task == "regression":
+        return labels
+    numbers = sorted(set(labels.iloc[:, 0]))
+    named = len(labels.columns) == 1 and numbers != list(range(len(numbers)))
+    # An earlier build has the names already, and labels of 0 and 1 have none.
+    if named and options.described is None and task != "multilabel":
+        attributes.class_names = tuple(f"{number:g}" for number in numbers)
+    return labels.rank(method="dense").astype(int) - 1
 
 
 def _joined(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
