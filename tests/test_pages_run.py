@@ -55,8 +55,8 @@ def test_a_snippet_runs(name, run) -> None:
 def test_a_sweep_of_your_own_runs(run) -> None:
     *_, first, second = run(SWEEP).splitlines()
     for line, k in ((first, 5), (second, 50)):
-        assert f"model.attention.k={k} (15)" in line
-        assert re.search(r"\) 2 0\.\d+ 0\.\d+$", line)  # two runs, their mean and deviation
+        assert f"model.attention.k={k} instead of 15;" in line
+        assert re.search(r" 2 0\.\d+ 0\.\d+$", line)  # two runs, their mean and deviation
 
 
 def test_attention_replaces_a_convolution() -> None:
