@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,14 +19,18 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
 from kmip_data.errors import UsageError
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, dataset_name_from
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.run.predictions import PredictionOrigin
 
 
 @click.command(cls=Command)
 @click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
 @path_option(
     "--output",
-    help="Output file, FILE.npz, or FILE.csv for a table.  [default: predictions.npz in the run]",
+    help="Output file, FILE.npz, or FILE.csv for a table."
+    "  [default: predictions.npz in the run; predictions-BUILD.npz with --dataset]",
 )
 @force_option
 @part_option("Part of the split.  [default: test; all of another --dataset]", "all")
@@ -61,7 +65,9 @@ def command(
     about = predictions.about
     rows = len(next(iter(predictions.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
-    output = output or default_output_path(Path(about.run) / "predictions.npz", force=force)
+    if output is None:
+        name = _file_name(about, other_data=data["dataset"] is not None)
+        output = default_output_path(Path(about.run) / name, force=force)
     write_predictions(output, predictions)
     records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
     use = f"numpy.load({str(output)!r})['pred']"
@@ -74,3 +80,18 @@ def command(
         f"{output}  {count_with_noun(rows, 'row')} of {records}, {about.dataset}\n"
         f"run  {about.run}\nIn Python: {use}",
     )
+
+
+def _file_name(about: PredictionOrigin, *, other_data: bool) -> str:
+    """Return the default name of a file of predictions, which says of what they are.
+
+    Only predictions of the same rows have the same name, so that no others are written over.
+    """
+    words = ["predictions"]
+    default_part = "test"
+    if other_data:
+        words.append(dataset_name_from(Path(about.build).name))
+        default_part = "all"
+    if about.part != default_part:
+        words.append(about.part)
+    return f"{'-'.join(words)}.npz"

@@ -151,6 +151,11 @@ def unknown_name_error(
         expected=shown,
         next=command,
     )
-    if close and is_likely_typo(name, close[0]):
-        error.meant = (name, close[0])
+    if close:
+        # As many last parts of a path as were typed, if only one path ends in them.
+        parts = name.count("/") + 1
+        ending = close[0].split("/")[-parts:]
+        matches = [word for word in known if word.split("/")[-parts:] == ending]
+        if len(matches) == 1 and is_likely_typo(name, "/".join(ending)):
+            error.meant = (name, close[0])
     return error

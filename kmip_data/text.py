@@ -14,6 +14,8 @@ OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "mask
 OPTIONS |= {
     name: f"--{name.replace('_', '-')}" for name in ("split_rule", "split_seed", "test_area")
 }
+#: Endings of the names of runs that one command trained, one for each fold and seed; a pattern.
+OF_ONE_COMMAND = r"(-fold\d+)?(-seed\d+)?"
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text),
 #: and halves of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
 _CONTROLS = re.compile(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from kmip_data.errors import MAX_SHOWN, UsageError
-from kmip_data.text import dataset_name_from, nearest_names
+from kmip_data.text import OF_ONE_COMMAND, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -119,9 +119,10 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         # 2. The folder of a run, or the end of its path; `find_run` refuses one that several share.
         if not meant and "run" in self.kinds:
             in_folder = (Path(text).expanduser() / "config.toml").is_file()
-            beginning = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}[^/]*")
+            endings = OF_ONE_COMMAND if "sweep" in self.kinds else ""
+            of_name = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}{endings}")
             runs = [name for name in known if name.count("/") == 2]
-            meant = in_folder or any(map(beginning.fullmatch, runs))
+            meant = in_folder or any(map(of_name.fullmatch, runs))
         if not meant:
             self._refuse(text, known, home, "" if ctx is None else ctx.params.get("run") or "")
         return text
@@ -165,15 +166,18 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if {"dataset", "build"} & {*self.kinds} and Path(text).expanduser().is_file():
             raise _is_file(text, home, run)
-        if "build" in self.kinds and any(home.built.glob(f"{glob.escape(text)}-*/shards")):
+        unfinished = [] if os.sep in text else home.built.glob(f"{glob.escape(text)}-*/shards")
+        if "build" in self.kinds and any(unfinished):
             raise UsageError(
                 f"{text} has no finished build: the command that was to build it stopped.",
                 next=f"the kmip-data build command with --name {text} again, which says why",
             )
-        if "run" in self.kinds and (newest := _newest_run(text, home)):
-            runs = [name for name in known if name.startswith(f"{text}/")]
+        runs = [name for name in known if name.count("/") == 2 and name.startswith(f"{text}/")]
+        if "run" in self.kinds and runs:
+            newest = max(runs, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
+            title = "a dataset and a model" if "/" in text else "a dataset"
             error = UsageError(
-                f"{text} is a dataset; this command takes a run.",
+                f"{text} is {title}; this command takes a run.",
                 expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
                 next=f"its newest run: {newest}",
             )
@@ -220,13 +224,6 @@ def _is_run(text: str, home: Home) -> bool:
     """True if a text is the folder of a run, or its path below ``runs/``."""
     folders = (Path(text).expanduser(), home.runs / text)
     return os.sep in text and any((folder / "config.toml").is_file() for folder in folders)
-
-
-def _newest_run(dataset: str, home: Home) -> str | None:
-    """Return the run on a dataset that began last, as its path below ``runs/``."""
-    configs = home.runs.glob(f"{glob.escape(dataset)}/*/*/config.toml")
-    newest = max(configs, key=lambda config: config.stat().st_mtime, default=None)
-    return None if newest is None else newest.parent.relative_to(home.runs).as_posix()
 
 
 def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:

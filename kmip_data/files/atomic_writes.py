@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.folder_marker import MARKER, OUTPUTS, read_marker
+from kmip_data.files.folder_marker import MARKER, is_output, read_marker
 from kmip_data.files.path_errors import occupied_error, write_errors
 from kmip_data.files.reading import readable_json
 from kmip_data.runtime.progress import say
@@ -259,7 +259,7 @@ def write_output(path: Path, data: bytes) -> None:
     write_file(path, data, mode=mode)
 
     lines = read_marker(path.parent)
-    if lines and path.name in OUTPUTS:
+    if lines and is_output(path.name):
         others = [line for line in lines if not line.endswith(f"  {path.name}")]
         text = "\n".join([*others, f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"])
         write_file(path.parent / MARKER, f"kmip-data: {text}".encode())

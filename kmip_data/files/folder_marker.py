@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 from kmip_data.files.reading import read_small, sha256_file
@@ -10,17 +11,23 @@ from kmip_data.files.reading import read_small, sha256_file
 MARKER = ".kmip-data"  #: file that marks a folder as created by kmip-data, and states its content
 PICTURE_NAME = "preview.png"  #: picture that the page of a build begins with
 #: Files that commands write into a folder of ours unless another path is given.
-OUTPUTS = frozenset(
+_OUTPUTS = frozenset(
     {
         PICTURE_NAME,
         "explore.html",
-        "predictions.npz",
         "approximation.csv",
         "approximation.png",
         "cumulative-weight.csv",
         "cumulative-weight.png",
     }
 )
+#: Predictions, with the folder name of other data and the part, if they are not the default.
+_PREDICTIONS = re.compile(r"predictions(-[A-Za-z0-9._-]+)?\.npz")
+
+
+def is_output(name: str) -> bool:
+    """True for the name of a file that a command writes into a folder of ours by default."""
+    return name in _OUTPUTS or _PREDICTIONS.fullmatch(name) is not None
 
 
 def read_marker(folder: Path) -> list[str]:
@@ -38,7 +45,7 @@ def unchanged_outputs(folder: Path) -> list[str]:
     for line in read_marker(folder)[1:]:
         digest, _, name = line.partition("  ")
         path = folder / name
-        is_file = name in OUTPUTS and path.is_file() and not path.is_symlink()
+        is_file = is_output(name) and path.is_file() and not path.is_symlink()
         if is_file and sha256_file(path)[0] == digest:
             names.append(name)
     return names

@@ -58,7 +58,20 @@ def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
     step = f"In Python: kmip_data.models.evaluate_predictions({str(file)!r}, {build!r})"
     assert step in done("predict", trained["run"], "--output", file).out
     done("predict", trained["run"])
-    assert (Path(trained["run"]) / "predictions.npz").read_bytes() == file.read_bytes()
+    run = Path(trained["run"])
+    assert (run / "predictions.npz").read_bytes() == file.read_bytes()
+    # Other rows have another file.
+    done("predict", run, "--split", "all")
+    name = Path(build).name
+    for words in ([], ["--split", "test"], []):
+        done("predict", run, "--dataset", build, *words)
+    assert (run / "predictions.npz").read_bytes() == file.read_bytes()
+    assert {path.name for path in run.glob("*.npz")} == {
+        "predictions.npz",
+        "predictions-all.npz",
+        f"predictions-{name}.npz",
+        f"predictions-{name}-test.npz",
+    }
     measured = evaluate_predictions(file, build).metrics
     assert measured
     for name, value in measured.items():
@@ -215,14 +228,22 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert row["runs"] == 3
     assert row["test_std"] == pytest.approx(statistics.stdev(tests))
 
-    # The beginning of a name is enough, where only one run has it.
-    start = folders[0].name[:-1]
-    assert f"3 runs match '{start}'." in refused("evaluate", start)
-    result = done("evaluate", f"gcn/{start}2", "--json").json
-    assert result["run"] == str(folders[0].with_name(f"{start}2"))
+    # A run has a whole name; only a report takes the folds of one command together.
+    start = folders[0].name.removesuffix("-fold0")
+    assert f"There is no run called '{start}'. Did you mean" in refused("evaluate", start)
+    assert done("report", f"gcn/{start}", "--format", "json").json["rows"][0]["runs"] == 3
+    result = done("evaluate", f"gcn/{start}-fold2", "--json").json
+    assert result["run"] == str(folders[0].with_name(f"{start}-fold2"))
     (folders[0].with_name("other") / "config.toml").parent.mkdir()
     shutil.copy(folders[0] / "config.toml", folders[0].with_name("other"))
-    assert f"{folders[0].with_name('other')} is not a finished run" in refused("report", "gcn/oth")
+    for command in ("evaluate", "explore", "report"):
+        message = refused(command, "gcn/oter")
+        assert message.endswith(f"next: kmip-data {command} mine/gcn/other\n"), message
+    assert f"{folders[0].with_name('other')} is not a finished run" in refused(
+        "report", "gcn/other"
+    )
+    assert "next: kmip-data runs" in refused("explore", "/no/such")
+    assert "mine/gcn is a dataset and a model" in refused("explore", "mine/gcn")
     shutil.rmtree(folders[0].with_name("other"))
 
     # Other settings are other runs; under a name that is taken they are refused.

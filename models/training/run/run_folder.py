@@ -22,7 +22,7 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.pipelines.find import parameter_names, parameters_on_card
-from kmip_data.text import dataset_name_from, parameters_as_options
+from kmip_data.text import OF_ONE_COMMAND, dataset_name_from, parameters_as_options
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -145,23 +145,22 @@ def runs_of_name(run: str | os.PathLike[str], home: Home) -> list[Path]:
 
     Errors as of :func:`find_run`, whose run is returned alone for any other name.
     """
-    name = Path(run).name
-    of_name = re.compile(rf"{re.escape(name)}(-fold\d+)?(-seed\d+)?")
-    matches = _matching(Path(run), home)
-    exact = any(folder.name == name for folder in matches)
+    matches = _matching(Path(run), home, endings=OF_ONE_COMMAND)
+    exact = any(folder.name == Path(run).name for folder in matches)
     one_folder = len({folder.parent for folder in matches}) == 1
-    if not exact and one_folder and all(of_name.fullmatch(folder.name) for folder in matches):
+    if not exact and one_folder:
         return matches
     return [find_run(run, home)]
 
 
-def _matching(run: Path, home: Home) -> list[Path]:
-    """Return the runs whose path ends in these parts, the last of them a beginning of the name."""
+def _matching(run: Path, home: Home, *, endings: str = "") -> list[Path]:
+    """Return the runs whose path ends in these parts, and in one of the ``endings``, a pattern."""
+    of_name = re.compile(f"{re.escape(run.name)}{endings}")
     matches = []
     for config in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
         folder = config.parent
         *parents, name = folder.parts[-len(run.parts) :]
-        if run.parts and parents == [*run.parts[:-1]] and name.startswith(run.name):
+        if run.parts and parents == [*run.parts[:-1]] and of_name.fullmatch(name):
             matches.append(folder)
     return matches
 
@@ -169,16 +168,14 @@ def _matching(run: Path, home: Home) -> list[Path]:
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/``.
 
-    The last parts suffice, and the beginning of the name, if they are unique. Raises ``UsageError``
-    if no run matches, or several do.
+    The last parts suffice, if they are unique. Raises ``UsageError`` if no run matches, or several
+    do.
     """
     text = os.fspath(run)
     path = absolute_path(text, "run")
     if (path / CONFIG_NAME).is_file():
         return path
     matches = _matching(Path(text), home)
-    exact = [folder for folder in matches if folder.name == Path(text).name]
-    matches = exact or matches
     if len(matches) == 1:
         return matches[0]
     if matches:

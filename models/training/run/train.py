@@ -28,7 +28,7 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, marker_content, refuse_links, write_file
-from kmip_data.files.folder_marker import OUTPUTS
+from kmip_data.files.folder_marker import is_output
 from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.component_names import edge_encoders, node_encoders
@@ -562,9 +562,10 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     )
     if folder is not None and is_main_process():
         checkpoint.write_weights(folder / WEIGHTS, best)
-        outputs = {RESULT_NAME, *OUTPUTS}
-        names = [name for name in run_folder.files_of_run(folder) if name not in outputs]
-        digests = {name: sha256_file(folder / name)[0] for name in names}
+        digests = {}
+        for name in run_folder.files_of_run(folder):
+            if name != RESULT_NAME and not is_output(name):
+                digests[name] = sha256_file(folder / name)[0]
         result = result.model_copy(update={"files": digests})
         write_file(folder / RESULT_NAME, result.to_json().encode())
     return result
