@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -210,6 +211,10 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
             return _no_option(error.option_name, context, args)
         kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
         possible = kind.choices if isinstance(kind, click.Choice) else None
+        if key := _key_without_value(error, args):
+            cut = errors.UsageError(f"--set {key} has no value.", next=step)
+            cut.meant = (key, f"{key}=")
+            return cut
         wrong = _mistyped(args, possible) or _extra_model(error, context)
         if wrong is not None:
             refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
@@ -243,6 +248,7 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
             )
         if isinstance(error, click.BadParameter) and not missing:
             usage = None
+            step = _nearest_number(error, args) or step
         if context.info_name == "build" and isinstance(error, click.UsageError):
             step = _with_archive(args) or step
         return errors.UsageError(error.format_message(), expected=usage, next=step)
@@ -279,6 +285,36 @@ def _with_archive(args: Sequence[str]) -> str | None:
     named = "--name" in args or not load_manifest(args[1]).recipe
     name = [] if named else ["--name", dataset_name_of_file(Path(files[0]))]
     return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
+
+
+def _nearest_number(error: click.BadParameter, args: Sequence[str]) -> str | None:
+    """Return a numeric option with the nearest number that it takes; of a word, the smallest."""
+    param = error.param
+    if not isinstance(param, click.Option) or not isinstance(
+        param.type, (click.types.IntParamType, click.FloatRange)
+    ):
+        return None
+    limits = param.type.to_info_dict()
+    smallest = limits.get("min")
+    option = param.opts[0]
+    typed = re.search(rf"(?m)^{re.escape(option)}[=\n](.+)", "\n".join(args))
+    try:
+        number = float(typed[1] if typed else "")
+    except ValueError:
+        return None if smallest is None else f"{option} {smallest}"
+    number = max(number, limits.get("min") or -math.inf)
+    number = min(number, limits.get("max") or math.inf)
+    return f"{option} {round(number)}" if math.isfinite(number) else None
+
+
+def _key_without_value(error: click.ClickException, args: Sequence[str]) -> str | None:
+    """Return the key of ``--set KEY VALUE``, if its value became an argument of the command."""
+    extra = re.search(r"unexpected extra argument \((\S+)\)", error.format_message())
+    if extra is None:
+        return None
+    line = "\n".join(args)
+    setting = re.search(rf"(?m)^--set[=\n]([^=\n]+)\n{re.escape(extra[1])}$", line)
+    return setting and setting[1]
 
 
 def _extra_model(error: click.ClickException, context: click.Context) -> tuple[str, str] | None:

@@ -151,11 +151,18 @@ def unknown_name_error(
         expected=shown,
         next=command,
     )
-    if close:
-        # As many last parts of a path as were typed, if only one path ends in them.
-        parts = name.count("/") + 1
-        ending = close[0].split("/")[-parts:]
-        matches = [word for word in known if word.split("/")[-parts:] == ending]
-        if len(matches) == 1 and is_likely_typo(name, "/".join(ending)):
-            error.meant = (name, close[0])
+    if close and _is_surely_meant(name, close[0], known):
+        error.meant = (name, close[0])
     return error
+
+
+def _is_surely_meant(name: str, nearest: str, known: Sequence[str]) -> bool:
+    """True if no other known name could be meant: a typing error, or the beginning of only one."""
+    # Of a path, as many last parts as were typed; several runs may share them.
+    parts = name.count("/") + 1
+    endings = ["/".join(word.split("/")[-parts:]) for word in known]
+    ending = "/".join(nearest.split("/")[-parts:])
+    if endings.count(ending) > 1:
+        return False
+    longer = [word for word in endings if word.startswith(name)]
+    return is_likely_typo(name, ending) or (len(name) > 2 and longer == [ending])

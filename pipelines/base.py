@@ -9,6 +9,7 @@ the methods that only choose names, defaults and hints.
 from __future__ import annotations
 
 import importlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails, PydanticUndefined
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
@@ -34,7 +36,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Strict
-from kmip_data.text import count_with_noun, is_likely_typo, nearest_name
+from kmip_data.text import OPTIONS, count_with_noun, is_likely_typo, nearest_name
 
 
 class Params(Strict):
@@ -444,6 +446,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                 problems.append(why)
             else:
                 problems.append(f"{field} = {problem['input']!r}: {why}")
+                meant = _nearest_value(problem, model) or meant
         refusal = UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
@@ -452,6 +455,34 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         )
         refusal.meant = meant
         raise refusal from error
+
+
+def _nearest_value(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, str] | None:
+    """Return a wrong value of a parameter as typed, and the nearest one; None if none is near."""
+    name = str(problem["loc"][0])
+    if len(problem["loc"]) > 1 or name not in model.model_fields:
+        return None
+    typed = problem["input"]
+    default = model.model_fields[name].default
+    bounds = problem.get("ctx", {})
+    nearest: object = None
+    match problem["type"]:
+        case "literal_error":
+            nearest = nearest_name(str(typed), re.findall("'([^']+)'", bounds["expected"]))
+        case "bool_parsing":
+            nearest = not default  # the default needs not be typed
+        case "greater_than_equal":
+            nearest = bounds["ge"]
+        case "less_than_equal":
+            nearest = bounds["le"]
+        case "less_than" | "greater_than" | "float_parsing" | "int_parsing":
+            nearest = default
+    if nearest is None or nearest is PydanticUndefined:
+        return None
+    text = str(nearest).lower() if isinstance(nearest, bool) else str(nearest)
+    if name in OPTIONS:
+        return str(typed), text
+    return f"{name}={typed}", f"{name}={text}"
 
 
 def parse_split_parameters(

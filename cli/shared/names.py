@@ -43,7 +43,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         self.kinds = kinds
         self.name = " or ".join(kinds)
 
-    def _known(self, home: Home) -> list[str]:
+    def known_names(self, home: Home) -> list[str]:
         """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
         from kmip_data.files.reading import read_json
         from kmip_data.manifest import dataset_names
@@ -105,7 +105,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             raise UsageError(f"{text} is a run, not a dataset or a build.", next=command)
 
         # 1. A name that exists, the file of a plan, or the folder of a build.
-        known = self._known(home)
+        known = self.known_names(home)
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
         if not meant and "build" in self.kinds and not Path(text).expanduser().is_file():
             try:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from click.core import ParameterSource
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absolute_path
+from kmip_data.text import nearest_name
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -136,6 +138,25 @@ def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pa
     return value
 
 
+def _existing(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a file that does not exist, with the nearest one, or the configuration of the newest run."""
+    path = _local(ctx, param, value)
+    if path is None or path.exists():
+        return path
+    option = param.opts[0]
+    step = f"{ctx.command_path} --help"
+    configurations = ctx.params["home"].runs.glob("*/*/*/config.toml")
+    newest = max(configurations, key=lambda file: file.stat().st_mtime, default=None)
+    if newest is not None:
+        step = f"the newest run's: {option} {shlex.quote(str(newest))}"
+    error = UsageError(f"{option}: the file {path} does not exist.", next=step)
+    files = [file.name for file in path.parent.glob("*") if file.suffix in {".toml", ".yaml"}]
+    close = nearest_name(path.name, files)
+    if close is not None:
+        error.meant = (str(path), str(path.with_name(close)))
+    raise error
+
+
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
@@ -147,8 +168,9 @@ def path_option(
     **options: Any,
 ) -> Callable[[F], F]:
     """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
-    path_type = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
-    return click.option(flag, *names, metavar=metavar, type=path_type, callback=_local, **options)
+    path_type = click.Path(path_type=Path, dir_okay=metavar == "DIR")
+    callback = _existing if exists else _local
+    return click.option(flag, *names, metavar=metavar, type=path_type, callback=callback, **options)
 
 
 class Integer(click.IntRange):

@@ -15,7 +15,6 @@ _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 _MEANT = {"model.attention.k": "--k"}
 #: Options and keys of a fold, which a rule that draws the split replaces.
 _FOLDS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold")}
-_VALUE = re.compile(r"[+-]?[\d.][^/]*|true|false|none")  #: no name of a dataset
 #: Commands whose line is not repeated with another name: what they remove is gone.
 _LOSING = {"remove"}
 _WITH_KEYS = {"train", "sweep"}
@@ -95,9 +94,20 @@ def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
         else:
             line.append(word.sub(lambda _: meant, arg))
     if meant.endswith("="):  # of a key whose value follows a blank
-        position = line.index(meant)
+        position = next(number for number, word in enumerate(line) if word.endswith(meant))
         value = "".join(line[position + 1 : position + 2])
-        if not _VALUE.fullmatch(value):
+        if not value or value.startswith("--") or _is_data(value, args):
             return None
-        line[position : position + 2] = [meant + value]
+        line[position : position + 2] = [line[position] + value]
     return line
+
+
+def _is_data(word: str, args: Sequence[str]) -> bool:
+    """True if a word on the line names a dataset, or a build of the home."""
+    from kmip_data.builds.home import Home
+    from kmip_data.cli.shared.names import BUILD
+
+    home = None
+    if "--home" in args[:-1]:
+        home = args[args.index("--home") + 1]
+    return word in BUILD.known_names(Home.locate(home))

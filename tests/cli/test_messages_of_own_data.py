@@ -70,6 +70,12 @@ STEPS = {
     "train soc --k 20": "train soc --set model.attention.k=20",
     "train soc --set data.split.fold=3": "train soc --split-rule random --split-seed 3",
     "train soc --folds 3": "train soc --split-rule random --split-seed 3",
+    "train soc --set val_fraction=0.2": "train soc --set data.split.val_fraction=0.2",
+    "train soc --set data.split.val_fraction=2": "train soc --set data.split.val_fraction=0.1",
+    "train soc --set data.features=degree": "train soc --set data.features=degree-profile",
+    "train soc --set undirected=true": "build graphs --name soc --archive FILE --set undirected=true",
+    "train --set optimizer.lr soc": "train soc --set optimizer.lr=0.001",
+    "train --set optimizer.lr 0.1 soc": "train --set optimizer.lr=0.1 soc",
 }
 
 
@@ -78,6 +84,21 @@ def test_the_next_step_is_the_command_corrected(people, subtests):
         with subtests.test(words):
             assert command_of(refused(*words.split())) == step.split()
     done(*STEPS["train soc --folds 3"].split(), *QUICK)
+    done(*STEPS["train soc --set val_fraction=0.2"].split(), *QUICK)
+
+
+def test_a_configuration_that_does_not_exist(people, home, tmp_path):
+    words = ["--epochs", "1", "-q"]
+    missing = tmp_path / "mine.tml"
+    assert command_of(refused("train", "--config", missing)) == ["train", "--help"]
+    done("train", "soc", *QUICK, "--name", "first")
+    message = refused("train", "--config", missing, *words)
+    config = home / "runs/soc/gcn/first/config.toml"
+    assert command_of(message) == ["train", *words, "--config", str(config)]
+    config.rename(missing.with_suffix(".toml"))
+    message = refused("train", "--config", missing, *words)
+    assert command_of(message) == ["train", "--config", f"{tmp_path}/mine.toml", *words]
+    done(*command_of(message))
 
 
 def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):

@@ -247,6 +247,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         below = [known for known in keys if known.startswith(f"{path}.")]
         if below:
             raise _refused(f"{path!r} is a section, not a key.", ", ".join(below), path)
+        _refuse_parameter(values["data"]["dataset"], path, text)
         siblings = [known for known in keys if section and known.startswith(f"{section}.")]
         message, close = _unknown(path)
         error = _refused(message, ", ".join(siblings) or "section.key=value", path)
@@ -254,6 +255,25 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         same = {_SAME.get(last, last), _OF_OPTIONS.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
             error.meant = (path, close)
+        raise error
+
+
+def _refuse_parameter(dataset: str, name: str, text: str) -> None:
+    """Raise the error for a parameter of a dataset or its split without its table, if it is one."""
+    is_own = dataset not in dataset_names()
+    records, splits = parameter_names("graphs" if is_own else dataset)
+    if name in records and is_own:
+        raise UsageError(
+            f"{name} is a key of build, not of a training.",
+            next=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
+            f"--set {name}={shlex.quote(text)}",
+        )
+    if name in records | splits and name not in _OF_OPTIONS:
+        table = "split" if name in splits else "parameters"
+        error = _refused(
+            f"{name} is a parameter of the dataset.", f"data.{table}.{name}=VALUE", name
+        )
+        error.meant = (name, f"data.{table}.{name}")
         raise error
 
 
@@ -292,8 +312,11 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
     close = None
     if key.names is not None:
         close = key.names.nearest(text)
-        message += _hint(close)
         limit = ""
+    else:
+        choices = set(key.type.split(" | ")) - {*_WORDS, "list", "table"}
+        close = nearest_name(text, sorted(choices))
+    message += _hint(close)
     refusal = _refused(message, f"{_in_words(key.type)}{limit} ({key.doc})", text)
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
