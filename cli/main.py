@@ -205,53 +205,7 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
     if isinstance(error, errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None) or click.Context(root, info_name=PROGRAM)
-        step = f"{context.command_path} --help"
-        if isinstance(error, click.NoSuchOption):
-            return _no_option(error.option_name, context, args)
-        kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
-        possible = kind.choices if isinstance(kind, click.Choice) else None
-        if key := _key_without_value(error, args):
-            cut = errors.UsageError(f"--set {key} has no value.", next=step)
-            cut.meant = (key, f"{key}=")
-            return cut
-        wrong = _mistyped(args, possible) or _extra_model(error, context)
-        if wrong is not None:
-            refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
-            refused.meant = wrong
-            return refused
-        if isinstance(kind, click.Choice) and isinstance(error, click.BadParameter) and error.param:
-            option = error.param.opts[0]
-            if option.startswith("--"):
-                step = f"{option} {kind.choices[0]}"
-        usage = context.get_usage().removeprefix("Usage: ")
-        # A wrong value has its range in the message; the form of the line would say nothing about
-        # it.
-        missing = isinstance(error, click.MissingParameter)
-        if (
-            isinstance(error, click.MissingParameter)
-            and isinstance(kind, click.Choice)
-            and error.param
-        ):
-            option = error.param.opts[0]
-            choices = ", ".join(kind.choices)
-            return errors.UsageError(
-                f"{option} is missing.", expected=choices, next=f"{option} {kind.choices[0]}"
-            )
-        instead = _WITH_NAME.get(context.info_name or "")
-        if instead and isinstance(error, click.UsageError) and len(args) == 2:
-            name = shlex.quote(args[1])
-            return errors.UsageError(
-                f"kmip-data {context.info_name} takes no name.",
-                found=args[1],
-                next=f"kmip-data {instead} {name}",
-            )
-        if isinstance(error, click.BadParameter) and not missing:
-            usage = None
-            step = _nearest_number(error, args) or step
-        if context.info_name == "build" and isinstance(error, click.UsageError):
-            step = _with_archive(args) or step
-        return errors.UsageError(error.format_message(), expected=usage, next=step)
+        return _error_of_line(error, args)
     of_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     if of_torch or isinstance(error, MemoryError):
         return errors.OutOfResources(
@@ -268,6 +222,71 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
             next="use another path, --home or --output",
         )
     return None
+
+
+def _error_of_line(error: click.ClickException, args: Sequence[str]) -> errors.UsageError:
+    """Return the error for a line that does not fit its command."""
+    context = getattr(error, "ctx", None) or click.Context(root, info_name=PROGRAM)
+    step = f"{context.command_path} --help"
+    if isinstance(error, click.NoSuchOption):
+        return _no_option(error.option_name, context, args)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return _error_of_value(error, error.param, context, args)
+
+    if key := _key_without_value(error, args):
+        refused = errors.UsageError(f"--set {key} has no value.", next=step)
+        refused.meant = (key, f"{key}=")
+        return refused
+    if extra := _extra_model(error, context):
+        return _did_you_mean(error, extra)
+    instead = _WITH_NAME.get(context.info_name or "")
+    if instead and isinstance(error, click.UsageError) and len(args) == 2:
+        return errors.UsageError(
+            f"kmip-data {context.info_name} takes no name.",
+            found=args[1],
+            next=f"kmip-data {instead} {shlex.quote(args[1])}",
+        )
+    if context.info_name == "build" and isinstance(error, click.UsageError):
+        step = _with_archive(args) or step
+    usage = context.get_usage().removeprefix("Usage: ")
+    return errors.UsageError(error.format_message(), expected=usage, next=step)
+
+
+def _error_of_value(
+    error: click.BadParameter,
+    param: click.Parameter,
+    context: click.Context,
+    args: Sequence[str],
+) -> errors.UsageError:
+    """Return the error for a wrong or missing value of an option or argument."""
+    step = f"{context.command_path} --help"
+    option = param.opts[0]
+    missing = isinstance(error, click.MissingParameter)
+    if isinstance(param.type, click.Choice):
+        choices = param.type.choices
+        if wrong := _mistyped(args, choices):
+            return _did_you_mean(error, wrong)
+        if option.startswith("--"):
+            step = f"{option} {choices[0]}"
+        if missing:
+            return errors.UsageError(
+                f"{option} is missing.", expected=", ".join(choices), next=step
+            )
+
+    # A wrong value has its range in the message; the form of the line would say nothing about it.
+    usage = None
+    if missing:
+        usage = context.get_usage().removeprefix("Usage: ")
+    else:
+        step = _nearest_number(param, args) or step
+    return errors.UsageError(error.format_message(), expected=usage, next=step)
+
+
+def _did_you_mean(error: click.ClickException, wrong: tuple[str, str]) -> errors.UsageError:
+    """Return the error for a word on the line that was meant for another."""
+    refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
+    refused.meant = wrong
+    return refused
 
 
 def _with_archive(args: Sequence[str]) -> str | None:
@@ -287,23 +306,22 @@ def _with_archive(args: Sequence[str]) -> str | None:
     return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
 
 
-def _nearest_number(error: click.BadParameter, args: Sequence[str]) -> str | None:
+def _nearest_number(param: click.Parameter, args: Sequence[str]) -> str | None:
     """Return a numeric option with the nearest number that it takes; of a word, the smallest."""
-    param = error.param
     if not isinstance(param, click.Option) or not isinstance(
         param.type, (click.types.IntParamType, click.FloatRange)
     ):
         return None
-    limits = param.type.to_info_dict()
-    smallest = limits.get("min")
+    smallest: float | None = getattr(param.type, "min", None)
+    largest: float | None = getattr(param.type, "max", None)
     option = param.opts[0]
     typed = re.search(rf"(?m)^{re.escape(option)}[=\n](.+)", "\n".join(args))
     try:
         number = float(typed[1] if typed else "")
     except ValueError:
         return None if smallest is None else f"{option} {smallest}"
-    number = max(number, limits.get("min") or -math.inf)
-    number = min(number, limits.get("max") or math.inf)
+    number = max(number, -math.inf if smallest is None else smallest)
+    number = min(number, math.inf if largest is None else largest)
     return f"{option} {round(number)}" if math.isfinite(number) else None
 
 
@@ -327,10 +345,8 @@ def _extra_model(error: click.ClickException, context: click.Context) -> tuple[s
     return extra[1], f"--model {extra[1]}"
 
 
-def _mistyped(args: Sequence[str], choices: Sequence[str] | None) -> tuple[str, str] | None:
+def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
     """Return the word on the line that was surely meant for a choice, and that choice."""
-    if choices is None:
-        return None
     for word in (arg.rpartition("=")[2] for arg in args[1:]):
         if word in choices:
             continue
