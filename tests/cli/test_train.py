@@ -237,7 +237,7 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     (folders[0].with_name("other") / "config.toml").parent.mkdir()
     shutil.copy(folders[0] / "config.toml", folders[0].with_name("other"))
     for command in ("evaluate", "explore", "report"):
-        message = refused(command, "gcn/oter")
+        message = refused(command, "gcn/othr")
         assert message.endswith(f"next: kmip-data {command} mine/gcn/other\n"), message
     assert f"{folders[0].with_name('other')} is not a finished run" in refused(
         "report", "gcn/other"

@@ -562,10 +562,8 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     )
     if folder is not None and is_main_process():
         checkpoint.write_weights(folder / WEIGHTS, best)
-        digests = {}
-        for name in run_folder.files_of_run(folder):
-            if name != RESULT_NAME and not is_output(name):
-                digests[name] = sha256_file(folder / name)[0]
+        names = [name for name in run_folder.files_of_run(folder) if name != RESULT_NAME]
+        digests = {name: sha256_file(folder / name)[0] for name in names if not is_output(name)}
         result = result.model_copy(update={"files": digests})
         write_file(folder / RESULT_NAME, result.to_json().encode())
     return result
