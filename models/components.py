@@ -1,9 +1,9 @@
 """Base of attention and message passing: the keys of a kind, and construction of its module.
 
 A kind of attention is one file of ``models/attention/kinds``, whose ``COMPONENT`` is a subclass of
-:class:`Component`. A kind of message passing is a subclass of ``MessagePassing`` in
-``models/layers/kinds.py``, listed in its ``COMPONENTS``. Each class names its ``kind``; its fields
-are the keys of ``model.attention`` or ``model.local``. Import torch in ``build`` alone.
+:class:`Component`; a kind of message passing one of ``models/layers/kinds``, whose ``COMPONENT`` is
+a subclass of ``MessagePassing``. Each class names its ``kind``; its fields are the keys of
+``model.attention`` or ``model.local``. Import torch in ``build`` alone.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Component(Strict):
     #: Batch attributes that it reads from ``GraphBatch.added``.
     reads: ClassVar[tuple[str, ...]] = ()
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
+    updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
+    #: Channels per node and per edge that message passing saves for its backward pass, in multiples
+    #: of ``hidden_dim``; fitted to measured steps. None: counted on a small graph.
+    saved_channels: ClassVar[tuple[float, float] | None] = None
 
     kind: str
 
@@ -112,6 +116,8 @@ class Component(Strict):
 
 class NoComponent(Component):
     """Layers without this branch."""
+
+    saved_channels = (0, 0)
 
     kind: Literal["none"] = Field(default="none", description="no such branch")
 

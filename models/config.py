@@ -22,7 +22,8 @@ from kmip_data.models.component_names import (
     node_encoders,
 )
 from kmip_data.models.components import Activation, Component, Fraction, NoComponent
-from kmip_data.models.layers.kinds import COMPONENTS, GatedGCNComponent
+from kmip_data.models.layers import kinds as message_passing_kinds
+from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
 from kmip_data.models.positions import (
     POSITIONAL,
     LapPEKeys,
@@ -41,8 +42,14 @@ def _by_kind(components: Iterable[type[Component]]) -> dict[str, type[Component]
     return {component.model_fields["kind"].default: component for component in components}
 
 
-#: Components by ``model.local.kind``.
-MESSAGE_PASSING = _by_kind([NoComponent, *COMPONENTS])
+#: Components by ``model.local.kind``, GatedGCN first in lists.
+MESSAGE_PASSING = _by_kind(
+    [
+        NoComponent,
+        GatedGCNComponent,
+        *(module.COMPONENT for module in modules_in(message_passing_kinds)),
+    ]
+)
 #: Components by ``model.attention.kind``, k-MIP first in lists.
 ATTENTION = _by_kind(
     [NoComponent, KMIPComponent, *(module.COMPONENT for module in modules_in(attention_kinds))]

@@ -49,11 +49,11 @@ def _light() -> Iterator[dict[str, Any]]:
     if "torch" in sys.modules:
         import torch
 
-        from kmip_data.models.training.run import train
+        from kmip_data.models.training import memory_estimate
 
         torch.set_num_threads(1)
-        light[f"{train.__name__}.plan_memory"] = lambda config, *_: train.StepMemory(
-            bool(config.model.checkpoint_layers), need=1, free=2**40
+        light[f"{memory_estimate.__name__}.plan_memory"] = lambda config, *_: (
+            memory_estimate.StepMemory(bool(config.model.checkpoint_layers), need=1, free=2**40)
         )
     whole = {name: pkgutil.resolve_name(name) for name in light}
     with _patched(light):

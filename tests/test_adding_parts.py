@@ -1,4 +1,4 @@
-"""Parts added in the files that architecture.md names: a dataset, an attention, a metric and others.
+"""Parts added in the files that architecture.md names: a dataset, an attention, message passing and others.
 
 They are added to a copy of the tree, which is then linted, tested where tests enumerate parts, and
 trained. From outside one plugin file adds such parts: ``tests/test_plugins.py``.
@@ -170,6 +170,67 @@ class HubComponent(Component):
 
 COMPONENT = HubComponent
 '''
+MESSAGE_PASSING = '''"""Mean of the neighbours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.components import LayerInfo
+from kmip_data.models.layers.kinds import MessagePassing
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class MeanComponent(MessagePassing):
+    """A linear map of the mean of the neighbours."""
+
+    reads_edges = False
+    saved_channels = (2, 0)
+
+    kind: Literal["mean"] = Field(default="mean", description="mean of the neighbours")
+
+    def build(self, layer: LayerInfo) -> nn.Module:
+        """Make the module."""
+        from torch import nn
+
+        from kmip_data.models.layers.adjacency import neighbor_sum
+
+        class Mean(nn.Linear):
+            def forward(self, x, e, batch):
+                adjacency = batch.edges.adjacency
+                sums = neighbor_sum(adjacency, x)
+                count = adjacency.incoming.start.diff()[:, None].clamp_min(1)
+                return super().forward(sums / count), e
+
+        return Mean(layer.dim, layer.dim)
+
+
+COMPONENT = MeanComponent
+'''
+FORMULA = """
+
+def slow_mean(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
+    from_source, from_target = incidence(x, edge_index)
+    times = from_target.T @ from_source
+    mean = times @ x / times.sum(1, keepdim=True).clamp_min(1)
+    return mean @ weights["weight"].T + weights["bias"]
+
+
+CONVOLUTIONS["mean"] = lambda graph: slow_mean(graph.weights, graph.x, graph.edge_index)
+"""
+ATTENTION_FORMULA = """
+
+def hub(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+    mean = x.mean(0, keepdim=True) @ weights["weight"].T + weights["bias"]
+    return mean.expand(len(x), -1)
+
+
+ATTENTION["hub"] = hub
+"""
 METRIC = '''
 
 def worst(sums: RegressionSums) -> Tensor:
@@ -234,7 +295,14 @@ TRIALS: dict[str, dict[str, str]] = {
         "kmip_data/__init__.pyi": "from .datasets.molecules import QM9 as QM9\n",
         "docs/datasets/qm9.md": "# QM9\n\nMolecules.\n",
     },
-    "an attention": {"models/attention/kinds/hub.py": ATTENTION},
+    "an attention": {
+        "models/attention/kinds/hub.py": ATTENTION,
+        "tests/support/oracles/slow_attention.py": ATTENTION_FORMULA,
+    },
+    "message passing": {
+        "models/layers/kinds/mean.py": MESSAGE_PASSING,
+        "tests/support/oracles/slow_layers.py": FORMULA,
+    },
     "a metric": {"models/training/metrics.py": METRIC},
     "a loss": {"models/training/losses.py": LOSS},
     "a schedule, an optimizer": {
@@ -246,6 +314,7 @@ TRIALS: dict[str, dict[str, str]] = {
 #: Key of a configuration -> its choice that a trial adds.
 CHOICES = {
     "model.attention.kind": "hub",
+    "model.local.kind": "mean",
     "training.metric": "worst",
     "training.loss": "five",
     "schedule.kind": "half",
@@ -258,6 +327,10 @@ WRITE = (
 )
 #: Tests that enumerate parts.
 ENUMERATE = (
+    "tests/models/layers/test_convolutions.py::test_a_graph_without_edges_trains",
+    "tests/models/layers/test_hops.py::test_predictions_of_seeds_are_those_of_the_whole_sample",
+    "tests/models/test_whole_networks.py::test_every_kind_equals_its_formula_with_the_default_keys",
+    "tests/models/training/test_memory_estimate.py::test_a_kind_of_message_passing_declares_what_is_counted",
     "tests/models/training/config/test_keys.py::test_every_choice_has_its_implementation",
     "tests/models/training/config/test_keys.py::test_every_key_is_documented",
     "tests/models/training/config/test_presets.py::test_every_variant_loads",

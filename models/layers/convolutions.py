@@ -283,14 +283,3 @@ class GINE(Convolution):
         if self.stack != "lrgb":
             return super().after(x, batch)
         return dropout(x, self.dropout if self.training else 0.0)
-
-
-#: Convolution of each kind of ``model.local``.
-CONVOLUTIONS: dict[str, type[Convolution]] = {
-    "gcn": GCN,
-    "gcne": GCNE,
-    "sage": SAGE,
-    "gat": GAT,
-    "gine": GINE,
-    "mlp": MLP,
-}

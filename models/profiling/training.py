@@ -16,11 +16,11 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.training import memory_estimate
 from kmip_data.models.training.capture.cuda_graphs import Learned
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
-from kmip_data.models.training.memory import plan_memory
 from kmip_data.models.training.run.checkpoint import random_state, set_random_state
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
@@ -79,7 +79,7 @@ class Contestant:
         self.data = data
         self.device = torch.device(device.type)
         # As in `train`: seeded weights, and layers recomputed if memory is short.
-        recompute = plan_memory(self.config, data, device).recompute
+        recompute = memory_estimate.plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
         self.module = TrainingModule(self.config, data, recompute=recompute)
         self.pace = Pace(name=name)

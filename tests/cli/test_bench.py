@@ -79,7 +79,7 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     def too_small(config, data, device):
         raise MemoryError("no memory for it")
 
-    monkeypatch.setattr("kmip_data.models.profiling.training.plan_memory", too_small)
+    monkeypatch.setattr("kmip_data.models.training.memory_estimate.plan_memory", too_small)
     text = done(*words, "gcn").out
     assert "gcn: no memory for it" in text
     assert "epochs of long-range/gcn on these data (sample: generated" in text

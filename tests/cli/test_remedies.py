@@ -21,7 +21,7 @@ from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
-from kmip_data.models.training.memory import memory_error
+from kmip_data.models.training.memory_estimate import memory_error
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own

@@ -18,7 +18,7 @@ from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.encoding import Graphs
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import ATOM, BOND
-from kmip_data.models.config import ModelConfig, known_models
+from kmip_data.models.config import ATTENTION, MESSAGE_PASSING, ModelConfig, known_models
 from kmip_data.models.network import build_model, fit_hidden_dim
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
@@ -321,6 +321,23 @@ def test_equals_the_oracle_in_single_precision(model: str) -> None:
         torch.testing.assert_close(
             buffer.double(), slow.buffers[name].double(), atol=1e-4, rtol=1e-4
         )
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        *(("local", kind) for kind in MESSAGE_PASSING if kind != "none"),
+        *(("attention", kind) for kind in ATTENTION if kind != "none"),
+    ],
+)
+def test_every_kind_equals_its_formula_with_the_default_keys(section: str, kind: str) -> None:
+    """Also a kind that no preset has."""
+    sections = {"local": {"kind": "none"}, "attention": {"kind": "none"}, section: {"kind": kind}}
+    config = ModelConfig(
+        name="gps-none", layers=2, hidden_dim=WIDTH, dropout=0.0, edge_encoder="linear", **sections
+    )
+    graphs = graphs_of(config, [31, 1, 12])
+    compare(built(config), config, graphs, batch_of(graphs), 1e-10)
 
 
 def test_every_model_has_every_task() -> None:

@@ -25,7 +25,8 @@ from kmip_data.models.config import (
     dotted_keys,
     merge_tables,
 )
-from kmip_data.models.layers.kinds import GatedGCNComponent, StackComponent
+from kmip_data.models.layers.kinds import StackComponent
+from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for_data, load_preset, read_preset

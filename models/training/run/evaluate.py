@@ -28,7 +28,7 @@ from kmip_data.models.training.config.preset_adaptation import level_of_column
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
-from kmip_data.models.training.memory import memory_error
+from kmip_data.models.training.memory_estimate import memory_error
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts

@@ -37,7 +37,7 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model, count_parameters
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.search.gpu.launch import reset_not_finite_flags
-from kmip_data.models.training import machine, self_check
+from kmip_data.models.training import machine, memory_estimate, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
@@ -46,7 +46,6 @@ from kmip_data.models.training.config.presets import config_for_data, preset_ori
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import StepMemory, graph_too_large, memory_error, plan_memory
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.loop import Loop
@@ -82,7 +81,7 @@ class PreparedRun:
     #: run folder; ``None`` in further processes of a distributed run
     folder: Path | None
     device: Device
-    memory: StepMemory
+    memory: memory_estimate.StepMemory
     log: Callable[[str], None]
     quiet: bool
     #: True for a further seed or fold, which is announced by its folder alone
@@ -202,7 +201,7 @@ def _train_one(
 ) -> Summary:
     """Train one configuration in a new run folder; resume a run of this name and configuration."""
     data = open_data(config, home=home, quiet=quiet, **build_options)
-    if graph_too_large(data.pinned(config), data, device, log):
+    if memory_estimate.graph_too_large(data.pinned(config), data, device, log):
         data.sample_evaluation()
     config = data.pinned(config)
     label = data.build.card.label
@@ -242,7 +241,7 @@ def _train_one(
     return Summary([folder or Path()], [result])
 
 
-def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
+def _try_out(config: RunConfig, data: RunData, device: Device) -> memory_estimate.StepMemory:
     """Return the memory of a step; raise the error of a network that does not fit the data.
 
     Integers without an embedding are searched in all records, as early batches may have none.
@@ -265,7 +264,7 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
                 next="repair the graphs and build them under another name",
             )
 
-    needed = plan_memory(config, data, device)
+    needed = memory_estimate.plan_memory(config, data, device)
     try_encoders(config, data)
     return needed
 
@@ -358,7 +357,7 @@ def resume(
         on_build = run_folder.on_own_build(config, partial(_build_key, folder), home)
         data = open_data(on_build, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
-        needed = plan_memory(config, data, device)
+        needed = memory_estimate.plan_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
         result = fit_with_retry(PreparedRun(config, data, folder, device, needed, log, quiet))
@@ -576,7 +575,7 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     its checkpoint ``last``.
     """
     if is_out_of_memory(error):
-        return memory_error(error, loop.module, loop.data)
+        return memory_estimate.memory_error(error, loop.module, loop.data)
     if machine.is_lost_process(error):
         return machine.lost_process_error()
     ours = isinstance(error, KmipDataError | OSError)

@@ -9,20 +9,17 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import MESSAGE_PASSING, ModelConfig
 from kmip_data.models.layers.batch import HOPS, Hops
 from kmip_data.models.network import GPSLayer, build_model
 
 SEEDS = 5
+#: Every kind of message passing with its default keys, and keys that read more than these.
 LOCAL = [
-    {"kind": "gcn"},
+    *({"kind": kind} for kind in MESSAGE_PASSING if kind != "none"),
     {"kind": "gcn", "residual": "linear", "stack": "gnn-plus"},
     {"kind": "sage", "residual": "outside"},
     {"kind": "sage", "self_loops": True},
-    {"kind": "gat"},
-    {"kind": "gine"},
-    {"kind": "gated-gcn"},
-    {"kind": "mlp"},
 ]
 
 

@@ -19,7 +19,7 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.memory import step_bytes
+from kmip_data.models.training.memory_estimate import step_bytes
 from kmip_data.pipelines.base import load_pipeline
 
 PAGE = ROOT / "docs" / "sizes.md"

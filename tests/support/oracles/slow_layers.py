@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 
 Weights = Mapping[str, Tensor]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": gelu}
 
 
 def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
@@ -87,3 +90,42 @@ def slow_gcne(weights: Weights, x: Tensor, e: Tensor, edge_index: Tensor) -> Ten
     """Σ relu(W x_j + e_ij) + b: no degrees, and the node itself is no source."""
     out = slow_relu_sums(linear(weights, "lin", x), e, edge_index)
     return out + weights["bias"] if "bias" in weights else out
+
+
+def slow_gine(
+    part: Any,
+    weights: Weights,
+    x: Tensor,
+    e: Tensor,
+    edge_index: Tensor,
+    closeness: Tensor | None,
+) -> Tensor:
+    """A perceptron of :func:`slow_gine_sums`; its activation is the keys' in two stacks, else ReLU."""
+    activation = part.activation if part.stack in {"lrgb", "none"} else "relu"
+    inner = linear(weights, "lin_in", slow_gine_sums(x, e, edge_index, closeness))
+    return linear(weights, "lin_out", ACTIVATIONS[activation](inner))
+
+
+class Neighborhood(NamedTuple):
+    """What a convolution reads of one graph, with its keys and weights."""
+
+    part: Any  #: keys of ``model.local``
+    weights: Weights
+    x: Tensor  #: (n, d)
+    e: Tensor  #: (E, d)
+    edge_index: Tensor
+    closeness: Tensor | None  #: (E, d) factors of the messages
+
+
+#: Formula of each kind of message passing but GatedGCN; of a kind with a stack, what comes before
+#: the linear residual and the stack.
+CONVOLUTIONS: dict[str, Callable[[Neighborhood], Tensor]] = {
+    "gcn": lambda graph: slow_gcn(graph.weights, graph.x, graph.edge_index),
+    "gcne": lambda graph: slow_gcne(graph.weights, graph.x, graph.e, graph.edge_index),
+    "sage": lambda graph: slow_sage(
+        graph.weights, graph.x, graph.edge_index, self_loops=graph.part.self_loops
+    ),
+    "gat": lambda graph: slow_gat(graph.weights, graph.x, graph.edge_index),
+    "gine": lambda graph: slow_gine(*graph),
+    "mlp": lambda graph: linear(graph.weights, "lin", graph.x),
+}

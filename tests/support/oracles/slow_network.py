@@ -7,28 +7,24 @@ is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from support.oracles.slow_attention import ATTENTION, exphormer, exphormer_edges
 from support.oracles.slow_layers import (
+    ACTIVATIONS,
+    CONVOLUTIONS,
+    Neighborhood,
     linear,
-    slow_gat,
     slow_gated_gcn,
-    slow_gcn,
-    slow_gcne,
-    slow_gine_sums,
-    slow_sage,
 )
 from torch import Tensor, nn
-from torch.nn.functional import gelu, normalize
+from torch.nn.functional import normalize
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": gelu}
-
+from kmip_data.models.layers.kinds import StackComponent
 
 #: Terms of ``model.positional`` that take no channels.
 UNDER = {"equivstable", "none"}
@@ -266,6 +262,10 @@ class SlowNetwork:
     ) -> tuple[list[Tensor], list[State]]:
         part, weights = self.config.attention, self.under(at)
         if part.kind != "exphormer":
+            assert part.kind in ATTENTION, (
+                f"attention {part.kind!r} has no formula: add one to ATTENTION in"
+                " tests/support/oracles/slow_attention.py"
+            )
             return [
                 ATTENTION[part.kind](part, weights, state.x, number) for state in states
             ], states
@@ -280,39 +280,26 @@ class SlowNetwork:
     def message_passing(
         self, at: str, number: int, states: list[State]
     ) -> tuple[list[Tensor], list[State]]:
-        kind = self.config.local.kind
+        local = self.config.local
+        kind = local.kind
         if kind == "gated-gcn":
             return self.gated_gcn(at, states, last=number == self.config.layers - 1)
-        act, stack = ACTIVATIONS[self.config.local.activation], self.config.local.stack
-        if kind in {"gcn", "gat"}:
-            convolve = {"gcn": slow_gcn, "gat": slow_gat}[kind]
-            nodes = [convolve(self.under(at), state.x, state.graph.edge_index) for state in states]
-        elif kind == "sage":
-            loops = self.config.local.self_loops
-            nodes = [
-                slow_sage(self.under(at), state.x, state.graph.edge_index, self_loops=loops)
-                for state in states
-            ]
-        elif kind == "gcne":
-            nodes = [
-                slow_gcne(self.under(at), state.x, state.e, state.graph.edge_index)
-                for state in states
-            ]
-        elif kind == "mlp":
-            nodes = [self.linear(f"{at}lin", state.x) for state in states]
-        else:
-            sums = [
-                slow_gine_sums(state.x, state.e, state.graph.edge_index, self.closeness(at, state))
-                for state in states
-            ]
-            inner = [
-                (act if stack in {"lrgb", "none"} else torch.relu)(self.linear(f"{at}lin_in", x))
-                for x in sums
-            ]
-            nodes = [self.linear(f"{at}lin_out", x) for x in inner]
-            if stack == "lrgb":
-                return nodes, states
-        if self.config.local.residual == "linear":
+        assert kind in CONVOLUTIONS, (
+            f"message passing {kind!r} has no formula: add one to CONVOLUTIONS in"
+            " tests/support/oracles/slow_layers.py"
+        )
+        nodes = []
+        for state in states:
+            index, closeness = state.graph.edge_index, self.closeness(at, state)
+            graph = Neighborhood(local, self.under(at), state.x, state.e, index, closeness)
+            nodes.append(CONVOLUTIONS[kind](graph))
+        if not isinstance(local, StackComponent):
+            return nodes, states
+
+        act, stack = ACTIVATIONS[local.activation], local.stack
+        if kind == "gine" and stack == "lrgb":
+            return nodes, states
+        if local.residual == "linear":
             skips = [self.linear(f"{at}skip", state.x) for state in states]
             nodes = [h + skip for h, skip in zip(nodes, skips, strict=True)]
         if stack == "none":

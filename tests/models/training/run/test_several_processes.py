@@ -33,7 +33,7 @@ from kmip_data.models.training import machine
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.overrides import config_from_mapping, config_to_toml
 from kmip_data.models.training.losses import LOSSES
-from kmip_data.models.training.memory import StepMemory
+from kmip_data.models.training.memory_estimate import StepMemory
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
@@ -358,7 +358,7 @@ def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable:
 
         def resumed(rank: int, line: list[str] = line) -> None:
             if rank:  # as where less memory is free: all have to recompute layers, or none
-                training.plan_memory = lambda *_: StepMemory(True, 0, 0)
+                training.memory_estimate.plan_memory = lambda *_: StepMemory(True, 0, 0)
             sys.exit(command_line.run_command_line(line))
 
         on_processes(processes, resumed)

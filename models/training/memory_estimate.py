@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources
 from kmip_data.models.attention.transformer import TILED
-from kmip_data.models.layers.batch import BatchSize
+from kmip_data.models.components import LayerInfo
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.layers.batch import BatchSize, read_batch
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -24,19 +28,9 @@ from kmip_data.text import human_bytes
 
 #: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
 COPIES = 5
-#: Channels of a node and of an edge that message passing keeps for its backward pass, in multiples of
-#: the hidden dimension: fitted to measured steps, as are all factors below. A plugin counts as
-#: GatedGCN.
-LOCAL = {
-    "none": (0, 0),
-    "mlp": (2, 0),
-    "gcn": (2, 0),
-    "sage": (3, 0),
-    "gcne": (3, 1),
-    "gine": (4, 1),
-    "gat": (6, 0),
-    "gated-gcn": (7, 2.5),  # 2 of tables, 3 of lists
-}
+#: Ratio of the channels that a step holds per node to those that autograd saves of message passing
+#: alone. Fitted to the built-in kinds: 1 to 1.5.
+HELD = 1.3
 #: Fraction of a layer's memory held during its backward pass.
 BACK = 1.3
 #: Ratio of resident memory to memory in use without recomputation: freed blocks leave holes. Where
@@ -134,10 +128,10 @@ def step_bytes(
     dim = model.hidden_dim
     attention: Any = model.attention
 
-    # 1. Message passing. GatedGCN alone has edge features if the data have none.
-    of_node, of_edge = LOCAL.get(model.local.kind, LOCAL["gated-gcn"])
+    # 1. Message passing. If the data have no edge features, only updated edges are rows of their own.
+    of_node, of_edge = model.local.saved_channels or count_saved_channels(model)
     no_edges = model.edge_encoder in {"dummy", "none"}
-    if no_edges and model.local.kind != "gated-gcn":
+    if no_edges and not model.local.updates_edges:
         of_edge = 0
     if any(position.distances for position in model.positions):
         of_edge += 3
@@ -159,7 +153,7 @@ def step_bytes(
 
     # 3. All layers, or what passes between recomputed layers.
     carried = size.nodes * dim
-    if model.local.kind == "gated-gcn" or attention.kind == "exphormer":
+    if model.local.updates_edges or attention.kind == "exphormer":
         carried += size.edges * dim
     kept = model.layers * carried + BACK * kept if recompute else model.layers * kept
 
@@ -170,6 +164,46 @@ def step_bytes(
     with torch.device("meta"):
         weights = count_parameters(build_model(model, **channels))
     return int(4 * (kept + encoded + COPIES * weights))
+
+
+def count_saved_channels(model: ModelConfig) -> tuple[float, float]:
+    """Count what message passing saves per node and per edge, in multiples of the hidden dimension.
+
+    One layer is applied to small graphs: what more nodes add is of nodes, what more edges add of
+    edges.
+    """
+    nodes, edges = 2000, 4000  # large enough for the kernels that draw no masks
+    with torch.random.fork_rng(devices=[]):
+        layer: Any = model.local.build(LayerInfo(model.hidden_dim, model.dropout, layers=2))
+        saved = _saved_values(layer, model.hidden_dim, nodes, edges)
+        of_more_nodes = _saved_values(layer, model.hidden_dim, 2 * nodes, edges) - saved
+        of_more_edges = _saved_values(layer, model.hidden_dim, nodes, 2 * edges) - saved
+    return (
+        HELD * of_more_nodes / (nodes * model.hidden_dim),
+        of_more_edges / (edges * model.hidden_dim),
+    )
+
+
+def _saved_values(layer: Any, dim: int, nodes: int, edges: int) -> float:
+    """Return the float32 values that autograd saves for the layer's backward pass, without weights."""
+    index = torch.randint(nodes, (2, edges))
+    batch = read_batch(Data(x=torch.zeros(nodes, 1), edge_index=index[:, index[1].argsort()]))
+    x = torch.randn(nodes, dim, requires_grad=True)
+    e = torch.randn(edges, dim, requires_grad=True)
+
+    # Saved tensors may be views of the same storage: each storage counts once.
+    weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    storages = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        result = layer(x, e, batch)  # noqa: F841 -- keeps the saved tensors
+    return sum(storage.nbytes() for storage in storages.values()) / 4
 
 
 def memory_saving_options(config: RunConfig, data: RunData) -> str:

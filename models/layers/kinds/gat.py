@@ -1,0 +1,30 @@
+"""GAT: attention to the neighbours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.components import LayerInfo
+from kmip_data.models.layers.kinds import StackComponent
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class GATComponent(StackComponent):
+    """Attention to the neighbours, one head."""
+
+    convolution_class = "kmip_data.models.layers.convolutions:GAT"
+    saved_channels = (6, 0)
+
+    kind: Literal["gat"] = Field(default="gat", description="GAT")
+    bias: bool = Field(default=True, description="a bias; false in tunedGNN's smaller graphs")
+
+    def build(self, layer: LayerInfo) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.convolutions.GAT`."""
+        return self.build_convolution(layer, bias=self.bias)
+
+
+COMPONENT = GATComponent

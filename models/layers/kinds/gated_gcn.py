@@ -1,0 +1,51 @@
+"""GatedGCN: messages gated by the edges, which are updated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.components import Activation, LayerInfo
+from kmip_data.models.layers.kinds import MessagePassing
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class GatedGCNComponent(MessagePassing):
+    """Message passing gated by the edges, which it updates."""
+
+    saved_channels = (7, 2.5)  # 2 channels per edge in tables, 3 in lists
+    updates_edges = True
+
+    kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
+    activation: Activation = Field(
+        default="relu", description="activation: relu (code) or gelu (text)"
+    )
+    edge_residual: bool = Field(
+        default=True,
+        description="residual connection of the edges; false in GNN⁺ where nodes have none",
+    )
+
+    @property
+    def reads_distances(self) -> bool:
+        """True: distances scale the gates."""
+        return True
+
+    def build(self, layer: LayerInfo) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
+        from kmip_data.models.layers.gated_gcn import GatedGCN
+
+        return GatedGCN(
+            layer.dim,
+            dropout=layer.dropout,
+            residual=self.residual == "inside",
+            edge_residual=self.edge_residual,
+            update_edges=not layer.last,
+            by_distance=layer.distances,
+            activation=self.activation,
+        )
+
+
+COMPONENT = GatedGCNComponent

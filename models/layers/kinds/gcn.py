@@ -1,0 +1,21 @@
+"""GCN: degree-normalised sum over the neighbours."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kmip_data.models.layers.kinds import StackComponent
+
+
+class GCNComponent(StackComponent):
+    """Degree-normalised sum over the neighbours."""
+
+    convolution_class = "kmip_data.models.layers.convolutions:GCN"
+    saved_channels = (2, 0)
+
+    kind: Literal["gcn"] = Field(default="gcn", description="GCN")
+
+
+COMPONENT = GCNComponent

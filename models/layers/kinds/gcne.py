@@ -1,0 +1,22 @@
+"""GCN with edge features, of GNN⁺."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kmip_data.models.layers.kinds import StackComponent
+
+
+class GCNEComponent(StackComponent):
+    """Sum over neighbours with edge features."""
+
+    convolution_class = "kmip_data.models.layers.convolutions:GCNE"
+    saved_channels = (3, 1)
+    reads_edges = True
+
+    kind: Literal["gcne"] = Field(default="gcne", description="GCN with edge features of GNN⁺")
+
+
+COMPONENT = GCNEComponent

@@ -1,0 +1,23 @@
+"""No message passing: each node alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kmip_data.models.layers.kinds import StackComponent
+
+
+class MLPComponent(StackComponent):
+    """Each node alone: a network without the graph."""
+
+    convolution_class = "kmip_data.models.layers.convolutions:MLP"
+    saved_channels = (2, 0)
+
+    kind: Literal["mlp"] = Field(
+        default="mlp", description="no message passing: a linear layer on each node"
+    )
+
+
+COMPONENT = MLPComponent
