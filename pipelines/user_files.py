@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
@@ -40,18 +40,17 @@ class OwnParams(Params):
         default="stop",
         description="a file, or a row of a table, that cannot be used: stop, or skip and list it on the card",
     )
-    _findings: Any = PrivateAttr(default=None)
 
-    @property
-    def findings(self) -> Any:
-        """Findings in the raw files, which are in the build key by their digests; ``None`` before."""
-        return self._findings
+    @classmethod
+    def of(cls, params: OwnParams, **resolved: object) -> Self:
+        """Return ``params`` as this class, with the values that the files decide.
 
-    def with_findings(self, findings: object, **chosen: object) -> Self:
-        """Return a copy with findings, and with parameters that they decide."""
-        copy = self.model_copy(update=chosen)
-        copy._findings = findings  # noqa: SLF001 -- a copy of the same class
-        return copy
+        A class of parameters has a subclass for those that ``resolve`` returns. Its further fields
+        hold what was read of the files: excluded from the build key, which has the files' digests.
+        """
+        values = {**dict(params), **resolved}
+        made = cls.model_construct(params.model_fields_set | resolved.keys(), **values)
+        return cast(Self, made)
 
 
 class OwnTextParams(OwnParams):
@@ -200,7 +199,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def advice(self) -> None:
         """Return None: there is no other copy."""
 
-    def stop_or_skip(self, key: str, error: DamagedInput, params: P) -> Skipped:
+    def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> Skipped:
         """Return the skipped file, or raise its error, as chosen by ``params``."""
         # Skipped records stand on the card with their reason.
         if params.on_error == "skip":
@@ -212,7 +211,9 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         error.lines["next"] = error.lines["next"] or skip
         raise error
 
-    def stop_or_skip_all(self, unusable: Mapping[str, DamagedInput], total: int, params: P) -> None:
+    def stop_or_skip_all(
+        self, unusable: Mapping[str, DamagedInput], total: int, params: OwnParams
+    ) -> None:
         """Raise an error that names every file that cannot be used, out of ``total``, unless they are skipped."""
         if not unusable or params.on_error == "skip":
             return

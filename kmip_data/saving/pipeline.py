@@ -26,7 +26,7 @@ from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split
-from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
+from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
     Findings,
@@ -34,8 +34,9 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Notices,
     key_columns_by_level,
 )
+from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import ResolvedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph, attribute_tables
 from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
@@ -225,7 +226,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return 0: there are no files."""
         return 0
 
-    def about(self, prepared: Prepared, params: GraphParams) -> About:
+    def about(self, prepared: Prepared, params: ResolvedGraphParams) -> About:
         """Return the parts that masks give: there are no files to describe."""
         return replace(super().about(prepared, params), statistics={}, notes=())
 
@@ -256,7 +257,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
             column = replace(column, presented=given.name)
         return replace(target, column=column)
 
-    def chosen_splits(self, params: GraphParams) -> list[OwnSplitParams]:
+    def chosen_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
         """Return the given split, or one for each column of its masks; else the splits of the graph's masks."""
         if self._split is None:
             is_divided = isinstance(self._graphs, GivenTables) or params.inferred.masks is not None

@@ -24,8 +24,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
-from kmip_data.pipelines.datasets import graphs
-from kmip_data.pipelines.datasets.graphs import edge_directions, file_formats
+from kmip_data.pipelines.datasets.graphs import edge_directions, file_formats, inference
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.readers import torch_files
@@ -705,7 +704,7 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
         (3 * 42, [3, 3, 3, 1]),
         (1, [1] * 10),
     ):
-        monkeypatch.setattr(graphs, "MAX_SHARD_BYTES", bytes_of_shard)
+        monkeypatch.setattr(inference, "MAX_SHARD_BYTES", bytes_of_shard)
         params = PIPELINE.resolve(PIPELINE.Params(), raw)
         units = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
         assert [len(unit.items["rows"]) for unit in units] == sizes

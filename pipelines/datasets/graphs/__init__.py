@@ -6,45 +6,50 @@ graph. Facts: ``docs/graph-files.md``.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import U8, Array, Bools
 from kmip_data.builds.home import Home
-from kmip_data.columns.column_uses import DESCRIPTION_NAME, Description
+from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import InferredColumns
-from kmip_data.columns.target_inference import NO_CLASS, Target, infer_target, targets_as_numbers
+from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per_graph_node_edge
+from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
-from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_beside,
     description_like,
     description_of,
-    is_given_as_arrays,
 )
-from kmip_data.pipelines.datasets.graphs.edge_directions import EdgeCounts, with_reverse_edges
+from kmip_data.pipelines.datasets.graphs.edge_directions import with_reverse_edges
 from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
-from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
+from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams, given_parts, has_label
+from kmip_data.pipelines.datasets.graphs.inference import (
+    check_totals,
+    count_missing_labels,
+    described_columns,
+    graphs_per_shard,
+    infer_labels,
+    read_all,
+)
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
-    NODE_ID_DOC,
-    PART_DOC,
     GraphParams,
     InferredGraphs,
+    ResolvedGraphParams,
 )
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
@@ -61,15 +66,6 @@ from kmip_data.pipelines.user_files import (
     random_split_name,
 )
 from kmip_data.strict_model import Strict
-from kmip_data.text import is_likely_typo, nearest_name
-
-#: Memory in bytes per node and per edge beyond the columns: row pointers, counts, codes of a split.
-_BYTES_PER_NODE = 32
-_BYTES_PER_EDGE = 64
-_MAX_EXPANSION = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
-#: Most letters of the names of features in a shard; longer lists are on the card alone.
-_MAX_NAME_LETTERS = 20_000
-_MASK_SPLIT = "masks"  #: name of the split that masks give
 
 
 class GraphSource(Strict):
@@ -84,27 +80,7 @@ class GraphSource(Strict):
     )
 
 
-class GraphSplitParams(OwnSplitParams):
-    """Parameters of the split."""
-
-    seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
-    sizes_of: ClassVar[str | None] = None
-
-    split_rule: str = Field(
-        default="given",
-        description="given: the masks, or column of parts, else random; random: records, or nodes of a single "
-        "graph, divided at random; stratified: with equal shares of the classes; or the name of a column "
-        "of parts",
-    )
-    fold: int = Field(
-        default=0,
-        ge=0,
-        le=9_999,
-        description="index of the split if masks have several columns, from 0",
-    )
-
-
-class OwnGraphsPipeline(OwnPipeline[GraphParams]):
+class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
     version = 6
@@ -112,11 +88,11 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     Source = GraphSource
     SplitParams = GraphSplitParams
 
-    def schema(self, params: GraphParams) -> Schema:
+    def schema(self, params: ResolvedGraphParams) -> Schema:
         """Return the columns found in the files."""
         return params.inferred.schema
 
-    def class_names(self, params: GraphParams) -> tuple[str, ...]:
+    def class_names(self, params: ResolvedGraphParams) -> tuple[str, ...]:
         """Return the given class names, or the texts of labels."""
         target = params.inferred.target
         return params.class_name or (target.class_names if target else ())
@@ -160,7 +136,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         findings, graphs = read_graphs(folder, members, options)
         return findings, islice(graphs, first, None)
 
-    def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
+    def resolve(self, params: GraphParams, raw: RawFolder) -> ResolvedGraphParams:
         """Read all graphs once; return the parameters with their columns and target."""
         try:
             described = description_beside(raw.path, raw.members)
@@ -168,7 +144,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 chosen = described.parameters()
                 edits = {key: chosen[key] for key in chosen.keys() - params.model_fields_set}
                 params = params.model_copy(update=edits)
-            return self._inferred(ReadOptions(params, described, self.memory), raw)
+            return self._infer(ReadOptions(params, described, self.memory), raw)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or "repair or replace the file"
             raise
@@ -185,73 +161,49 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 found=f"{type(error).__name__}: {error}",
             ) from error
 
-    def _inferred(self, options: ReadOptions, raw: RawFolder) -> GraphParams:
-        # 1. All graphs, one by one.
+    def _infer(self, options: ReadOptions, raw: RawFolder) -> ResolvedGraphParams:
+        """Return the parameters with all that the schema, the shards and the card need of the files."""
         params = options.params
-        size_of_files = self.size_of(raw)
-        edge_counts = EdgeCounts(params)
-        findings, graphs = self.read(raw.path, list(raw.members), options)
-        inference = InferredColumns()
-        are_molecules = False
-        for graph in graphs:
-            _claim_memory(graph, inference, options, size_of_files)
-            if graph.edge_index is not None:
-                edge_counts.add(graph.edge_index, graph.num_nodes)
-            if params.undirected:
-                graph, unequal = with_reverse_edges(graph)  # noqa: PLW2901 -- the graph of the file is not needed again
-                edge_counts.unequal += unequal
-            record, are_molecules = smiles_tables.without_smiles(graph)
-            record = replace(record, key=escaped_key(graph.key, KEY_LENGTH))
-            inference.add(record, findings.attributes.target_key, findings.attributes.forms)
-        if not inference.graphs:
-            raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
-        values = findings.attributes.target_values
-        if inference.graphs == 1 and values > 1:
-            raise DamagedInput(
-                f"There are {values:,} labels for a graph of {inference.most_nodes:,} nodes.",
-                expected="a label for each node, or one for the graph",
-                next="check the files; nodes without edges or features count by num_nodes of a Data",
-            )
 
-        # 2. Columns and targets of all.
-        all_columns = _described_columns(inference, options, findings)
-        of_files = tuple(all_columns)
-        findings.notices.missing.update(inference.missing_values())
+        # 1. Read all graphs once, one by one: later steps know their columns and counts alone.
+        findings, graphs = self.read(raw.path, list(raw.members), options)
+        totals = read_all(graphs, findings, options, self.size_of(raw))
+        check_totals(totals, findings, list(raw.members))
+
+        # 2. Columns besides the target, with the names of their components.
+        columns = described_columns(totals.columns, options, findings)
+        findings.notices.missing.update(totals.columns.missing_values())
+
+        # 3. The target, whose meaning depends on the labels of all graphs.
         target = None
-        if inference.targets:
-            target = self.target(inference, options, findings)
-            all_columns.append(target.column)
-            names = findings.attributes.component_names["y"]
-            missing = findings.notices.missing
-            # Each column of a table is counted already.
-            if target.missing and (len(names) == 1 or missing.keys().isdisjoint(names)):
-                missing[", ".join(names)] = target.missing
-        schema = inference.schema(all_columns, directed=not params.undirected)
-        if are_molecules:
+        if totals.columns.targets:
+            target = self.target(totals.columns, options, findings)
+            count_missing_labels(target, findings)
+
+        # 4. The schema; atoms and bonds of SMILES are columns that no file has.
+        stored = [*columns, target.column] if target else columns
+        schema = totals.columns.schema(stored, directed=not params.undirected)
+        if totals.are_molecules:
             schema = smiles_tables.with_atoms(schema, self.manifest.name)
 
-        # 3. As many graphs in a shard as fill it on average.
-        counts = (inference.graphs, inference.nodes, inference.edges)
-        size = int(np.dot(counts, bytes_per_graph_node_edge(schema)))
-        if are_molecules:
-            size += inference.graphs * smiles_tables.BYTES_OF_MOLECULE
-        per_shard = inference.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
+        # 5. The summary for the card; edges of molecules are made later, so none are counted.
+        edge_summary = totals.edge_counts.summary()
+        if totals.are_molecules:
+            edge_summary = smiles_tables.EDGE_SUMMARY
+        warnings = [*findings.notices.warnings]
+        if totals.edge_counts.warning:
+            warnings.insert(0, totals.edge_counts.warning)
         inferred = InferredGraphs(
             schema=schema,
             target=target,
-            graphs=inference.graphs,
-            graphs_per_shard=per_shard,
-            description=description_of(findings, of_files, target, options),
-            summary=_summary(
-                smiles_tables.EDGE_SUMMARY if are_molecules else edge_counts.summary(),
-                [*filter(None, [edge_counts.warning]), *findings.notices.warnings],
-                findings,
-                schema.columns,
-            ),
+            graphs=totals.columns.graphs,
+            graphs_per_shard=graphs_per_shard(totals, schema),
+            description=description_of(findings, columns, target, options),
+            summary=summarise_files(edge_summary, warnings, findings, schema.columns),
             masks=findings.attributes.masks,
         )
         names = params.class_name or (findings.attributes.class_names if target else ())
-        return params.with_findings(inferred, class_name=names)
+        return ResolvedGraphParams.of(params, inferred=inferred, class_name=names)
 
     def size_of(self, raw: RawFolder) -> int:
         """Return the bytes of the files."""
@@ -261,38 +213,28 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         self, inference: InferredColumns, options: ReadOptions, findings: Findings
     ) -> Target:
         """Return the column of the targets."""
-        target = infer_target(
-            inference.target,
-            findings.attributes.component_names["y"],
-            inference.targets,
-            options.params.task,
-            options.described.classes if options.described else (),
-            named=bool(findings.tables.levels),
-        )
-        names = options.params.class_name or findings.attributes.class_names
-        _check_class_names(names, target, inference.targets)
-        return target
+        return infer_labels(inference, options, findings)
 
-    def about(self, prepared: Prepared, params: GraphParams) -> About:
+    def about(self, prepared: Prepared, params: ResolvedGraphParams) -> About:
         """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
         inferred = params.inferred
-        given = {} if inferred.masks is None else {_MASK_SPLIT: inferred.masks}
+        given = {} if inferred.masks is None else {MASK_SPLIT: inferred.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
         return About(
             {"files": {**inferred.summary, "columns": columns}}, inferred.summary["warnings"], given
         )
 
-    def prepare(self, raw: RawFolder, params: GraphParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: ResolvedGraphParams, workdir: Path) -> Prepared:
         """Write nothing: workers read the files up to their graphs."""
         return Prepared(raw.path, {"members": list(raw.members)})
 
-    def units(self, prepared: Prepared, params: GraphParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: ResolvedGraphParams) -> list[Unit]:
         """Assign the graphs to shards of about 64 MiB."""
         inferred = params.inferred
         return units_of_rows(params.choose(inferred.graphs), inferred.graphs_per_shard, "graphs")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: GraphParams
+        self, prepared: Prepared, unit: Unit, params: ResolvedGraphParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the graphs of one unit; molecules are made from SMILES here."""
         inferred = params.inferred
@@ -300,7 +242,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         first = min(rows)
         members = prepared.plan["members"]
         described = description_beside(prepared.path, members)
-        options = ReadOptions(params, described, self.memory)
+        options = ReadOptions(params, described, self.memory, inferred)
         _, graphs = self.read(prepared.path, members, options, first)
         numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
         unit_graphs = (graph for row, graph in numbered if row in rows)
@@ -314,7 +256,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 continue
             yield fit_record(replace(graph, key=key), inferred.schema, inferred.target)
 
-    def default_splits(self, params: GraphParams) -> list[OwnSplitParams]:
+    def default_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
         """Every split that masks give: they are no column, from which one could be made later."""
         masks = params.inferred.masks
         folds = 1 if masks is None else masks[:1].size
@@ -322,7 +264,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Apply a column of parts, or divide graphs, or the nodes of a single graph, at random."""
-        rule, level, codes = self._given_parts(records, params)
+        rule, level, codes = given_parts(records, params)
         folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
         check_fold(self.manifest.name, fold, folds, drawn=codes is None)
@@ -331,7 +273,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         alone = len(records.keys) == 1
         label_level = records.label.level if records.label else level
         divides_nodes = alone and label_level == "node"
-        known = _labelled(records, divides_nodes=divides_nodes)
+        known = has_label(records, divides_nodes=divides_nodes)
         if codes is not None and level == "graph":
             parts = {name: (codes == code) & known for name, code in NODE_PARTS.items()}
             positions = {name: np.flatnonzero(rows).tolist() for name, rows in parts.items()}
@@ -362,171 +304,5 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_split_name(params), "random", options, node_code=codes)
 
-    def _given_parts(self, records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
-        """Return the rule, and level and codes of the masks or column of parts that it names."""
-        # Parts of nodes divide a single graph only.
-        columns = {}
-        for column in records.columns:
-            if column.doc == PART_DOC and (len(records.keys) == 1 or column.level == "graph"):
-                columns[column.attribute] = column
-        names = [*records.given, *columns]
-        rule = params.split_rule
-        if rule == "given":
-            rule = next(iter(names), "random")
-        if rule in records.given:
-            return rule, "node", records.given[rule]
-        if rule in columns:
-            return rule, columns[rule].level, records.column(columns[rule].key)
-        if rule != "random":
-            rules = [*names, "random", "stratified"]
-            close = nearest_name(rule, rules)
-            step = "one of these rules, or the parts in a column split of the files"
-            # Another rule is another experiment: it is advised for a slip of the finger alone.
-            if close and is_likely_typo(rule, close):
-                step = f"--split-rule {shlex.quote(close)}"
-            raise UsageError(
-                f"There is no rule or column of parts {rule!r}.",
-                expected=", ".join(rules),
-                next=step,
-            )
-        return rule, "graph", None
-
-
-def _labelled(records: Records, *, divides_nodes: bool) -> Bools:
-    """Return what has a label: the nodes of a single graph (N,), or graphs (G,)."""
-    label = records.label
-    if label is None or (label.level == "node" and not divides_nodes):
-        return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)
-    y: Array = records.column(label.key)
-    y = y.reshape(len(y), -1)
-    known: Bools = ~np.isnan(y)
-    if label.low == NO_CLASS:
-        known &= y != NO_CLASS
-    return np.asarray(known.any(axis=1))
-
 
 PIPELINE = OwnGraphsPipeline
-
-
-def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Array]) -> None:
-    """Refuse another number of class names than of classes, which would name the wrong ones."""
-    classes = target.column.num_classes or 0
-    if not names or len(names) == classes:
-        return
-    known = (targets_as_numbers(rows, target.class_names).reshape(-1) for rows in labels)
-    found = np.unique(np.concatenate(list(known)))
-    found = found[~np.isnan(found)]
-    shown = target.class_names or [f"{value:g}" for value in found[:100]]
-    step = f"--set class_name= once for each of {classes} classes, in order; or leave it out"
-    if not target.class_names and len(found) and found[0] == 1 == classes - len(names):
-        step = "subtract 1 from the labels: classes count from 0, and no label is 0"
-    raise DamagedInput(
-        f"class_name has {len(names)} names for {classes} classes.",
-        expected=f"a name for each class, or none; {', '.join(target.column.fields) or target.column.doc}",
-        found=f"labels {', '.join(shown)}",
-        next=step,
-    )
-
-
-def _claim_memory(
-    graph: GraphRecord, inference: InferredColumns, options: ReadOptions, size_of_files: int
-) -> None:
-    """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
-    values = sum(array.nbytes for array in graph.columns.values())
-    labels = sum(array.nbytes for array in inference.targets[-1:]) * inference.graphs
-    # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
-    repeated = inference.bytes - _MAX_EXPANSION * size_of_files
-    options.claim(repeated, "A copy of the values that the files repeat")
-    per_edge = _BYTES_PER_EDGE * (1 + options.params.undirected)
-    sizes = _BYTES_PER_NODE * graph.num_nodes + per_edge * graph.num_edges
-    options.claim(
-        3 * labels + 2 * values + sizes,
-        f"The graph {escaped_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
-    )
-
-
-def _described_columns(
-    inference: InferredColumns, options: ReadOptions, findings: Findings
-) -> list[Column]:
-    """Return all columns but the target, with the names of their components, or their meaning.
-
-    Raises ``DamagedInput`` for an array that the description has and the files lack.
-    """
-    columns = []
-    given = options.described or Description()
-    arrays_left = {array.name: array for array in given.columns if array.use == "array"}
-    for column in inference.columns():
-        if column.key == NODE_ID:
-            columns.append(replace(column, doc=NODE_ID_DOC))
-            continue
-        is_part = column.key in findings.attributes.part_keys
-        fields = stored_component_names(column.attribute, findings.attributes)
-        described = replace(column, doc=PART_DOC if is_part else "", fields=fields)
-        array = arrays_left.pop(column.attribute, None)
-        if array is not None:
-            kinds = {np.dtype(name).kind for name in (array.dtype, column.presented)}
-            if array.shape != column.shape or len(kinds) > 1:
-                raise DamagedInput(
-                    f"{column.attribute} is not as in the description.",
-                    expected=f"{array.dtype} {list(array.shape)}",
-                    found=f"{column.presented} {list(column.shape)}",
-                    next="give it as many numbers and the same dtype",
-                )
-            described = replace(described, presented=array.dtype)
-        elif is_given_as_arrays(given, column) and not is_part:
-            findings.notices.ignored[column.attribute] = "not in the description"
-            continue
-        columns.append(described)
-    if arrays_left:
-        raise DamagedInput(
-            f"The files have no {', '.join(arrays_left)}.",
-            next="add what the description has",
-        )
-    return columns
-
-
-def _summary(
-    edge_summary: Mapping[str, Any],
-    warnings: Sequence[str],
-    findings: Findings,
-    columns: Sequence[Column],
-) -> dict[str, Any]:
-    """Return the summary of the files for the card."""
-    given_splits = [column.attribute for column in columns if column.doc == PART_DOC]
-    masks = findings.attributes.masks
-    if masks is not None:
-        folds = f", folds 0 to {masks.shape[1] - 1}" if masks.ndim > 1 else ""
-        given_splits.insert(0, f"{_MASK_SPLIT}{folds}")
-    not_finite = sorted(
-        column.attribute for column in columns if not column.finite and column.attribute != "y"
-    )
-    if not_finite:
-        names = ", ".join(not_finite)
-        warnings = [*warnings, f"not finite everywhere: {names}; training refuses such features"]
-    summary: dict[str, Any] = {}
-    if findings.tables.key_column:
-        summary["key"] = findings.tables.key_column
-    summary |= edge_summary
-    summary |= {
-        "given_splits": given_splits,
-        "ignored": [f"{name}: {reason}" for name, reason in findings.notices.ignored.items()],
-        "missing": [],
-        "warnings": list(warnings),
-    }
-    targets = findings.attributes.component_names.get("y", ())
-    for name, count in findings.notices.missing.items():
-        kind = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
-        summary.setdefault(kind, []).append(f"{name}: {count:,}")
-    long_names = {}
-    for attribute, names_of_one in findings.attributes.component_names.items():
-        if names_of_one and not stored_component_names(attribute, findings.attributes):
-            long_names[attribute] = list(names_of_one)
-    if long_names:
-        summary["features"] = long_names
-    return summary
-
-
-def stored_component_names(attribute: str, attributes: Attributes) -> tuple[str, ...]:
-    """Return the names of an attribute's components; none if a shard has no room for them."""
-    names = attributes.component_names.get(attribute, ())
-    return names if sum(map(len, names)) < _MAX_NAME_LETTERS else ()

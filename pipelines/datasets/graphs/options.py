@@ -9,7 +9,7 @@ from typing import Any
 
 from kmip_data.columns.column_uses import Description
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams, InferredGraphs
 from kmip_data.text import human_bytes, nearest_name
 
 
@@ -20,6 +20,7 @@ class ReadOptions:
     params: GraphParams
     described: Description | None = None  #: uses of the columns that the files must have
     memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
+    inferred: InferredGraphs | None = None  #: None in the first reading, which infers it
 
     def with_params(self, **chosen: Any) -> ReadOptions:
         """Return a copy with other values of some parameters, such as ``header="no"``."""

@@ -1,11 +1,11 @@
-"""Parameters of your own graphs, and what their files were found to hold."""
+"""Parameters of your own graphs, as given and with what was inferred from the files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from kmip_data.arrays import U8
 from kmip_data.columns.column_uses import Description
@@ -20,15 +20,15 @@ OTHER_FORMATS = "another format: read it with networkx, and write it with networ
 
 @dataclass(frozen=True)
 class InferredGraphs:
-    """Findings in all graphs of the raw files."""
+    """Columns, target and shards, inferred from all graphs of the raw files."""
 
-    schema: Schema = field(default_factory=lambda: Schema(columns=()))
-    target: Target | None = None
-    graphs: int = 0
-    graphs_per_shard: int = 1
-    summary: dict[str, Any] = field(default_factory=dict)  #: summary of the files for the card
-    description: Description = field(default_factory=Description)
-    masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
+    schema: Schema
+    target: Target | None
+    graphs: int
+    graphs_per_shard: int
+    summary: dict[str, Any]  #: summary of the files for the card
+    description: Description
+    masks: U8 | None  #: part of each node of a single graph, (N,) or (N, folds)
 
 
 class GraphParams(OwnTextParams):
@@ -89,7 +89,8 @@ class GraphParams(OwnTextParams):
         default=False, description="add the reverse of each edge that lacks it"
     )
 
-    @property
-    def inferred(self) -> InferredGraphs:
-        """Findings in the raw files, which are in the build key by their digests."""
-        return cast(InferredGraphs, self.findings or InferredGraphs())
+
+class ResolvedGraphParams(GraphParams):
+    """Parameters with what was inferred from the files."""
+
+    inferred: InstanceOf[InferredGraphs] = Field(exclude=True)

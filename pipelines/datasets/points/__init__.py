@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import F32, Array
 from kmip_data.columns.fit import fit_rows
@@ -143,11 +143,6 @@ class OwnPointParams(PointParams, OwnTextParams):
         description="seed of the points drawn for each block",
     )
 
-    @property
-    def facts(self) -> Facts:
-        """Findings in the files, whose digests are in the build key."""
-        return cast(Facts, self.findings or Facts())
-
     @field_validator("classes", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
@@ -184,14 +179,20 @@ class OwnPointParams(PointParams, OwnTextParams):
         return ReadOptions(self.position_columns, self.header, names, self.encoding)
 
 
-class OwnPointPipeline(OwnPipeline[OwnPointParams]):
+class ResolvedPointParams(OwnPointParams):
+    """Parameters with the columns and classes of the files."""
+
+    facts: InstanceOf[Facts] = Field(exclude=True)
+
+
+class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
     version = 2
     Params = OwnPointParams
     Source = PointSource
 
-    def schema(self, params: OwnPointParams) -> Schema:
+    def schema(self, params: ResolvedPointParams) -> Schema:
         """Position, features, in blocks also the position in the room, and the class."""
         facts = params.facts
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
@@ -213,14 +214,14 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             key_length=KEY_LENGTH,
         )
 
-    def class_names(self, params: OwnPointParams) -> tuple[str, ...]:
+    def class_names(self, params: ResolvedPointParams) -> tuple[str, ...]:
         """Return the given class names, else labels that are texts or chosen."""
         classes = params.facts.classes or ()
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
 
-    def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
+    def resolve(self, params: OwnPointParams, raw: RawFolder) -> ResolvedPointParams:
         """Read all clouds once; return the parameters with the label, its task and its classes.
 
         Raises ``DamagedInput`` that names every cloud that cannot be used, unless they are skipped.
@@ -264,26 +265,27 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         unread = {**self.unread, **strays_of}
         summary["ignored"] = survey.ignored() + [f"{name}: {why}" for name, why in unread.items()]
         summary["warnings"] = warnings
-        return params.with_findings(replace(facts, summary=summary), **chosen)
+        facts = replace(facts, summary=summary)
+        return ResolvedPointParams.of(params, facts=facts, **chosen)
 
-    def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: ResolvedPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
         labels = label_files(raw.members)
         return Prepared(raw.path, {"clouds": _clouds(raw.members), "labels": labels})
 
-    def about(self, prepared: Prepared, params: OwnPointParams) -> About:
+    def about(self, prepared: Prepared, params: ResolvedPointParams) -> About:
         """Return what the files have that is not used, and warnings."""
         summary = params.facts.summary
         return About({"files": summary}, summary.get("warnings", []))
 
-    def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: ResolvedPointParams) -> list[Unit]:
         """Make each cloud a shard; a limit counts clouds."""
         clouds = prepared.plan["clouds"]
         chosen = params.choose(len(clouds))
         return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(chosen)]
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: OwnPointParams
+        self, prepared: Prepared, unit: Unit, params: ResolvedPointParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the graph of a cloud, or the graphs of its blocks."""
         name = unit.items["cloud"]
@@ -297,7 +299,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             yield self.stop_or_skip(key, error, params)
 
     def _graphs(
-        self, key: str, cloud: Cloud, params: OwnPointParams
+        self, key: str, cloud: Cloud, params: ResolvedPointParams
     ) -> Iterator[GraphRecord | Skipped]:
         facts = params.facts
         size = params.block
@@ -339,7 +341,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         key: str,
         x: F32,
         y: Array,
-        params: OwnPointParams,
+        params: ResolvedPointParams,
     ) -> GraphRecord | Skipped:
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
@@ -381,7 +383,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         """Return the name of a cloud, by the key of one of its blocks."""
         return re.sub(r"/\d{6}$", "", key)
 
-    def name_parts(self, params: OwnPointParams) -> list[str]:
+    def name_parts(self, params: ResolvedPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
         block = [] if params.block is None else [f"block{params.block:g}"]
         return [*params.edge_name_parts, *block, *super().name_parts(params)]
@@ -397,7 +399,7 @@ def _clouds(members: Iterable[str]) -> list[str]:
     return [name for name in names if name.lower().endswith(SUFFIXES) and name not in labels]
 
 
-def read_cloud(folder: Path, name: str, labels: str | None, params: OwnPointParams) -> Cloud:
+def read_cloud(folder: Path, name: str, labels: str | None, params: ResolvedPointParams) -> Cloud:
     """Read the columns named by the parameters; ``DamagedInput`` if the file cannot be used."""
     own_labels = None if labels is None else folder / labels
     columns = load_cloud(folder / name, name, own_labels, params.reading)

@@ -135,7 +135,13 @@ class OwnSuperpixelParams(OwnParams):
         return class_codes(self.classes) or tuple(range(int(self.classes)))
 
 
-class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
+class ResolvedSuperpixelParams(OwnSuperpixelParams):
+    """Parameters with the files that are not used."""
+
+    ignored: tuple[str, ...] = Field(exclude=True)  #: file and reason
+
+
+class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
     version = 4
@@ -144,7 +150,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 
-    def schema(self, params: OwnSuperpixelParams) -> Schema:
+    def schema(self, params: ResolvedSuperpixelParams) -> Schema:
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""
         boundary = ("mean edge strength", "boundary [pixels]")
         fields = ("distance [pixels]",) if params.edges == "knn" else boundary
@@ -165,7 +171,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             key_length=160,
         )
 
-    def resolve(self, params: OwnSuperpixelParams, raw: RawFolder) -> OwnSuperpixelParams:
+    def resolve(self, params: OwnSuperpixelParams, raw: RawFolder) -> ResolvedSuperpixelParams:
         """Read all pictures and masks once.
 
         Raises ``DamagedInput`` that names every pair that cannot be used, unless they are skipped.
@@ -215,21 +221,21 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         }
         unread |= self.unread
         ignored = [f"{name}: {reason}" for name, reason in unread.items()]
-        return params.with_findings({"ignored": ignored})
+        return ResolvedSuperpixelParams.of(params, ignored=tuple(ignored))
 
-    def about(self, prepared: Prepared, params: OwnSuperpixelParams) -> About:
+    def about(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> About:
         """Return the files that are not used."""
-        return About({"files": params.findings or {}})
+        return About({"files": {"ignored": list(params.ignored)}})
 
-    def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: ResolvedSuperpixelParams, workdir: Path) -> Prepared:
         """Pair images with masks."""
         return Prepared(raw.path, {"pairs": pair_with_masks(raw.members)})
 
-    def class_names(self, params: OwnSuperpixelParams) -> tuple[str, ...]:
+    def class_names(self, params: ResolvedSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, else the values of the masks that are listed."""
         return params.class_name or tuple(map(str, class_codes(params.classes)))
 
-    def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> list[Unit]:
         """Assign images in the order of their names."""
         chosen = params.choose(len(prepared.plan["pairs"]))
         # Small shards of few pictures, so that every process has work; large ones of many.
@@ -237,7 +243,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return units_of_rows(chosen, size, "pictures")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: OwnSuperpixelParams
+        self, prepared: Prepared, unit: Unit, params: ResolvedSuperpixelParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the pictures of one unit."""
         for row in unit.items["rows"]:
@@ -252,7 +258,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         folder: Path,
         picture: str,
         mask: str | None,
-        params: OwnSuperpixelParams,
+        params: ResolvedSuperpixelParams,
     ) -> GraphRecord:
         """Return the graph of one image.
 
@@ -317,7 +323,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                     pictures[key] = graph.paint_borders(picture, segments)
         return pictures
 
-    def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
+    def name_parts(self, params: ResolvedSuperpixelParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
         if params.superpixels != 500:

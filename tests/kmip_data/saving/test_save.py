@@ -357,7 +357,7 @@ def test_the_target_is_a_new_folder(tmp_path):
 
 
 def test_many_shards_and_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.pipelines.datasets.graphs.MAX_SHARD_BYTES", 5_000)
+    monkeypatch.setattr("kmip_data.pipelines.datasets.graphs.inference.MAX_SHARD_BYTES", 5_000)
     one, two = (
         kmip_data.save(TUDatasetLike(), tmp_path / name, name="tu") for name in ("one", "two")
     )

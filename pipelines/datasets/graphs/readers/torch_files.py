@@ -109,11 +109,12 @@ def read(
     Files called train, val and test are parts.
     """
     # Levels of attributes are known once all graphs have been seen.
-    schema = options.params.inferred.schema
-    levels = {column.attribute: column.level for column in schema.columns}
-    graphs = options.params.inferred.graphs
-    if not graphs:
+    inferred = options.inferred
+    if inferred is None:
         levels, graphs = _levels_of(folder, files, options, findings)
+    else:
+        levels = {column.attribute: column.level for column in inferred.schema.columns}
+        graphs = inferred.graphs
     mask_use: MaskUse = "flags" if graphs > 1 else "split"
 
     parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]

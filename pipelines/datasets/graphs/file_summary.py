@@ -1,0 +1,61 @@
+"""Summary of the files for the card: given splits, unread inputs, missing values and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kmip_data.format.schema import Column
+from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
+from kmip_data.pipelines.datasets.graphs.parameters import PART_DOC
+
+MASK_SPLIT = "masks"  #: name of the split that masks give
+#: Most letters of the names of features in a shard; longer lists are on the card alone.
+_MAX_NAME_LETTERS = 20_000
+
+
+def summarise_files(
+    edge_summary: Mapping[str, Any],
+    warnings: Sequence[str],
+    findings: Findings,
+    columns: Sequence[Column],
+) -> dict[str, Any]:
+    """Return the summary of the files for the card."""
+    given_splits = [column.attribute for column in columns if column.doc == PART_DOC]
+    masks = findings.attributes.masks
+    if masks is not None:
+        folds = f", folds 0 to {masks.shape[1] - 1}" if masks.ndim > 1 else ""
+        given_splits.insert(0, f"{MASK_SPLIT}{folds}")
+    not_finite = sorted(
+        column.attribute for column in columns if not column.finite and column.attribute != "y"
+    )
+    if not_finite:
+        names = ", ".join(not_finite)
+        warnings = [*warnings, f"not finite everywhere: {names}; training refuses such features"]
+    summary: dict[str, Any] = {}
+    if findings.tables.key_column:
+        summary["key"] = findings.tables.key_column
+    summary |= edge_summary
+    summary |= {
+        "given_splits": given_splits,
+        "ignored": [f"{name}: {reason}" for name, reason in findings.notices.ignored.items()],
+        "missing": [],
+        "warnings": list(warnings),
+    }
+    targets = findings.attributes.component_names.get("y", ())
+    for name, count in findings.notices.missing.items():
+        kind = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
+        summary.setdefault(kind, []).append(f"{name}: {count:,}")
+    long_names = {}
+    for attribute, names_of_one in findings.attributes.component_names.items():
+        if names_of_one and not stored_component_names(attribute, findings.attributes):
+            long_names[attribute] = list(names_of_one)
+    if long_names:
+        summary["features"] = long_names
+    return summary
+
+
+def stored_component_names(attribute: str, attributes: Attributes) -> tuple[str, ...]:
+    """Return the names of an attribute's components; none if a shard has no room for them."""
+    names = attributes.component_names.get(attribute, ())
+    return names if sum(map(len, names)) < _MAX_NAME_LETTERS else ()

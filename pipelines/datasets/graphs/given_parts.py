@@ -1,0 +1,80 @@
+"""Parts that the files give, by masks or a column, and the nodes or graphs that have a label."""
+
+from __future__ import annotations
+
+import shlex
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from kmip_data.arrays import U8, Array, Bools
+from kmip_data.columns.target_inference import NO_CLASS
+from kmip_data.errors import UsageError
+from kmip_data.pipelines.base import Records
+from kmip_data.pipelines.datasets.graphs.parameters import PART_DOC
+from kmip_data.pipelines.user_files import OwnSplitParams
+from kmip_data.text import is_likely_typo, nearest_name
+
+
+class GraphSplitParams(OwnSplitParams):
+    """Parameters of the split."""
+
+    seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
+    sizes_of: ClassVar[str | None] = None
+
+    split_rule: str = Field(
+        default="given",
+        description="given: the masks, or column of parts, else random; random: records, or nodes of a single "
+        "graph, divided at random; stratified: with equal shares of the classes; or the name of a column "
+        "of parts",
+    )
+    fold: int = Field(
+        default=0,
+        ge=0,
+        le=9_999,
+        description="index of the split if masks have several columns, from 0",
+    )
+
+
+def given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
+    """Return the rule, and level and codes of the masks or column of parts that it names."""
+    # Parts of nodes divide a single graph only.
+    columns = {}
+    for column in records.columns:
+        if column.doc == PART_DOC and (len(records.keys) == 1 or column.level == "graph"):
+            columns[column.attribute] = column
+    names = [*records.given, *columns]
+    rule = params.split_rule
+    if rule == "given":
+        rule = next(iter(names), "random")
+    if rule in records.given:
+        return rule, "node", records.given[rule]
+    if rule in columns:
+        return rule, columns[rule].level, records.column(columns[rule].key)
+    if rule != "random":
+        rules = [*names, "random", "stratified"]
+        close = nearest_name(rule, rules)
+        step = "one of these rules, or the parts in a column split of the files"
+        # Another rule is another experiment: it is advised for a slip of the finger alone.
+        if close and is_likely_typo(rule, close):
+            step = f"--split-rule {shlex.quote(close)}"
+        raise UsageError(
+            f"There is no rule or column of parts {rule!r}.",
+            expected=", ".join(rules),
+            next=step,
+        )
+    return rule, "graph", None
+
+
+def has_label(records: Records, *, divides_nodes: bool) -> Bools:
+    """Return what has a label: the nodes of a single graph (N,), or graphs (G,)."""
+    label = records.label
+    if label is None or (label.level == "node" and not divides_nodes):
+        return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)
+    y: Array = records.column(label.key)
+    y = y.reshape(len(y), -1)
+    known: Bools = ~np.isnan(y)
+    if label.low == NO_CLASS:
+        known &= y != NO_CLASS
+    return np.asarray(known.any(axis=1))
