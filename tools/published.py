@@ -1,6 +1,6 @@
 """Write our published data: ``digests.toml`` of datasets, ``manifests/results/measured``, tables of the docs.
 
-``python tools/published.py digests HOME`` writes the digests of every build of a home; ``…
+``python tools/published.py digests HOME`` writes the digests of a home's registered datasets; ``…
 results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean
 checkout of the commit that trained. ``make docs-tables`` writes the tables of results and docs/leaderboard.md.
 """
@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import PARTS
-from kmip_data.manifest import dataset_names
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import known_models
 from kmip_data.models.reports.result_tables import Run, read_finished_runs, tables_of_runs
 from kmip_data.models.reports.shipped_results import (
@@ -48,11 +48,17 @@ MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
 
 
 def write_digests(home: Home) -> None:
-    """Write one file for each dataset; builds of a file that the home lacks stay."""
+    """Write one file for each registered dataset; builds of a file that the home lacks stay.
+
+    Builds of a user's own files, by a recipe or ``kmip_data.save``, are private and left out.
+    """
     import tomllib
 
     for build in list_builds(home):
         card = build.card
+        if card.dataset not in dataset_names() or load_manifest(card.dataset).recipe:
+            print(f"{card.key} of {card.label}: left out, not a registered dataset")  # noqa: T201
+            continue
         file = MANIFESTS / "datasets" / card.manifest / "digests.toml"
         tables = tomllib.loads(file.read_text("utf-8")) if file.exists() else {}
         parameters = ", ".join(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from support import other_cpu
 from support.cli import kmip, python
+from torch_geometric.data import Data
 
+import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import files_unlike_published, published_builds
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.strict_model import read_shipped
+from tools import published
 
 OWN_FILES = {"city", "graphs", "points", "superpixels"}  #: recipes, for files of the user
 PUBLISHED = sorted(set(dataset_names()) - OWN_FILES)
@@ -71,6 +75,27 @@ def test_another_build_is_told(tmp_path) -> None:
     assert kmip("verify", "paris", "--sample", "--published", *home).code == 0
     with pytest.raises(UsageError, match="paris-sample"):
         files_unlike_published(card.model_copy(update={"key": "another"}))
+
+
+def test_digests_of_private_builds_are_not_written(tmp_path, monkeypatch) -> None:
+    """Of a user's files, by a recipe or saved: only those of a registered dataset are published."""
+    home = Home(tmp_path / "home")
+    registered = build_dataset("texas", home=home, sample=True, jobs=1).card
+    edges = tmp_path / "edges.csv"
+    edges.write_text("source,target\n0,1\n1,2\n")
+    private = build_own("graphs", "patients", {"path": edges}, home=home, jobs=1).card
+    graph = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]))
+    kmip_data.save([graph], home.built / "saved")
+    monkeypatch.setattr(published, "MANIFESTS", tmp_path)
+    for name in ("texas", "graphs"):
+        (tmp_path / "datasets" / name).mkdir(parents=True)
+
+    published.write_digests(home)
+    (file,) = tmp_path.joinpath("datasets").rglob("*.toml")
+    assert file == tmp_path / "datasets/texas/digests.toml"
+    written = file.read_text("utf-8")
+    assert registered.key in written
+    assert private.key not in written
 
 
 def test_digests_are_of_the_versions_of_today() -> None:
