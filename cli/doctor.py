@@ -53,17 +53,17 @@ def command(home: Home) -> None:
         "GPU self-check": _self_check(),
         "Home": _home(home),
     }
-    findings = []
+    checks = []
     wrong = []
     for section, lines in sections.items():
         _print(section)
         for name, status, detail in lines:  # each is printed when it is known
-            finding = {"section": section, "name": name, "status": status, "detail": detail}
-            findings.append(finding)
+            check = {"section": section, "name": name, "status": status, "detail": detail}
+            checks.append(check)
             _print(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 wrong.append(f"{name}: {detail}")
-    print_result({"ok": not wrong, "findings": findings})
+    print_result({"ok": not wrong, "checks": checks})
     if wrong:
         raise CheckFailed(
             f"{count_with_noun(len(wrong), 'check')} failed.",

@@ -90,7 +90,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         layout = self.manifest.layout
         with files.guarded():
             graph = self.read(files)
-            arrays, rows = fit_graphs([graph], self.schema(params), layout, files.place)
+            arrays, rows = fit_graphs([graph], self.schema(params), layout, files.current_item)
         for fold in range(layout.folds):
             self._codes(raw.path, fold, len(arrays["x"]))
         write_pieces(workdir / "graph", [(arrays, rows)])
@@ -124,7 +124,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         raw = Raw(folder, self.manifest.name)
         with raw.guarded():
             masks = self.masks(raw, fold)
-            return codes_of_masks(masks, nodes, f"{raw.place}, fold {fold}")
+            return codes_of_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
 
 
 class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):

@@ -30,18 +30,22 @@ T = TypeVar("T")
 
 
 class Raw:
-    """Raw files of a dataset for its reader, tracking the current file, line or record."""
+    """Raw files of a dataset for its reader.
+
+    ``current_item`` is the file, line or record being read: :meth:`path` and :meth:`each` move it,
+    and errors begin with it.
+    """
 
     def __init__(self, folder: Path, dataset: str) -> None:
         self.folder = folder
-        self.place = dataset  #: prefix of errors
+        self.current_item = dataset  #: the dataset until a file is opened
 
     def path(self, pattern: str) -> Path:
         """Return the one file whose name matches ``pattern``."""
         found = sorted(self.folder.glob(pattern))
         if len(found) != 1:
             raise DamagedInput(f"{len(found)} files are called {pattern}, not one.")
-        self.place = found[0].name
+        self.current_item = found[0].name
         return found[0]
 
     def arrays(self, pattern: str) -> NpzFile:
@@ -55,11 +59,11 @@ class Raw:
 
     def each(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
         """Yield the items of the current file; errors name the item."""
-        file = self.place
+        file = self.current_item
         for number, item in enumerate(items, first):
-            self.place = f"{file}, {name} {number}"
+            self.current_item = f"{file}, {name} {number}"
             yield item
-        self.place = file
+        self.current_item = file
 
     def numbers(self, text: str, below: int, count: int | None = None) -> I64:
         """Return integers from 0, separated by commas, ``count`` of them if it is given."""
@@ -69,7 +73,7 @@ class Raw:
                 return numbers
         many = "" if count is None else f"{count} "
         raise DamagedInput(
-            f"{self.place}: {text[:40]!r}, not {many}integers from 0 to {below - 1:,}."
+            f"{self.current_item}: {text[:40]!r}, not {many}integers from 0 to {below - 1:,}."
         )
 
     @contextmanager
@@ -90,7 +94,7 @@ class Raw:
             problem = "is not laid out as published"
             if isinstance(error, KeyError) and isinstance(error.args[0], str):
                 problem = f"has no {error.args[0][:80]!r}"
-            raise DamagedInput(f"{self.place} {problem}.") from error
+            raise DamagedInput(f"{self.current_item} {problem}.") from error
 
 
 def schema_of(manifest: Manifest, key_length: int = 64) -> Schema:
@@ -209,14 +213,14 @@ def fit_batches(
     graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
 ) -> Iterator[tuple[dict[str, Array], I64]]:
     """Check graphs in batches, and one by one to name a problem."""
-    placed = ((raw.place, graph) for graph in graphs)
-    while batch := list(islice(placed, BATCH)):
+    named_graphs = ((raw.current_item, graph) for graph in graphs)
+    while batch := list(islice(named_graphs, BATCH)):
         try:
-            arrays = fit_graphs([graph for _, graph in batch], schema, layout, raw.place)
+            arrays = fit_graphs([graph for _, graph in batch], schema, layout, raw.current_item)
         except Exception:
-            for place, graph in batch:
-                raw.place = place
-                fit_graphs([graph], schema, layout, raw.place)
+            for item, graph in batch:
+                raw.current_item = item  # also for errors of Python: :meth:`Raw.guarded`
+                fit_graphs([graph], schema, layout, item)
             raise
         yield arrays
 

@@ -18,15 +18,15 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
     monkeypatch.setattr(
         self_check, "check_components", lambda device, sizes, _: check(device, sizes, ["dense"])
     )
-    findings = {
-        (each["section"], each["name"]): each for each in done("doctor", "--json").json["findings"]
+    checks = {
+        (each["section"], each["name"]): each for each in done("doctor", "--json").json["checks"]
     }
     assert (
-        f"torch {importlib.metadata.version('torch')}," in findings["Program", "packages"]["detail"]
+        f"torch {importlib.metadata.version('torch')}," in checks["Program", "packages"]["detail"]
     )
-    assert findings["Search backends", "dense (cpu)"]["status"] == "ok"
-    assert str(home) in findings["Home", "folder"]["detail"]
-    assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), (
+    assert checks["Search backends", "dense (cpu)"]["status"] == "ok"
+    assert str(home) in checks["Home", "folder"]["detail"]
+    assert all(entry["detail"] for entry in checks.values() if entry["status"] == "no"), (
         "a reason for each"
     )
 

@@ -49,7 +49,9 @@ class EchoPipeline(GraphsInPartsPipeline):
             y = floats["y"][:, column, None]
             # The energy is one number per molecule; diameters are repeated for every node.
             if len(y) != (1 if of_graph and column == 0 else len(floats["x"])):
-                raise DamagedInput(f"{raw.place}: y has {len(y)} rows: not {self.manifest.title}.")
+                raise DamagedInput(
+                    f"{raw.current_item}: y has {len(y)} rows: not {self.manifest.title}."
+                )
             yield {**floats, "y": y[0] if of_graph else y}
 
 

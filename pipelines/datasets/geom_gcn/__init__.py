@@ -36,7 +36,7 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
             number, features, label = line.split("\t")
             (node,) = raw.numbers(number, nodes, 1)
             if y[node] >= 0:
-                raise DamagedInput(f"{raw.place}: node {node} occurs a second time.")
+                raise DamagedInput(f"{raw.current_item}: node {node} occurs a second time.")
             (y[node],) = raw.numbers(label, columns["node/y"].classes or 0, 1)
             if self.manifest.registered_name == "actor":
                 x[node, raw.numbers(features, width)] = 1

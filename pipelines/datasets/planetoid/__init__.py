@@ -70,7 +70,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
         labels = [_matrix(raw, name) for name in ("ally", "ty")]
         if first != len(features[0]) or len(tested) != len(features[1]) or missing < 0:
             raise DamagedInput(
-                f"{raw.place}: tested nodes {first:,} to {tested.max():,} do not follow the "
+                f"{raw.current_item}: tested nodes {first:,} to {tested.max():,} do not follow the "
                 f"{len(features[0]):,} others."
             )
 
@@ -171,7 +171,7 @@ def _pickle(raw: Raw, name: str) -> Any:
 def _matrix(raw: Raw, name: str) -> Array:
     matrix = _pickle(raw, name)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
-        raise DamagedInput(f"{raw.place} is {type(matrix).__name__}, not a matrix.")
+        raise DamagedInput(f"{raw.current_item} is {type(matrix).__name__}, not a matrix.")
     return matrix
 
 
@@ -179,5 +179,5 @@ def _tested(raw: Raw) -> I64:
     text = raw.path("*.test.index").read_text("ascii")
     tested = np.array(text.split(), np.int64)
     if not len(tested) or len(np.unique(tested)) != len(tested) or tested.min() < 0:
-        raise DamagedInput(f"{raw.place} is not a list of distinct nodes.")
+        raise DamagedInput(f"{raw.current_item} is not a list of distinct nodes.")
     return tested

@@ -72,7 +72,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
                 "x": x,
                 "edge_attr": np.asarray(edge_attr, np.float32),
                 "edge_index": edge_index,
-                "y": classes_of(y, raw.place) if has_ids else y,
+                "y": classes_of(y, raw.current_item) if has_ids else y,
             }
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:

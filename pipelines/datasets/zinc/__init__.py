@@ -47,7 +47,9 @@ class ZincPipeline(GraphsInPartsPipeline):
         listed = [int(raw.numbers(word, 10**9, 1)[0]) for word in raw.each("entry", words, 1)]
         distinct, times = np.unique(listed, return_counts=True)
         if len(distinct) < len(listed):
-            raise DamagedInput(f"{raw.place} lists molecule {distinct[times.argmax()]} twice.")
+            raise DamagedInput(
+                f"{raw.current_item} lists molecule {distinct[times.argmax()]} twice."
+            )
         return listed
 
     def _molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
@@ -60,7 +62,7 @@ class ZincPipeline(GraphsInPartsPipeline):
                     continue
                 wanted.remove(number)
             is_pickle = path.suffix == ".pickle"
-            yield graph_of_molecule(item) if is_pickle else graph_of_row(item, raw.place)
+            yield graph_of_molecule(item) if is_pickle else graph_of_row(item, raw.current_item)
         if wanted:
             raise DamagedInput(
                 f"{part}.index lists molecule {max(wanted)}, which {path.name} does not have."
