@@ -28,7 +28,7 @@ from kmip_data.pipelines.base import (
     pipeline_of,
 )
 from kmip_data.pipelines.engine.finish import read_records, write_split
-from kmip_data.pipelines.units_and_splits import apply_split
+from kmip_data.pipelines.record_assignment import apply_split
 
 
 def ensure_split(

@@ -72,7 +72,7 @@ class SplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split_rule``; ``stratified`` is any dataset's
-    (:func:`~kmip_data.pipelines.units_and_splits.apply_split`).
+    (:func:`~kmip_data.pipelines.record_assignment.apply_split`).
     """
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw at random
@@ -156,7 +156,7 @@ class Unit:
     items: Facts  #: JSON-serialisable selection of records
 
     @property
-    def graphs(self) -> int:
+    def listed_graphs(self) -> int:
         """Number of graphs for the progress bar: the length of the longest list in ``items``, or 1."""
         lists = [value for value in self.items.values() if isinstance(value, Sized)]
         return max((len(value) for value in lists if not isinstance(value, str)), default=1)

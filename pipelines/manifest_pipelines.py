@@ -43,7 +43,7 @@ from kmip_data.pipelines.graph_arrays.layout_reader import (
     schema_of,
 )
 from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, write_pieces
-from kmip_data.pipelines.units_and_splits import (
+from kmip_data.pipelines.record_assignment import (
     OneGraphParams,
     OneGraphPipeline,
     units_of_parts,

@@ -49,6 +49,7 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         "test_area": (int, "S3DIS: area used as test set, 1 to 6.  [default: 6]"),
     },
     SOURCES: {
+        # Commands have an argument ``name`` already: this one is stored as ``name``.
         "recipe_name": (str, "Name of the dataset built from your files."),
         "place": (str, "city: place name in OpenStreetMap, such as 'Oslo, Norway'."),
         "images": (str, "superpixels: folder of images."),
@@ -76,7 +77,7 @@ class DatasetCommand(Command):
 def _stored_option(store: str, name: str) -> click.Option:
     """Make an option that stores its value in ``ctx.meta[store][parameter]``."""
     value_type, text = TYPED[store][name]
-    parameter = name.removeprefix("recipe_")
+    parameter = "name" if name == "recipe_name" else name
 
     def keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value is not None:

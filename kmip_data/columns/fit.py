@@ -24,9 +24,13 @@ def fit_rows(rows: Array, column: Column, where: str) -> Array:
         return rows
     with np.errstate(all="ignore"):
         stored = rows.astype(column.stored)
-    if not np.array_equal(stored, rows, equal_nan=rows.dtype.kind == "f"):
+    changed = (stored != rows) & ~((stored != stored) & (rows != rows))  # noqa: PLR0124 -- NaN stays NaN
+    if changed.any():
+        before = rows[changed][0].item()
+        after = stored[changed][0].item()
         raise DamagedInput(
-            f"{where}: {column.attribute} has values that {column.stored} does not hold, up to {rows.max()}."
+            f"{where}: {column.attribute} is stored as {column.stored}, which would change {before} to {after}.",
+            expected=f"only values that {column.stored} holds exactly",
         )
     return stored
 

@@ -33,7 +33,7 @@ from kmip_data.models.analysis.study import Recorder, record_projections
 from kmip_data.models.attention.kmip import attend_to_best
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
-from kmip_data.models.training.run.module import measure_parts
+from kmip_data.models.training.run.module import accumulate_metrics
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.result import metric_with_unit
 from kmip_data.models.training.tasks import Task
@@ -230,7 +230,7 @@ def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
         if module.task.target_type != "classification":
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
         device = torch.device(opened.device.type)
-        measured = measure_parts(module, opened.data, opened.data.parts, device)
+        measured = accumulate_metrics(module, opened.data, opened.data.parts, device)
     rows = {}
     right = {}
     classes = 0

@@ -113,7 +113,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 ) -> Attended:
     """Like :func:`kmip_attention`, with weights and indices, (H, N, k) each."""
     queries, keys, values = _operands(queries, keys, values)
-    check_backend(backend)
+    require_known_backend(backend)
     problem.check_k(k)
     if backend == REFERENCE:
         return _by_formula(
@@ -148,7 +148,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     return Attended(out, weights, indices)
 
 
-def check_backend(backend: str) -> None:
+def require_known_backend(backend: str) -> None:
     """Raise ``UsageError``, with the nearest name, for a backend that does not exist."""
     if not isinstance(backend, str) or backend not in {"auto", REFERENCE}:
         get_backend(backend)
@@ -282,7 +282,7 @@ class KMIPAttention(nn.Module):
     ) -> None:
         super().__init__()
         problem.check_k(k)
-        check_backend(backend)  # now, not at the first batch
+        require_known_backend(backend)  # now, not at the first batch
         if value_dim is None or key_dim is None:
             problem.check_heads(dim, heads)
         if value_dim is None:

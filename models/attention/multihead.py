@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.kmip import attend_to_best, check_backend, pointers_of_mask
+from kmip_data.models.attention.kmip import attend_to_best, pointers_of_mask, require_known_backend
 from kmip_data.models.layers.linear import linear
 from kmip_data.models.search.problem import FLOATS, check_k, check_strided
 
@@ -63,7 +63,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
                 f"embed_dim = {embed_dim} cannot be split among num_heads = {num_heads}, both at least 1."
             )
         check_k(k)
-        check_backend(backend)
+        require_known_backend(backend)
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
         super().__init__(
             embed_dim,

@@ -227,7 +227,7 @@ def get_backend(name: str) -> ModuleType:
     return all_backends()[name]
 
 
-def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> ModuleType:
+def usable_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> ModuleType:
     """Return a backend by name; raise ``UsageError`` if it does not support the device or the problem."""
     module = get_backend(name)
     reason = module.why_unusable(device_type) or (module.why_refused(problem) if problem else None)
@@ -253,7 +253,7 @@ def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
     """
     device = problem.device.type
     if name != "auto":
-        return check_backend(name, device, problem)
+        return usable_backend(name, device, problem)
     able = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
     for module in sorted(able, key=lambda module: -module.RANK[device]):

@@ -29,7 +29,7 @@ from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
-from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
+from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline
 
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.

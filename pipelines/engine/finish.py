@@ -41,7 +41,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
 )
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
-from kmip_data.pipelines.units_and_splits import apply_split
+from kmip_data.pipelines.record_assignment import apply_split
 from kmip_data.text import count_with_noun
 
 

@@ -34,7 +34,7 @@ FLAGS = np.zeros((10, 60), bool)
 FAULTS = [
     ({"node_features": None}, "node_features is missing"),
     ({"node_features": X[:, :6]}, r"x is float32 \(60, 6\), not numbers \(60, 7\)"),
-    ({"node_features": X + 0.5}, "values that uint8 does not hold, up to 0.5"),
+    ({"node_features": X + 0.5}, "stored as uint8, which would change 0.5 to 0"),
     ({"node_labels": np.full(60, 2)}, "y is 2 to 2, not 0 to 1"),
     ({"edges": EDGES.T}, r"edges are int64 \(3, 2\)"),
     ({"edges": EDGES + 0.5}, "edges are float64"),

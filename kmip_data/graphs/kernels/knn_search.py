@@ -157,42 +157,42 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
     xs = tree.points[0]
     ys = tree.points[1]
     zs = tree.points[2]
-    room = n + 1  # the element after the last candidate is written to as well
-    space = np.empty((6, room), np.float32)
-    numbers = np.empty((2, room), np.int32)
+    capacity = n + 1  # the element after the last candidate is written to as well
+    space = np.empty((6, capacity), np.float32)
+    numbers = np.empty((2, capacity), np.int32)
     candidates = Candidates(space[0], space[1], space[2], numbers[0])
-    alone = Candidates(space[3], space[4], space[5], numbers[1])
-    distance = np.empty(room + n // leaves + 1, np.float32)
+    single_candidates = Candidates(space[3], space[4], space[5], numbers[1])
+    distance = np.empty(capacity + n // leaves + 1, np.float32)
     work = Workspace(
         distance,
         distance.view(np.int32),
-        np.empty(room, np.int32),
-        np.empty(room, np.int64),
-        np.empty(room, np.int32),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
         np.empty(k, np.int64),
     )
     point = np.empty(3, np.float32)
     number = np.empty(1, np.float32)
     bits = number.view(np.int32)
     guess = np.int64(LAST_KEY)
-    far = np.float32(np.inf)
-    most = CROWD + 8 * k
+    previous_distance = np.float32(np.inf)
+    max_shared = CROWD + 8 * k
     for leaf in range(start, stop):
         first = n * leaf >> levels
         last = n * (leaf + 1) >> levels
         # Smallest node around the leaf with more than k points: k neighbours lie within its
         # diagonal.
         level = levels
-        around = leaf
-        while (n * (around + 1) >> level) - (n * around >> level) <= k:
+        enclosing = leaf
+        while (n * (enclosing + 1) >> level) - (n * enclosing >> level) <= k:
             level = level - 1
-            around = around >> 1
-        begin = n * around >> level
-        end = n * (around + 1) >> level
-        around += 1 << level
-        dx = tree.high[around, 0] - tree.low[around, 0]
-        dy = tree.high[around, 1] - tree.low[around, 1]
-        dz = tree.high[around, 2] - tree.low[around, 2]
+            enclosing = enclosing >> 1
+        begin = n * enclosing >> level
+        end = n * (enclosing + 1) >> level
+        enclosing += 1 << level
+        dx = tree.high[enclosing, 0] - tree.low[enclosing, 0]
+        dy = tree.high[enclosing, 1] - tree.low[enclosing, 1]
+        dz = tree.high[enclosing, 2] - tree.low[enclosing, 2]
         number[0] = (dx * dx + dy * dy) + dz * dz
         limit = min(guess, (np.int64(bits[0]) << 32) | INDEX)
 
@@ -204,49 +204,71 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
             tree.low[node],
             tree.high[node],
             limit,
-            most,
+            max_shared,
             candidates,
             distance,
             work.bits,
         )
-        least = np.int64(LAST_KEY)
-        worst = np.int64(0)
+        smallest_key = np.int64(LAST_KEY)
+        largest_key = np.int64(0)
         for query in range(first, last):
             x = xs[query]
             y = ys[query]
             z = zs[query]
             key = np.int64(LAST_KEY)
-            if count <= most:
-                key = _select(x, y, z, query - first, candidates, count, limit, far, work)
-            if count > most or key > limit:
+            if count <= max_shared:
+                key = _select(
+                    x, y, z, query - first, candidates, count, limit, previous_distance, work
+                )
+            if count > max_shared or key > limit:
                 # Search the point alone: its k-th key among the nearest points of the tree is a
                 # true limit.
-                some = Candidates(
+                enclosed = Candidates(
                     xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end]
                 )
                 key = _select(
-                    x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work
+                    x,
+                    y,
+                    z,
+                    query - begin,
+                    enclosed,
+                    end - begin,
+                    np.int64(LAST_KEY),
+                    previous_distance,
+                    work,
                 )
                 point[0] = x
                 point[1] = y
                 point[2] = z
-                count_alone = _gather(tree, leaf, point, point, key, n, alone, distance, work.bits)
-                key = _select(x, y, z, query - first, alone, count_alone, key, far, work)
-            least = min(least, key)
-            worst = max(worst, key)
+                single_count = _gather(
+                    tree, leaf, point, point, key, n, single_candidates, distance, work.bits
+                )
+                key = _select(
+                    x,
+                    y,
+                    z,
+                    query - first,
+                    single_candidates,
+                    single_count,
+                    key,
+                    previous_distance,
+                    work,
+                )
+            smallest_key = min(smallest_key, key)
+            largest_key = max(largest_key, key)
             bits[0] = key >> 32
-            far = number[0]
+            previous_distance = number[0]
             row = table[tree.order[query]]
             for j in range(k):
                 row[j] = work.best[j] & INDEX
 
         # The next limit: 1.5 times the largest k-th squared distance here, at most 3 times the
         # smallest.
-        bits[0] = least >> 32
-        far_least = number[0] * np.float32(FACTOR_OF_SMALLEST)
-        bits[0] = worst >> 32
-        number[0] = min(number[0] * np.float32(FACTOR_OF_LARGEST), far_least)
-        guess = (np.int64(bits[0]) << 32) | (worst & INDEX)
+        bits[0] = smallest_key >> 32
+        limit_by_smallest = number[0] * np.float32(FACTOR_OF_SMALLEST)
+        bits[0] = largest_key >> 32
+        number[0] = min(number[0] * np.float32(FACTOR_OF_LARGEST), limit_by_smallest)
+        guess = (np.int64(bits[0]) << 32) | (largest_key & INDEX)
 
 
 @njit_nogil()
@@ -256,7 +278,7 @@ def _gather(
     low: F32,
     high: F32,
     limit: np.int64,
-    most: int,
+    max_count: int,
     candidates: Candidates,
     distance: F32,
     bits: I32,
@@ -265,7 +287,7 @@ def _gather(
 
     Returns the number of points.
 
-    The box from ``low`` to ``high`` lies in the leaf. Stop when there are more than ``most``.
+    The box from ``low`` to ``high`` lies in the leaf. Stop when there are more than ``max_count``.
     """
     n = len(tree.order)
     leaves = len(tree.low) // 2
@@ -293,7 +315,7 @@ def _gather(
     stack = np.empty(64, np.int64)
     stack[0] = 1
     top = 1
-    while top > 0 and count <= np.uint64(most):
+    while top > 0 and count <= np.uint64(max_count):
         top -= 1
         node = stack[top]
         dx = max(tree.low[node, 0] - x1, x0 - tree.high[node, 0], zero)
@@ -339,16 +361,16 @@ def _select(
     candidates: Candidates,
     count: int,
     limit: np.int64,
-    far: np.float32,
+    previous_distance: np.float32,
     work: Workspace,
 ) -> np.int64:
     """Sort the k smallest keys up to ``limit`` of a point into ``work.best``.
 
     Returns the last of them.
 
-    ``candidates[self_index]`` is the point itself; ``far`` is the squared distance that the previous
-    point needed. Return a key above ``limit`` if fewer than k of the ``count`` candidates lie
-    within it.
+    ``candidates[self_index]`` is the point itself; ``previous_distance`` is the squared distance that
+    the previous point needed. Return a key above ``limit`` if fewer than k of the ``count``
+    candidates lie within it.
     """
     k = len(work.best)
     distance = work.distance
@@ -356,10 +378,10 @@ def _select(
     # Cut between k and 2 k + 8 candidates: 1.35 times the previous distance does in four of five
     # cases, else bisect float32 bits, which order as distances do. More than that remain only where
     # distances tie.
-    distance[0] = far * np.float32(1.35)
+    distance[0] = previous_distance * np.float32(1.35)
     high = np.int32(limit >> 32)
     cut = min(high, bits[0])
-    distance[0] = far * np.float32(0.5)
+    distance[0] = previous_distance * np.float32(0.5)
     low = bits[0]
     xs = candidates.x[:count]
     ys = candidates.y[:count]

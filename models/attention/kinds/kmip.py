@@ -58,10 +58,10 @@ class KMIPComponent(MultiHead):
 
     def check_device(self, device: str) -> None:
         """Require a search backend that runs on the device."""
-        from kmip_data.models.search.topk import check_backend
+        from kmip_data.models.search.topk import usable_backend
 
         if self.search not in {"auto", "reference"}:
-            check_backend(self.search, device)
+            usable_backend(self.search, device)
 
     @property
     def not_captured(self) -> str | None:
@@ -77,8 +77,10 @@ class KMIPComponent(MultiHead):
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
         """Projections, and the neighbours of the layer with the largest k."""
         largest_k = max(training_k, *map(self.k_of, range(layers)))
-        of_pair = 6 if self.dropout else 4
-        return 2 * dim + self.heads * (2 * self.key_dim + of_pair * largest_k)
+        values_per_pair = 4  # a score, an int64 index, a weight
+        if self.dropout:
+            values_per_pair += 2  # the number drawn for each, and its mask
+        return 2 * dim + self.heads * (2 * self.key_dim + values_per_pair * largest_k)
 
     def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""

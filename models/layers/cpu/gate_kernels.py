@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 
 from kmip_data.arrays import F32, I32, I64
-from kmip_data.models.search.cpu.lanes import (
+from kmip_data.models.search.cpu.simd import (
     DATA,
     Builder,
     Lanes,

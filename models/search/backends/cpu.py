@@ -188,7 +188,7 @@ def _search_graphs(graphs: _Operands) -> None:
 def _least_keys(dim: int, k: int) -> float:
     """Return the fewest keys for which a filter is tried."""
     from kmip_data.models.search.cpu.byte_scan import MAX_DIM
-    from kmip_data.models.search.cpu.lanes import multiplies_bytes
+    from kmip_data.models.search.cpu.simd import multiplies_bytes
 
     least = float(_FEW_KEYS + _FEW_KEYS_PER_K * k)
     if multiplies_bytes() and dim <= MAX_DIM:
@@ -248,7 +248,7 @@ def _choose_scan(queries: F32, keys: F32, k: int) -> tuple[Scan | None, float]:
     filter, unless it cannot rank the sample either.
     """
     from kmip_data.models.search.cpu.byte_scan import MAX_DIM
-    from kmip_data.models.search.cpu.lanes import multiplies_bytes
+    from kmip_data.models.search.cpu.simd import multiplies_bytes
     from kmip_data.models.search.cpu.sorted_keys import sort_by_length
 
     sorted_keys = sort_by_length(keys)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I32, I64, U8, Bools
-from kmip_data.models.search.cpu import candidates, lanes
+from kmip_data.models.search.cpu import candidates, simd
 from kmip_data.models.search.cpu.candidates import OUT, Block
-from kmip_data.models.search.cpu.lanes import (
+from kmip_data.models.search.cpu.simd import (
     Pointer,
     Register,
     above,
@@ -276,7 +276,7 @@ def _collect(coded: _Coded, i: int, hits: int, leaf: int) -> int:
     """Add the keys of a leaf that pass, 16 bits for each of four queries; count them."""
     scored = 0
     while hits:
-        bit = lanes.lowest_bit(hits)
+        bit = simd.lowest_bit(hits)
         hits &= hits - 1
         scored += 1
         _add(coded, i + (bit >> 4), leaf * 16 + (bit & 15))
@@ -367,10 +367,10 @@ def _keep(
     """Store lower bounds of products, which follow from sums of bytes of two leaves; raise ``top`` to them."""
     factor = splat_lanes(margins[i])
     margin = splat_lanes(margins[i + 4])
-    products = multiply_add(lanes.floats_of_integers(left), factor, margin)
+    products = multiply_add(simd.floats_of_integers(left), factor, margin)
     store_lanes(early, to, products)
     top = maximum(top, products)
-    products = multiply_add(lanes.floats_of_integers(right), factor, margin)
+    products = multiply_add(simd.floats_of_integers(right), factor, margin)
     store_lanes(early, to + 16, products)
     return maximum(top, products)
 
@@ -440,7 +440,7 @@ def _warm_up(
             least = splat_lanes(np.float32(block.limit[query] + 2 * error))
             for leaf in range(band << codes.shift, min((band + 1) << codes.shift, leaves)):
                 products = load_lanes(early, ((query - i) * leaves + leaf) * 16)
-                count = lanes.store_passing(
+                count = simd.store_passing(
                     block.position, base + filled, leaf * 16, products, least
                 )
                 filled += count
@@ -573,5 +573,5 @@ def search_bytes(
                 to = (first + i) * k
                 candidates.write_best(block, i, coded.number, to_scores, to_indices, to)
 
-    lanes.keep_alive((memory, signed, halves, wholes, reals, products, errors))
+    simd.keep_alive((memory, signed, halves, wholes, reals, products, errors))
     return visited, scored

@@ -2,7 +2,7 @@
 
 The filter's products err by less than a proven bound, so a key whose product lies further below the
 k-th best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are accessed
-through pointers (:func:`kmip_data.models.search.cpu.lanes.pointer_to_elements`).
+through pointers (:func:`kmip_data.models.search.cpu.simd.pointer_to_elements`).
 
 The k-th largest number is found by bisection: counting the numbers that reach a trial value takes
 one comparison per 16 numbers and no branch, which beats partitioning (measured: ADR 0100). A result
@@ -17,8 +17,8 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined] # exported, not declared
 
 from kmip_data.arrays import F32
-from kmip_data.models.search.cpu import lanes
-from kmip_data.models.search.cpu.lanes import (
+from kmip_data.models.search.cpu import simd
+from kmip_data.models.search.cpu.simd import (
     Pointer,
     Register,
     at_least,
@@ -42,7 +42,7 @@ _MIN_SORTED_CANDIDATES = 2_000
 @njit_nogil(error_model="numpy")
 def integer_of_float(value: np.float32) -> int:
     """Map a float32 to an integer of the same order (−0 below +0)."""
-    bits: int = lanes.bits_of_float(value)
+    bits: int = simd.bits_of_float(value)
     return bits ^ _FLIP if bits < 0 else bits
 
 
@@ -50,7 +50,7 @@ def integer_of_float(value: np.float32) -> int:
 def float_of_integer(rank: int) -> np.float32:
     """Return the float32 of that :func:`integer_of_float` integer."""
     bits = rank ^ _FLIP if rank < 0 else rank
-    number: np.float32 = lanes.float_of_bits(bits)
+    number: np.float32 = simd.float_of_bits(bits)
     return number
 
 
@@ -258,7 +258,7 @@ def add_candidates(block: Block, i: int, products: Register, position: int) -> N
     store_lanes(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:
-        lane = lanes.lowest_bit(hits)
+        lane = simd.lowest_bit(hits)
         hits &= hits - 1
         block.product[to] = block.line[lane]
         block.position[to] = position + lane
@@ -293,8 +293,8 @@ def score_candidates(
         sums = splat_lanes(0.0)
         for c in range(0, dim, 8):
             at = query * dim + c
-            sums = lanes.add_products(sums, keys, block.packed, c, queries, at, dim - c)
-        store_lanes(block.product, j, lanes.round_to_scores(sums))
+            sums = simd.add_products(sums, keys, block.packed, c, queries, at, dim - c)
+        store_lanes(block.product, j, simd.round_to_scores(sums))
 
 
 @njit_nogil(error_model="numpy")
@@ -329,7 +329,7 @@ def write_best(
         rank = 0
         limit = splat_lanes(value)
         for other in range(0, count, 8):
-            better = lanes.above(load_lanes(packed, other), limit)
+            better = simd.above(load_lanes(packed, other), limit)
             rank += count_bits(better)
         if rank < block.k:
             scores[to + rank] = float_of_integer(value >> 32)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I64
-from kmip_data.models.search.cpu import lanes
+from kmip_data.models.search.cpu import simd
 from kmip_data.models.search.cpu.candidates import LAST, float_of_integer
-from kmip_data.models.search.cpu.lanes import (
+from kmip_data.models.search.cpu.simd import (
     Pointer,
     Register,
     larger,
@@ -40,7 +40,7 @@ class _Memory(NamedTuple):
 
     block: Pointer  #: (room, d) float64, keys
     wide: Pointer  #: (tiles, d, 16) float64, queries
-    best: Pointer  #: (2 tiles, size, 8) int64, best so far of eight queries, see :func:`.lanes.pack_scores`
+    best: Pointer  #: (2 tiles, size, 8) int64, best so far of eight queries, see :func:`.simd.pack_scores`
     fresh: Pointer  #: the same for scores that may be better
     filled: Pointer  #: (2 tiles,) int64, number of fresh registers
 
@@ -71,7 +71,7 @@ def _merge(rows: Pointer, start: int, size: int) -> None:
         step //= 2
     # The last four steps, 8 to 1, stay in 16 registers.
     for first in range(start, start + size, MIN_GROUP):
-        lanes.merge_16_registers(rows, first * 8)
+        simd.merge_16_registers(rows, first * 8)
 
 
 @_inlined
@@ -79,7 +79,7 @@ def _sort(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
     # 1. Sort runs of 16 by a branch-free network of 63 comparisons.
     for first in range(start, start + size, MIN_GROUP):
-        lanes.sort_16_registers(rows, first * 8)
+        simd.sort_16_registers(rows, first * 8)
     # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
     run_length = 2 * MIN_GROUP
     while run_length <= size:
@@ -151,14 +151,14 @@ def _better(fresh: Pointer, start: int, limit: Register) -> bool:
     top = load_lanes(fresh, start * 8)
     for i in range(start + 1, start + MIN_GROUP):
         top = larger(top, load_lanes(fresh, i * 8))
-    return bool(lanes.above(top, limit) != 0)
+    return bool(simd.above(top, limit) != 0)
 
 
 @_part
 def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
     """Merge ``size`` registers of scores into the best so far, which have the same offset."""
     if size == MIN_GROUP:
-        lanes.sort_and_merge_16(fresh, start * 8, best, start * 8)
+        simd.sort_and_merge_16(fresh, start * 8, best, start * 8)
         return
     _sort(fresh, start, size)
     # Both are descending: with the fresh ones reversed, the larger of each pair are the best.
@@ -360,4 +360,4 @@ def search_rows(
         _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
         query += rows
 
-    lanes.keep_alive((blocks, wides, bests, freshes, counts))
+    simd.keep_alive((blocks, wides, bests, freshes, counts))

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I32, I64, Bools
-from kmip_data.models.search.cpu import candidates, lanes
+from kmip_data.models.search.cpu import candidates, simd
 from kmip_data.models.search.cpu.candidates import OUT, Block, add_candidates
-from kmip_data.models.search.cpu.lanes import (
+from kmip_data.models.search.cpu.simd import (
     Pointer,
     load_lanes,
     multiply_add,
@@ -142,5 +142,5 @@ def search_flat(
                 candidates.score_candidates(block, i, 0, number, query_rows, query, key_rows, dim)
                 candidates.write_best(block, i, number, to_scores, to_indices, query * k)
 
-    lanes.keep_alive(memory)
+    simd.keep_alive(memory)
     return visited

@@ -23,7 +23,7 @@ from kmip_data.models.config import component_kinds, known_models, merge_tables
 from kmip_data.models.positions import positional_term
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.config.preset_adaptation import fit_to_data
+from kmip_data.models.training.config.preset_for_data import fit_to_data
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun

@@ -172,7 +172,7 @@ def evaluate_parts(
     generators keep their state. A metric that is undefined for a part, such as R² of a single
     target, is left out, unless it is the run's. Raises ``CheckFailed`` if a loss is not finite.
     """
-    metrics = measure_parts(module, data, parts, device)
+    metrics = accumulate_metrics(module, data, parts, device)
     values = {part: metrics[part].compute() for part in parts}
     chosen = module.config.training.metric
     for part in parts:
@@ -202,7 +202,7 @@ def check_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
             )
 
 
-def measure_parts(
+def accumulate_metrics(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
 ) -> dict[str, SplitMetrics]:
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""

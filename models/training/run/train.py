@@ -238,7 +238,8 @@ def _train_one(
         result = fit_with_retry(
             PreparedRun(config, data, folder, device, needed, log, quiet, further)
         )
-    return Summary([folder or Path()], [result])
+    # Processes besides the first write nothing; nobody reads their summary.
+    return Summary([] if folder is None else [folder], [result])
 
 
 def _try_out(config: RunConfig, data: RunData, device: Device) -> memory_estimate.StepMemory:

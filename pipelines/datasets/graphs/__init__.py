@@ -56,7 +56,7 @@ from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack_archive
-from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.pipelines.record_assignment import units_of_rows
 from kmip_data.pipelines.user_files import (
     KEY_LENGTH,
     OwnPipeline,

@@ -24,7 +24,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
-from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.pipelines.record_assignment import units_of_rows
 
 Rng = np.random.Generator
 VALUES = 8  #: number of possible node values; a guess is right once in eight

@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.lrim_generated.ising import (
     grid_edges,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
-from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.pipelines.record_assignment import units_of_rows
 
 SIGMA: dict[str, float] = {"hard": 0.6, "easy": 1.5}
 #: Temperatures at which grids have the errors of the authors' one-hop oracle on the published files

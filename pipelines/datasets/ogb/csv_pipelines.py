@@ -36,7 +36,7 @@ from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
 from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, finish_pieces
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 from kmip_data.pipelines.manifest_pipelines import PiecesPipeline
-from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline, split_by_lists
+from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline, split_by_lists
 
 MAX_BYTES = 20_000_000_000  #: most bytes of a decompressed table
 MAX_ROWS = 2**31

@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
-from kmip_data.pipelines.units_and_splits import OneGraphPipeline
+from kmip_data.pipelines.record_assignment import OneGraphPipeline
 from kmip_data.runtime.threads import prepare_ahead
 
 FEATURES = 128

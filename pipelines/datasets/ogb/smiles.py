@@ -28,7 +28,7 @@ from kmip_data.pipelines.domains.molecules import (
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
-from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.pipelines.record_assignment import units_of_rows
 
 TABLE = "raw/data.csv.gz"
 LISTS = "split_dict.pt"

@@ -21,7 +21,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.split_rules import grouped_split
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.datasets.points.cloud_columns import Cloud, pick_columns
+from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, pick_columns
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
 from kmip_data.pipelines.datasets.points.first_pass import Survey, load_cloud

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.cloud_columns import Cloud, parse_feature, pick_columns
+from kmip_data.pipelines.datasets.points.cloud_from_columns import (
+    Cloud,
+    parse_feature,
+    pick_columns,
+)
 from kmip_data.pipelines.datasets.points.columns import Columns, ReadOptions, comparable_name
 from kmip_data.pipelines.datasets.points.files import LABEL, read_points, with_labels
 from kmip_data.pipelines.datasets.points.labels import LabelFacts

@@ -40,7 +40,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 )
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
-from kmip_data.pipelines.units_and_splits import rows_inside
+from kmip_data.pipelines.record_assignment import rows_inside
 
 if TYPE_CHECKING:
     import h5py

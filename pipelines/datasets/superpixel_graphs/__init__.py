@@ -29,7 +29,7 @@ from kmip_data.pipelines.formats.tensors import (
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
-from kmip_data.pipelines.units_and_splits import all_positions
+from kmip_data.pipelines.record_assignment import all_positions
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))

@@ -19,7 +19,7 @@ from support.oracles.slow_search import slow_search
 from kmip_data.models.precision import autocast
 from kmip_data.models.search import rule, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
-from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, sorted_keys
+from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, simd, sorted_keys
 from kmip_data.runtime.threads import set_num_threads
 from tools.gpu.fuzz import numbers
 
@@ -322,12 +322,12 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         check_each(holds, cases)
     assert "flat scan of 4500 keys" in caplog.text
-    assert not lanes.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
+    assert not simd.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
 
 
 def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
     """Every way that the search takes of itself, in graphs of fewer than a hundred leaves."""
-    if not lanes.multiplies_bytes():
+    if not simd.multiplies_bytes():
         pytest.skip("this processor does not multiply bytes")
 
     def holds(case) -> None:
@@ -364,7 +364,7 @@ def test_keys_that_are_longer_by_less_than_rounding_do_not_hide_the_first(monkey
 
 def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     """Half of the best keys round to products of bytes below the k-th best: the bound keeps them."""
-    if not lanes.multiplies_bytes():
+    if not simd.multiplies_bytes():
         pytest.skip("this processor does not multiply bytes")
     keys = adversary("plain", 6000, 10)[0].numpy()
     ordered = sorted_keys.sort_by_length(keys)

@@ -12,7 +12,7 @@ from torch import Tensor
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.cpu.gate_kernels import drop_lanes, store_lanes
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.search.cpu.lanes import splat_lanes
+from kmip_data.models.search.cpu.simd import splat_lanes
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 

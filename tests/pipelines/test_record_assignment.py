@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kmip_data.pipelines.base import Params
-from kmip_data.pipelines.units_and_splits import (
+from kmip_data.pipelines.record_assignment import (
     rows_inside,
     units_by_size,
     units_of_parts,
