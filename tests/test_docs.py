@@ -92,7 +92,7 @@ def check_names(code):
                 assert hasattr(module, name.name), f"{node.module} has no {name.name}"
 
 
-def test_commands_parse(parses):
+def test_commands_of_the_pages_parse(parses):
     def check(page):
         for line in command_lines(page.read_text("utf-8")):
             parses(line.removeprefix("kmip-data "))

@@ -46,7 +46,7 @@ def run(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_snippet_runs(name, run) -> None:
+def test_a_snippet_prints_what_its_page_shows(name, run) -> None:
     snippet, printed = PRINTED[name]
     assert re.search(printed, run(snippet))
 

@@ -95,7 +95,7 @@ def test_make_targets_exist():
 
 
 @pytest.mark.slow
-def test_commands_run(home, tmp_path, monkeypatch):
+def test_commands_of_the_readme_run(home, tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: None)
     monkeypatch.setattr(
         self_check, "check_components", lambda *_: {}

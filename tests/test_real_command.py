@@ -122,7 +122,7 @@ def test_every_dataset_with_sources_has_a_step_per_mirror() -> None:
 
 
 @pytest.mark.slow
-def test_a_dry_run(tmp_path) -> None:
+def test_a_dry_run_writes_the_summary(tmp_path) -> None:
     """Runs in this process, whose forks already have PyTorch, which a new process would import again."""
     importlib.import_module("kmip_data.models.training.run.train")
     done = CliRunner().invoke(

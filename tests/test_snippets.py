@@ -93,7 +93,9 @@ def _chosen(page: str) -> Any:
 
 
 @pytest.mark.parametrize("page", [_chosen(page) for page in sorted(WITH_SNIPPETS)])
-def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_of_the_pages_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if page in NEEDS:
         pytest.importorskip(NEEDS[page])
     obtain = building.obtain_raw

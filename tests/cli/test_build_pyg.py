@@ -261,7 +261,7 @@ def test_root_is_given_to_classes_that_take_it(home, mine):
     assert kmip_data.open(fake["path"], split=None)[0].label.shape == (3,)
 
 
-def test_what_is_refused(home, mine):
+def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
     def check(case):
         address, words, message = case
         options = ["--set", f"class={address}", *words, "--name", "mine"]

@@ -37,7 +37,7 @@ def test_info_of_a_recipe_names_what_it_needs(home):
     assert "kmip_data.open(NAME)" in text
 
 
-def test_info_of_a_build(make_build):
+def test_info_of_a_build_shows_its_columns_splits_and_classes(make_build):
     build = make_build()
     by_path = done("info", build.path).out
     assert by_path == done("info", "s3dis", "--k", "4").out

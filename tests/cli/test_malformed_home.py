@@ -47,7 +47,7 @@ def put(path: Path, data: bytes) -> None:
         path.write_bytes(data)
 
 
-def test_strange_homes(home, make_build, subtests) -> None:
+def test_commands_end_cleanly_on_malformed_homes(home, make_build, subtests) -> None:
     def ends(
         command: str, target: str, *more: object, codes: tuple[int, ...] = (0, 1, 2, 4)
     ) -> None:

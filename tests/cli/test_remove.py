@@ -34,7 +34,7 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_sizes_by_folder(make_build, raw, home) -> None:
+def test_remove_lists_the_size_of_each_folder(make_build, raw, home) -> None:
     build = make_build()
     for name in ("one", "two"):
         (home / "runs/s3dis/gcn" / name).mkdir(parents=True)

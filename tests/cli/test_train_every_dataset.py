@@ -42,7 +42,9 @@ def records_of(dataset: str) -> int | None:
         for name in datasets()
     ],
 )
-def test_one_epoch(dataset: str, tmp_path: Path) -> None:
+def test_every_dataset_trains_for_an_epoch_and_reports_its_metrics(
+    dataset: str, tmp_path: Path
+) -> None:
     manifest = load_manifest(dataset)
     pipeline = load_pipeline(manifest)
     schema = pipeline.schema(pipeline.Params())

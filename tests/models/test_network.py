@@ -181,7 +181,7 @@ def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: st
     torch.testing.assert_close(head(x, batch), head.out(pooled))
 
 
-def test_names() -> None:
+def test_unknown_names_of_models_and_backends_get_the_nearest() -> None:
     with pytest.raises(ValidationError, match="gps-kmop") as caught:
         network(name="gps-kmop")
     assert "Did you mean 'gps-kmip'" in str(caught.value)

@@ -21,7 +21,7 @@ def lists(raw):
     return torch.load(raw / FILE, weights_only=True)
 
 
-def test_limit_and_units(raw, tmp_path):
+def test_a_limit_takes_evenly_spaced_records(raw, tmp_path):
     pipeline, records = records_of_folder("cifar10", raw, tmp_path / "all")
     _, some = records_of_folder("cifar10", raw, tmp_path / "some", limit=8)
     keys = [record.key for record in records]

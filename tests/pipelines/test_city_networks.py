@@ -66,7 +66,7 @@ def test_equal_to_pytorch_geometric(home: Path, archive: Path, city) -> None:
         assert torch.equal(item[key], theirs[key]), key
 
 
-def test_model_inputs(home: Path, city) -> None:
+def test_inputs_of_a_city_are_standardised_by_its_training_nodes(home: Path, city) -> None:
     raw = CityNetwork("town", root=home, raw_features=True)[0]
     train = raw.x[raw.train_mask].double()
     scaled = (raw.x.double() - train.mean(0)) / torch.where(train.std(0) == 0, 1.0, train.std(0))
@@ -104,7 +104,7 @@ def parts_that_meet(item) -> set[tuple[int, int]]:
     return set(map(tuple, across.T.tolist()))
 
 
-def test_huangpu(tmp_path: Path) -> None:
+def test_the_authors_tensors_of_huangpu_are_read(tmp_path: Path) -> None:
     """The authors' real tensors, of the time when the graphs were directed."""
     folder = shared_data("city_networks_huangpu")
     load = lambda name: torch.load(folder / f"{name}.pt", weights_only=True)

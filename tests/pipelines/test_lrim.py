@@ -156,7 +156,7 @@ def test_chains_forget_their_start(difficulty: str) -> None:
     assert 1 < time < SWEEPS / 10
 
 
-def test_generated_grids(tmp_path) -> None:
+def test_generated_grids_are_divided_by_number_and_reproducible(tmp_path) -> None:
     """Parts by number, equal bytes from equal parameters, some of them the same, and the mark."""
     part = {
         name: GeneratedLRIM(root=tmp_path, graphs=40, split=name)

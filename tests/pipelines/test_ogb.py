@@ -173,7 +173,7 @@ BAD_NODES = [
 
 
 @pytest.mark.parametrize(("name", "cases"), [("ogbg-molhiv", BAD), ("ogbn-arxiv", BAD_NODES)])
-def test_bad_files(name, cases, tmp_path):
+def test_damaged_files_of_ogb_are_named(name, cases, tmp_path):
     write_sample(name, tmp_path, limit=24 if cases is BAD else 90, seed=3)
 
     def check(case):

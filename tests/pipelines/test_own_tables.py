@@ -300,7 +300,7 @@ def test_files_are_known_by_the_words_in_their_names(tmp_path):
     check_each(check, FILES)
 
 
-def test_tables_of_gephi(tmp_path):
+def test_tables_exported_by_gephi_are_read(tmp_path):
     """Ids, labels, one direction or both a row; as Gephi exports them."""
     nodes = "Id,Label,timeset,house\n" + "".join(
         f"p{i},Person {i},,{'ABC'[i % 3]}\n" for i in range(12)

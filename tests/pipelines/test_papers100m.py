@@ -59,7 +59,7 @@ def arrays_of(folder):
         return dict(data)
 
 
-def test_equal_to_ogb(raw, tmp_path):
+def test_papers100m_equals_ogbs_reader(raw, tmp_path):
     """Every value as OGB's reader has it; edges by target, those into a node in their order."""
     (theirs,) = read_binary_graph_raw(str(raw / "raw"))
     labels = np.load(raw / "raw" / "node-label.npz")["node_label"]
@@ -155,7 +155,7 @@ def test_sorted_runs_by_a_slow_sort(tmp_path):
     )
 
 
-def test_bad_files(raw, tmp_path):
+def test_damaged_files_of_papers100m_end_in_one_error(raw, tmp_path):
     """Each file that is cut, or has another shape, dtype or value, ends in one error."""
     folder = tmp_path
     write_sample(NAME, folder, limit=700)

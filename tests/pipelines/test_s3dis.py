@@ -223,7 +223,7 @@ def test_too_few_points_for_k(copy):
         assert {record.num_edges for record in kept} == {32 * 31}
 
 
-def test_lists(copy):
+def test_lists_of_files_and_rooms_are_checked(copy):
     files, rooms = copy / "all_files.txt", copy / "room_filelist.txt"
     lines = rooms.read_text().splitlines()
     reference = [record.key for record in records_of_folder("s3dis", copy, k=1)[1]]

@@ -160,7 +160,7 @@ def published(tmp_path):
     return folder
 
 
-def test_complete_set(published):
+def test_the_published_set_has_all_shapes_and_parts(published):
     _, _, units = units_of(published)
     keys = [key for unit in units for key in unit.items["shapes"]]
     assert len(keys) == len(set(keys)) == 16_881
@@ -236,7 +236,7 @@ def test_bad_shapes_name_file_and_line(copy):
     assert (kept[0].num_nodes, kept[0].num_edges) == (8, 56)
 
 
-def test_lists(copy):
+def test_faulty_lists_of_shapes_are_refused(copy):
     path = copy / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
     train = json.loads((copy / "train_test_split/shuffled_train_file_list.json").read_bytes())

@@ -92,7 +92,7 @@ def test_other_forms_give_the_same_records(name, raw, pyg, tmp_path, form):
     assert_same_records(records, wanted)
 
 
-def test_labels_of_coco():
+def test_labels_of_coco_are_renumbered_as_in_pyg():
     pyg = LRGBDataset.label_remap_coco(None)
     assert {number: int(classes_of(np.array([number]), "")[0]) for number in COCO_IDS} == pyg
     for number in sorted(set(range(-1, 256)) - set(COCO_IDS)):

@@ -41,14 +41,14 @@ def take_steps(count: int, homes: int) -> None:
 
 
 @pytest.mark.slow
-def test_300_steps() -> None:
+def test_300_random_commands_keep_homes_consistent() -> None:
     take_steps(300, homes=6)
     assert len(STEPS_DONE.keys() & STEPS.keys()) > len(STEPS) / 2
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(7200)
-def test_10_000_steps(torture_count: Callable[..., None]) -> None:
+def test_10_000_random_commands_keep_homes_consistent(torture_count: Callable[..., None]) -> None:
     begun = time.process_time()
     take_steps(10_000, homes=40)
     for name, count in (STEPS_DONE + KINDS_DONE + EVENTS).items():

@@ -89,7 +89,7 @@ def change_card(folder, change):
     (folder / CARD_NAME).write_text(card.to_json())
 
 
-def test_good_build(build):
+def test_a_good_build_has_no_problems(build):
     report = verify_build(build)
     assert report.ok
     assert report.problems == report.broken_shards == []
@@ -337,7 +337,7 @@ def node_build(folder, code):
     reseal(folder)
 
 
-def test_split_of_nodes(tmp_path):
+def test_a_split_of_fewer_nodes_is_not_valid(tmp_path):
     code = np.array([0, 1, 2, 255] * 10, np.uint8)
     good, short = tmp_path / "good", tmp_path / "short"
     node_build(good, code)

@@ -26,7 +26,7 @@ def s3dis(home, **arguments):
     return S3DIS(home, **{"k": 4, "limit": 24, "build": False, "sample": True, **arguments})
 
 
-def test_s3dis(home):
+def test_s3dis_has_its_parts_records_and_arguments(home):
     parts = {part: s3dis(home, split=part) for part in ("train", "val", "test")}
     whole = s3dis(home, split=None)
     assert len(whole) == 24
@@ -62,7 +62,7 @@ def test_features_and_lengths(home):
         s3dis(home, features="colour")
 
 
-def test_categories(home):
+def test_categories_choose_shapes_by_name(home):
     for categories in ("Chair", ["Chair"], ("chair",)):
         dataset = ShapeNetPart(home, split=None, k=4, categories=categories, **QUIET)
         assert set(dataset.card.parameters["category"]) == {"Chair"}

@@ -88,7 +88,7 @@ def test_two_runs_on_a_city(build, city, tmp_path):
 
 
 @pytest.mark.parametrize("dataset", ["pascalvoc-sp", "zinc", "peptides-func", "malnet-tiny"])
-def test_a_record(dataset, tmp_path):
+def test_a_page_draws_a_record_of_every_dataset(dataset, tmp_path):
     home = Home(tmp_path / "home")
     few = {"limit": 1}
     build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)

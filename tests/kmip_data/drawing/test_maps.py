@@ -95,7 +95,7 @@ def test_layers_of_a_city(city):
     assert len(set(classes.colors)) == 10
 
 
-def test_right_and_wrong(city):
+def test_a_map_shows_right_and_wrong_predictions(city):
     rng = np.random.default_rng(1)
     guess = np.where(
         rng.random(len(city.classes)) < 0.4, city.classes, rng.integers(0, 10, len(city.classes))

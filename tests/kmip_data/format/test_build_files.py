@@ -106,7 +106,7 @@ def test_the_page_begins_with_the_picture_that_is_there(build: Build) -> None:
     assert PICTURE_NAME not in (build.path / "README.md").read_text()
 
 
-def test_other_cards(build: Build) -> None:
+def test_pages_of_samples_and_incomplete_builds_say_so(build: Build) -> None:
     values = build.card.model_dump()
     sample = Card.model_validate(
         {**values, "sample": True, "complete": False, "class_names": [], "notes": []}

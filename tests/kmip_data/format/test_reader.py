@@ -67,7 +67,7 @@ def test_read_slices_like_numpy_and_copies(tmp_path):
         np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
 
 
-def test_descriptors(path):
+def test_more_shards_than_open_files_are_read(path):
     """More shards than a process may open files; a lack of descriptors is no damage."""
     before = open_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -22,7 +22,7 @@ def encode(parts=PARTS, keys=KEYS):
     return encode_split(parts, rule="upstream", parameters={"test_area": 6, "seed": 0}, keys=keys)
 
 
-def test_round_trip(tmp_path):
+def test_a_split_is_read_as_it_was_written(tmp_path):
     parts = {"test": [7, 1], "train": [5, 3, 0, 9], "val": []}
     data, digests = encode(parts)
     assert data == encode(dict(reversed(parts.items())))[0]
@@ -54,7 +54,7 @@ def test_parts_that_are_no_split(parts, message):
         encode(parts)
 
 
-def test_nodes_round_trip(tmp_path):
+def test_a_split_of_nodes_is_read_as_it_was_written(tmp_path):
     code = np.array([0, 2, 255, 1, 0, 0], np.uint8)
     data, digests = encode_node_split(code, rule="random", parameters={"seed": 0})
     (tmp_path / "s.h5").write_bytes(data)

@@ -126,7 +126,7 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
         return file_bytes(file)
 
 
-def test_round_trip(tmp_path, monkeypatch):
+def test_random_records_are_read_as_they_were_written(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "PIECE_BYTES", 64)
 
     def check(seed):

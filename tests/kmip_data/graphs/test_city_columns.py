@@ -31,7 +31,7 @@ def card(tmp_path):
     ).card
 
 
-def test_columns(card):
+def test_inputs_of_a_city_are_standardised_with_coordinates_as_chosen(card):
     rng = np.random.default_rng(0)
     features, encoding = (
         rng.normal(3, 2, (50, 37)).astype("f4"),

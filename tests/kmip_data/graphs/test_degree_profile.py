@@ -50,7 +50,7 @@ def test_equals_the_definition():
         local_degree_profile(np.zeros((2, 0), np.int64), 1, "2.5")
 
 
-def test_equals_pyg():
+def test_the_degree_profile_equals_pygs():
     for edges, nodes in graphs():
         data = Data(edge_index=torch.from_numpy(np.ascontiguousarray(edges)), num_nodes=nodes)
         theirs = PyGProfile()(data.clone()).x

@@ -50,7 +50,7 @@ def road_like(side: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     return both[:, order], lengths[order], side * side
 
 
-def test_many_groups() -> None:
+def test_eccentricity_of_many_groups_equals_a_slow_search() -> None:
     for hops in [0, 1, 5, 300]:
         edges, lengths, n = road_like(14, hops)
         eccentricities = local_eccentricity(edges, lengths, n, hops, quiet=True)
@@ -98,7 +98,7 @@ def test_the_authors_numbers() -> None:
     assert np.array_equal(eccentricities, load("16-hop_eccentricities").numpy())
 
 
-def test_bad_input() -> None:
+def test_wrong_edges_lengths_and_hops_are_refused() -> None:
     for edges, lengths, n, hops in (
         ([[0], [1]], [1.0, 2.0], 2, 1),
         ([[0.5], [1]], [1.0], 2, 1),

@@ -65,7 +65,7 @@ def test_both_rules_equal_brute_force(k, cloud):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_any_small_cloud(data):
+def test_neighbours_of_any_small_cloud_equal_a_full_comparison(data):
     n = data.draw(st.integers(2, 90))
     values = st.sampled_from([0.0, -0.0, 0.1, 0.2, 1.0, 1e-20, 1e-38, 3e38, -3e38, 7.5])
     numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -22,7 +22,7 @@ from kmip_data.graphs.split_rules import (
 PUBLISHED = Fraction(3_294, 20_291)
 
 
-def test_share():
+def test_a_share_is_rounded_to_records_and_leaves_no_part_empty():
     for count, share, expected in [
         (20_291, PUBLISHED, 3_294),
         (39, PUBLISHED, 6),
@@ -99,7 +99,7 @@ def test_every_record_once_whatever_the_labels(labels, data):
         assert abs((labels[parts[1]] == label).sum() - share) <= 1.0
 
 
-def test_three_parts():
+def test_three_parts_keep_the_shares_of_classes():
     labels, sizes = labels_of(1_000, 4, 0), {"train": 700, "val": 120, "test": 180}
     parts = stratified_parts(labels, sizes, seed=5)
     assert {name: len(rows) for name, rows in parts.items()} == sizes

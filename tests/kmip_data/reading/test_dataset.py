@@ -172,7 +172,7 @@ def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
     assert (before.num_classes, ShardedDataset(tmp_path / "b").num_classes) == (3, 2)
 
 
-def test_what_it_is(build, records, tmp_path):
+def test_the_text_of_a_dataset_states_name_size_and_split(build, records, tmp_path):
     dataset = ShardedDataset(build.path, "val")
     assert repr(dataset) == (
         "ShardedDataset('s3dis', 2 graphs, split='val', split_name='default', k=4)"
@@ -218,7 +218,7 @@ def test_lengths_of_edges(build, records):
     assert flat.edge_attr.numpy().tobytes() == np.sqrt(y + z)[:, None].tobytes()
 
 
-def test_wrong_names(build):
+def test_wrong_names_of_parts_and_splits_are_refused(build):
     for arguments, text in (
         ({"split": "trian"}, "'train'"),
         ({"split_name": "defualt", "split": "val"}, "'default'"),
@@ -228,7 +228,7 @@ def test_wrong_names(build):
             ShardedDataset(build, **arguments)
 
 
-def test_a_broken_build(tmp_path, records):
+def test_a_damaged_split_or_card_is_refused(tmp_path, records):
     folder, other, third = tmp_path / "b", tmp_path / "other", tmp_path / "third"
     write_build(folder, records, s3dis_schema(), parts=PARTS)
     split = folder / "splits/default.h5"

@@ -108,7 +108,7 @@ def test_a_selection_a_part_and_a_subset(build, dataset):
         assert_batches(GraphLoader(chosen, 4), DataLoader(chosen, 4))
 
 
-def test_compact_batches(dataset):
+def test_compact_batches_expand_to_pygs(dataset):
     loader = GraphLoader(dataset, 7, compact=True)
     for batch, wanted in zip(loader, DataLoader(dataset, 7), strict=True):
         assert "edge_index" not in batch
@@ -160,7 +160,7 @@ def test_tables_of_other_batches(dataset):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_on_a_gpu(dataset):
+def test_pinned_compact_batches_expand_on_a_gpu(dataset):
     loader = GraphLoader(dataset, 5, compact=True, pin_memory=True)
     for batch, wanted in zip(loader, DataLoader(dataset, 5), strict=True):
         assert batch.x.is_pinned()
@@ -192,7 +192,7 @@ def test_seed_fixes_the_order_for_any_number_of_batches_ahead(numbers):
     assert numbers_of(GraphLoader(numbers, 4, shuffle=True, seed=8)) != epochs[0][0]
 
 
-def test_set_epoch(numbers):
+def test_an_epoch_can_be_repeated_by_its_number(numbers):
     loader = GraphLoader(numbers, 4, shuffle=True)
     epochs = [numbers_of(loader) for _ in range(3)]
     loader.set_epoch(1)
@@ -405,7 +405,7 @@ def test_an_iterator_in_use_at_exit_is_silent(tmp_path):
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
-def test_samplers_of_pyg(dataset, numbers):
+def test_samplers_of_pyg_draw_the_same_batches(dataset, numbers):
     by_class = ImbalancedSampler(torch.arange(50) % 3, num_samples=20)
     torch.manual_seed(1)
     ours = numbers_of(GraphLoader(numbers, 6, sampler=by_class))
@@ -485,7 +485,7 @@ WRONG = [
 ]
 
 
-def test_wrong_arguments(numbers, build, subtests):
+def test_wrong_arguments_of_the_loader_are_refused(numbers, build, subtests):
     for arguments in WRONG:
         with subtests.test(str(arguments)), pytest.raises(UsageError):
             GraphLoader(numbers, **arguments)

@@ -148,7 +148,7 @@ def strange_names(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callab
             yield f"save({shown})", lambda text=text: kmip_data.save(graphs, text)
 
 
-def test_strange_names(originals, tmp_path, monkeypatch):
+def test_strange_names_of_files_are_refused(originals, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))

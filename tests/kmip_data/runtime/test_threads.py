@@ -28,7 +28,7 @@ def running(name):
     ]
 
 
-def test_every_row_once():
+def test_ranges_cover_every_row_once():
     seen = np.zeros(1000, int)
 
     def work(start, stop):

@@ -199,7 +199,7 @@ def test_splits_of_graphs(tmp_path):
     assert kmip_data.open(build.path, "test").records.tolist() == [2, 4]
 
 
-def test_splits_of_nodes(tmp_path):
+def test_masks_of_a_saved_graph_are_its_splits(tmp_path):
     data = planetoid_like()
     build = kmip_data.save(data, tmp_path / "masks")
     assert [c.attribute for c in build.card.schema_.columns] == ["x", "y"]
@@ -371,7 +371,7 @@ def test_many_shards_and_the_same_bytes(tmp_path, monkeypatch):
     )
 
 
-def test_the_card(tmp_path):
+def test_the_card_of_a_saved_dataset_has_its_title_classes_and_license(tmp_path):
     build = kmip_data.save(
         TUDatasetLike(),
         tmp_path / "b",

@@ -81,20 +81,22 @@ LONG = itertools.product([(5, 14, 10), (14, 5, 1), (19, 19, 3), (76, 76, 15)], [
         *(pytest.param(*each, drop, marks=pytest.mark.torture) for each, drop in LONG),
     ],
 )
-def test_exact_formula(dim: int, width: int, k: int, dropped: bool, monkeypatch) -> None:
+def test_kernels_equal_the_formula(
+    dim: int, width: int, k: int, dropped: bool, monkeypatch
+) -> None:
     monkeypatch.setattr(launch, "SEGMENT", 16)  # the key that all chose is cut
     operands = problem(dim, width, k, RAGGED, heads=1 if dim == 76 else 2)
     assert_exact(operands, torch.rand(operands[3].shape) < 0.6 if dropped else None)
 
 
 @pytest.mark.parametrize("k", [1, 4])
-def test_one_node(k: int) -> None:
+def test_graphs_of_one_node_and_of_none_equal_the_formula(k: int) -> None:
     queries, keys, values = (torch.randn(1, 1, size) for size in (3, 3, 2))
     best = topk_inner_product(queries, keys, k, query_ptr=[0, 0, 1, 1], backend="dense")
     assert_exact((queries, keys, values, *best))
 
 
-def test_nothing() -> None:
+def test_queries_without_keys_attend_to_nothing() -> None:
     queries, no_keys, no_values = torch.randn(2, 3, 4), torch.randn(2, 0, 4), torch.randn(2, 0, 5)
     scores, indices = torch.full((2, 3, 6), -torch.inf), torch.full((2, 3, 6), -1)
     out, weights = launch.forward(no_values, scores, indices, None, 1.0)

@@ -110,7 +110,7 @@ def test_dropout_keeps_the_mean() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype: torch.dtype) -> None:
+def test_half_precision_is_near_single_precision(dtype: torch.dtype) -> None:
     inputs = [t.to(dtype).requires_grad_() for t in operands()]
     out = kmip_attention(*inputs, 5, query_ptr=PTR)
     assert out.dtype == dtype

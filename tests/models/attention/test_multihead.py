@@ -87,7 +87,7 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(out[1, :4], ours(x[1, :4], x[1, :4], x[1, :4])[0])
 
 
-def test_in_gps_conv() -> None:
+def test_multihead_attention_runs_in_pygs_gps_conv() -> None:
     torch.manual_seed(0)
     conv = GPSConv(E, GINConv(nn.Linear(E, E)), heads=H, dropout=0.0).eval()
     expected = copy.deepcopy(conv)
@@ -251,7 +251,7 @@ def test_in_a_transformer_encoder(training: bool) -> None:
         )
 
 
-def test_refusals() -> None:
+def test_wrong_arguments_of_multihead_attention_are_named() -> None:
     def holds(case) -> None:
         call, word = case
         with pytest.raises(UsageError) as caught:

@@ -93,7 +93,7 @@ def test_neighbour_table_as_it_is_stored(graphs) -> None:
     assert sources.tolist() == [[1, 2], [0, 2], [0, 1], [4, 4], [3, 3]]
 
 
-def test_refusals() -> None:
+def test_batches_that_cannot_be_read_are_named() -> None:
     def holds(case) -> None:
         batch, word = case
         with pytest.raises(UsageError) as caught:

@@ -102,7 +102,7 @@ at_random = settings(
 @pytest.mark.parametrize("way", WAYS)
 @at_random
 @given(problem=problems(most=30))
-def test_cpu(monkeypatch, way: str, problem) -> None:
+def test_the_cpu_search_equals_the_rule_by_every_way(monkeypatch, way: str, problem) -> None:
     force(monkeypatch, way)
     check(problem, "cpu")
 
@@ -128,7 +128,9 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
 @pytest.mark.parametrize(("small", "pairs"), [(512, 2**20), (0, 2**20), (4, 7)])
 @at_random
 @given(problem=problems(most=24))
-def test_dense(monkeypatch, small: int, pairs: int, problem) -> None:
+def test_the_dense_search_equals_the_rule_whole_and_in_blocks(
+    monkeypatch, small: int, pairs: int, problem
+) -> None:
     monkeypatch.setattr(dense, "_SMALL", small)
     monkeypatch.setitem(dense.MEMORY_LIMIT, "cpu", dense._BYTES_PER_PAIR * pairs)
     check(problem, "dense")
@@ -216,7 +218,7 @@ def test_dense_multiplies_in_full_float32(precision: str) -> None:
 @given(
     problems(dim=KEOPS_DIM, k=KEOPS_K, most=24, queries=(0, 2, 3, 5))
 )  # one would be a kernel more
-def test_keops(problem) -> None:
+def test_the_keops_search_equals_the_rule(problem) -> None:
     check(problem, "keops")
 
 
@@ -394,7 +396,7 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     assert not torch.equal(lost[1], expected[1])
 
 
-def test_memory_stays() -> None:
+def test_repeated_searches_keep_no_memory() -> None:
     rows, process = torch.randn(1, 2000, 4), psutil.Process()
     for count in (50, 450):
         for _ in range(count):
@@ -404,7 +406,7 @@ def test_memory_stays() -> None:
     assert process.memory_info().rss - before < 16 * 2**20
 
 
-def test_threads_agree() -> None:
+def test_threads_give_equal_results() -> None:
     """One, two, and two of Python that search at the same time."""
     queries, keys, ptr = blocks()
     results: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -99,7 +99,7 @@ RAGGED = (
 
 
 @pytest.mark.parametrize("cases", [CASES[0], long(CASES[1])])
-def test_ragged_batches(device, shapes, cases) -> None:
+def test_batches_of_unequal_graphs_equal_the_rule(device, shapes, cases) -> None:
     def holds(case) -> None:
         shape, k = case
         shapes(*shape)
@@ -119,7 +119,7 @@ def test_more_graphs_than_a_block_has_warps(device) -> None:
     check(device, rows, rows, 5, (ptr, ptr))
 
 
-def test_few_rows(device) -> None:
+def test_single_and_missing_rows_are_searched(device) -> None:
     one = normal(1, 1, 10)
     check(device, one, one, 1)
     check(device, one, one, 3)
@@ -130,14 +130,16 @@ def test_few_rows(device) -> None:
 
 
 @pytest.mark.parametrize("dim", [8, 19, *map(long, (1, 3, 5, 7, 16, 33, 64, 100, 256))])
-def test_lengths(device, dim: int) -> None:  # 8, 64: no column to spare for margins
+def test_shifted_queries_and_keys_equal_the_rule(
+    device, dim: int
+) -> None:  # 8, 64: no column to spare for margins
     ptrs, k = ((0, 40), (0, 400)), 5 if dim < 100 else 30
     check(device, normal(1, 40, dim), normal(1, 400, dim), k, ptrs)
     check(device, normal(1, 40, dim) + 3, normal(1, 400, dim) - 100, k, ptrs)
 
 
 @pytest.mark.parametrize(("staged", "k"), [(0, 100), long(1, 50), long(1, plan.MAX_K)])
-def test_many_results(device, shapes, staged: int, k: int) -> None:
+def test_large_k_equals_the_rule(device, shapes, staged: int, k: int) -> None:
     shapes(ordered=True, tiles=4, staged=staged)
     check(device, normal(2, 30, 10), normal(2, 500, 10), k, ((0, 10, 30), (0, 100, 500)))
     check(device, normal(1, 9, 10).round(), normal(1, 700, 10).round(), k, ((0, 9), (0, 700)))
@@ -155,7 +157,7 @@ def test_ties_and_far_centres(device, shapes) -> None:
             check(device, normal(1, 40, 10), normal(1, 400, 10) + shift, 10, ((0, 40), (0, 400)))
 
 
-def test_any_size(device, shapes) -> None:
+def test_scores_that_overflow_or_vanish_tie(device, shapes) -> None:
     """Scores that overflow to infinity, or are flushed to 0, tie: no filter may tell them apart."""
 
     def holds(case) -> None:
@@ -172,7 +174,7 @@ def test_any_size(device, shapes) -> None:
     check_each(holds, itertools.product([1e-44, 1e-20, 1e18, 3.4e38], [1e-30, 1.0, 3e38]))
 
 
-def test_narrow_indices(device) -> None:
+def test_indices_can_be_int32(device) -> None:
     queries, keys, ptrs = normal(2, 60, 10), normal(2, 500, 10), ((0, 20, 60), (0, 100, 500))
     best = topk_inner_product(queries, keys, 10, query_ptr=ptrs[0], key_ptr=ptrs[1])[1]
     _, indices = search_on_gpu(check_problem(queries, keys, 10, *ptrs, narrow=True), device)
@@ -290,7 +292,7 @@ def test_tables_are_made_once(device, monkeypatch) -> None:
 
 
 @pytest.mark.torture
-def test_at_random(device, shapes) -> None:
+def test_random_problems_equal_the_rule(device, shapes) -> None:
     """The problems of ``make gpu``: numbers that tie, overflow or vanish, empty graphs."""
     for number, shape in enumerate(SHAPES):
         shapes(*shape)
@@ -316,7 +318,7 @@ def test_the_struct_is_what_the_host_fills() -> None:
         assert re.search(rf"#define {name} +{value}\b", text)
 
 
-def test_scratch_memory() -> None:
+def test_scratch_memory_stays_below_its_bound() -> None:
     """A query and head take at most 2 d + 200 bytes (k > 56: 340) on a device of 132 processors.
 
     Few rows also need lists for the programs running at a time: 520 (k > 24: 2,080) bytes a query,

@@ -170,7 +170,7 @@ needs_gpu = pytest.mark.skipif(
 @needs_gpu
 @pytest.mark.parametrize("dim", [3, 10, 64, 256])
 @pytest.mark.parametrize("k", [1, 10, 100, 120])
-def test_on_a_gpu(dim: int, k: int) -> None:
+def test_the_search_on_a_gpu_equals_the_dense_search(dim: int, k: int) -> None:
     generator = torch.Generator().manual_seed(3)
     queries, keys = (torch.randn(2, 20_000, dim, generator=generator).cuda() for _ in range(2))
     ptr = [0, 500, 501, 15_000, 20_000]

@@ -22,7 +22,7 @@ def changed(value: float) -> torch.Tensor:
     return rows
 
 
-def test_refusals() -> None:
+def test_wrong_arguments_of_the_search_are_named() -> None:
     def holds(case) -> None:
         arguments, options, words = case
         with pytest.raises(ValueError) as caught:

@@ -34,7 +34,7 @@ def test_status_names_every_backend_with_a_reason() -> None:
     assert backend_names()[0] == "auto"
 
 
-def test_auto(caplog) -> None:
+def test_auto_takes_the_cpu_search_for_float32_and_the_dense_for_float64(caplog) -> None:
     def chosen(dim: int, dtype: torch.dtype = torch.float32) -> str:
         rows = torch.ones(1, 4, dim, dtype=dtype)
         return str(topk.choose_backend(check_problem(rows, rows, 2)).NAME)

@@ -29,7 +29,7 @@ numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
         lambda d: st.lists(st.lists(numbers, min_size=d, max_size=d), min_size=2, max_size=6)
     )
 )
-def test_scores(rows) -> None:
+def test_scores_of_blocks_and_candidates_equal_a_loop(rows) -> None:
     block = torch.tensor(rows, dtype=torch.float32)[None]
     expected = torch.tensor([[[slow_score(a, b) for b in block[0]] for a in block[0]]])
     everything = torch.arange(len(rows)).expand(1, len(rows), len(rows))
@@ -47,7 +47,7 @@ def test_scores(rows) -> None:
     st.randoms(use_true_random=False),
     st.data(),
 )
-def test_order(scores, random, data) -> None:
+def test_equal_scores_are_ranked_by_index(scores, random, data) -> None:
     k = data.draw(st.integers(1, len(scores)))
     names = random.sample(range(1000), len(scores))
     ranked = sorted(zip(scores, names, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
@@ -92,7 +92,7 @@ def test_a_proven_query_is_not_scored_whole() -> None:
     assert (scores.item(), rows.item()) == (1.5, 0)
 
 
-def test_bounds_hold() -> None:
+def test_error_bounds_of_scores_hold() -> None:
     def holds(case) -> None:
         scale, dim = case
         queries = torch.randn(1, 60, dim, generator=GENERATOR) * scale

@@ -91,7 +91,7 @@ def disk_cell(manifest: Manifest) -> str:
 
 @pytest.mark.skipif(not os.environ.get("KMIP_DATA_WRITE_DOCS"), reason="KMIP_DATA_WRITE_DOCS=1")
 @pytest.mark.slow
-def test_write_the_table(tmp_path: Path) -> None:
+def test_the_table_of_sizes_is_written(tmp_path: Path) -> None:
     lines = []
     for manifest in sized():
         cells = [disk_cell(manifest), *memory_cells(manifest, Home(tmp_path))]

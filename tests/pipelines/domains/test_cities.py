@@ -69,7 +69,7 @@ def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
     np.testing.assert_allclose(np.stack(means, axis=1), slow, rtol=1e-6)
 
 
-def test_chunks() -> None:
+def test_eccentricity_is_cut_into_equal_classes() -> None:
     values = np.array([5, 1, 3, 3, 2, 9, 8, 7, 6, 4, 0], np.float32)
     assert chunk_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
     with pytest.raises(DamagedInput, match="10 classes: 15 "):
@@ -77,7 +77,7 @@ def test_chunks() -> None:
     assert np.bincount(chunk_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [1]
 
 
-def test_sinusoids() -> None:
+def test_coordinates_are_encoded_by_sinusoids_of_their_range() -> None:
     rng = np.random.default_rng(0)
     places = np.column_stack([rng.uniform(-0.5, 0.3, 40), rng.uniform(51.2, 51.7, 40)]).astype(
         np.float32
@@ -97,7 +97,7 @@ def test_sinusoids() -> None:
     assert np.isfinite(encode_coordinates(places[:1], coordinate_range(places[:1]))).all()
 
 
-def test_splits() -> None:
+def test_split_codes_are_those_of_the_published_paris() -> None:
     codes = split_codes(114_127)
     head = {
         part: set(np.flatnonzero(codes[:20] == code)) for part, code in (("train", 0), ("val", 1))

@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.s3dis import read_rows
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_equals_h5py(data, tmp_path_factory):
+def test_rows_equal_h5pys(data, tmp_path_factory):
     shape = tuple(data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
     array = np.arange(np.prod(shape), dtype=data.draw(st.sampled_from(["f4", "u1", "i8"]))).reshape(
         shape
@@ -56,7 +56,7 @@ BOMB = zlib.compress(bytes(50_000_000), 9)
         (b"not a stream", "incorrect header"),
     ],
 )
-def test_chunks_that_lie(tmp_path, chunk, message):
+def test_damaged_compressed_chunks_are_named(tmp_path, chunk, message):
     _gzip_file(tmp_path / "a.h5", chunk)
     with h5py.File(tmp_path / "a.h5") as file:
         assert read_rows(file["data"], [0, 1], name="a.h5, data").tolist() == [[1.0] * 8] * 2

@@ -41,7 +41,7 @@ def same(value, expected) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_equal_to_torch(tmp_path: Path, protocol: int) -> None:
+def test_tensors_equal_torch_load(tmp_path: Path, protocol: int) -> None:
     torch.manual_seed(0)
     base = torch.arange(24.0).reshape(4, 6)
     value = {

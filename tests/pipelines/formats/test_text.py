@@ -58,7 +58,7 @@ def test_rounds_as_python_does(words):
             parse_points(text, len(words), name="a")
 
 
-def test_line_ends():
+def test_every_line_end_separates_points():
     for end in ("\n", "\r\n", "\r", ""):
         for between in ("\n", "\r\n", "\r"):
             text = between.join(["1 2", " 3\t4 ", "\t5  6"]) + end
@@ -141,7 +141,7 @@ def test_columns_in_the_order_asked_for(tmp_path):
     assert read(write(tmp_path, TEXT.replace("\n", "\r\n")))[0] == ("CC", "1")
 
 
-def test_real_table():
+def test_a_published_table_equals_the_csv_module():
     rows = real_rows()
     parsed = list(
         read_columns(
@@ -183,7 +183,7 @@ def test_a_cut_or_changed_file_is_damaged(by, tmp_path, monkeypatch):
         ("id,smiles\n" + "1,C\n" * 300_000, "1,000,000"),
     ],
 )
-def test_bad_tables(tmp_path, text, what):
+def test_tables_that_cannot_be_read_are_named(tmp_path, text, what):
     with pytest.raises(DamagedInput, match=what):
         read(write(tmp_path, text))
 

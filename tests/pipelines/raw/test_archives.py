@@ -370,6 +370,6 @@ def _cut(data: bytearray, rng: random.Random) -> bytes:
     return bytes(data[: rng.randrange(len(data))])
 
 
-def test_random_damage(tmp_path):
+def test_randomly_damaged_archives_are_refused(tmp_path):
     for change in (_flip, _cut):
         _mutations(tmp_path, change)

@@ -89,7 +89,7 @@ def test_when_only_one_output_is_used(use: str, shared: bool, monkeypatch) -> No
     check(monkeypatch, graphs().to(torch.int32), 20, use=use, shared=shared)
 
 
-def test_last_layer(monkeypatch) -> None:
+def test_the_last_layer_leaves_edges_unchanged(monkeypatch) -> None:
     check(monkeypatch, graphs(), 20, use="nodes", update_edges=False)
 
 

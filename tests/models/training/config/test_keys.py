@@ -137,7 +137,7 @@ def test_wrong_files_are_named(tmp_path):
     assert "There is no metric called 'miuo'. Did you mean 'miou'?" in str(caught.value)
 
 
-def test_toml_round_trip(tmp_path):
+def test_a_configuration_is_read_as_it_was_written(tmp_path):
     keys = {key.name for key in documented_keys()}
 
     def check(case):

@@ -75,7 +75,7 @@ def test_sizes_keep_the_budget_of_the_paper():
             assert 250_000 < count_parameters(build_model(model, **used)) <= 300_000
 
 
-def test_the_papers_results():
+def test_presets_have_the_papers_results():
     for dataset, metric, mean, std, runs in (
         ("s3dis", "miou", 67.99, 1.51, 3),
         ("london", "accuracy", 56.05, None, 1),
@@ -139,7 +139,7 @@ def test_a_variant_of_ours_says_so():
     assert all("small-city" in preset.ours for preset in presets if "small-city" in preset.variants)
 
 
-def test_named_variants():
+def test_named_variants_of_a_preset_load():
     variants = ["code", "text", "best-of-each", "search-start", "small-city", "paper-depth"]
     assert read_preset("london", "gps-kmip").variants == variants
     config = load_preset("london")

@@ -318,7 +318,7 @@ def test_r2_of_a_single_target_is_undefined_and_said(tmp_path):
     assert "–: R² needs two different targets" in evaluation.table()
 
 
-def test_what_is_no_seed(build, tmp_path):
+def test_a_negative_seed_is_refused(build, tmp_path):
     with pytest.raises(UsageError, match=r"training\.seed .*'-1'"):
         train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
     assert not list(tmp_path.iterdir())
@@ -332,7 +332,7 @@ def test_without_a_test_part(tmp_path):
     assert set(result.metrics) == {"train", "val"}
 
 
-def test_names_of_runs(done, build, home, tmp_path):
+def test_wrong_or_taken_names_of_runs_are_refused(done, build, home, tmp_path):
     with pytest.raises(UsageError, match="'three-seed1'") as caught:
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)
     assert "next: a new run: --name three-seed1-2" in str(caught.value)
