@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,3 +81,8 @@ def answers(error: KmipDataError) -> dict[str, Any]:
         else:
             parameters[key] = value
     return parameters
+
+
+def numbered(tmp_path: Path) -> Iterator[Path]:
+    """Yield new folders."""
+    return (tmp_path / f"{number:03d}" for number in itertools.count())

@@ -1,0 +1,346 @@
+"""Your own graphs in damaged, hostile or huge files: errors that name the file, and limits of memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.cases import check_each
+from support.cli import refused
+from support.graph_files import EDGES, GRAPHS, NODES, made, npz, pyg_graphs, write
+
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.pipelines import build
+from kmip_data.pipelines.datasets.graphs.readers import torch_files
+from kmip_data.runtime.memory import peak_host_memory
+
+
+def test_refused_tensors_come_with_what_to_save_instead(tmp_path):
+    import torch
+    from torch_geometric.data import Batch, Data, HeteroData
+
+    data, *_ = pyg_graphs()
+    sparse = Data(x=data.x.to_sparse(), edge_index=data.edge_index)
+    for value, words in (
+        (Batch.from_data_list([data]), "to_data_list"),
+        (HeteroData(), "to_homogeneous"),
+        (sparse, "to_dense"),
+        (Data(x=torch.complex(data.x, data.x), edge_index=data.edge_index), "view_as_real"),
+    ):
+        folder = write(tmp_path / words)
+        torch.save(value, folder / "a.pt")
+        with pytest.raises((DamagedInput, UsageError)) as caught:
+            made(folder)
+        assert words in caught.value.lines["next"]
+
+
+def zip_of(name, content):
+    """Bytes of a zip with one file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+EMPTY_MEMBER = zip_of("edge_index.npy", b"")
+
+
+HUGE = 10**12
+
+
+ENTRY = {"data": [1], "row": [0], "col": [0]}
+
+
+ROWS = {f"attr_{key}": value for key, value in ENTRY.items()}
+
+
+EDGE = np.zeros((2, 1), int)
+
+
+MATRIX = {"adj_data": [1], "adj_indices": [0], "adj_indptr": [0, 1], "adj_shape": 1}
+
+
+PICKLE = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00trueq\x01\x85R."
+
+
+GRAPHML = "<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>{}</graphml>"
+
+
+TU = {"D_A_txt": "1, 2\n2, 1\n3, 3\n", "D_graph_indicator_txt": "1\n1\n2\n"}
+
+
+FOLDS = {"train_mask": np.ones((1, 2), bool), "val_mask": np.zeros((1, 3), bool)}
+
+
+DEEP = b"\x93NUMPY\1\0\xe7\3"
+
+
+LARGE = GRAPHML.format(
+    "<key id='k' for='node' attr.name='k' attr.type='int'/>"
+    f"<graph edgedefault='directed'><node id='a'><data key='k'>{10**400}</data></node></graph>"
+)
+
+
+ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
+
+
+BAD = [
+    ({"edges_csv": ""}, {}, "edges.csv is empty"),
+    ({"edges_csv": "source,source\n"}, {}, "two columns called 'source'"),
+    ({"edges_csv": "source,target\n"}, {}, "no graph"),
+    ({"edges_csv": "source,to,w\n1,2,3\n"}, {}, "no columns called .*source"),
+    ({"edges_csv": "source,target,from,to\n1,2,3,4\n"}, {}, "several pairs"),
+    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "0,1\n5,6\n"}, {}, "nodes.csv, line 1 .*0, 1"),
+    ({"edges_csv": "source,target\n1,2\n1,2,3\n"}, {}, "line 3.* 3"),
+    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "line 1: 2 fields, and 3 "),
+    ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 1 field, and 2 "),
+    ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
+    ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
+    ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv, line 2.* not in utf-8"),
+    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "line 2: a quote is opened and never closed"),
+    ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz.* table"),
+    ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz.* gzip"),
+    ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index"),
+    ({"a_npz": npz(**MATRIX)}, {}, "a.npz.* graph"),
+    ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz.* graph"),
+    ({"a_npz": npz(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes"),
+    ({"a_npz": npz(edge_index=EDGE + HUGE)}, {}, "a.npz: 1,000,000,000,001 nodes"),
+    ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[HUGE, 2])}, {}, "a.npz: 1,000,000,000,000 nodes"),
+    ({"edges_csv": "source,target,w\n1,2,3\n3,2,4\n2,1,x\n"}, {}, "line 4: .*'w' is 'x'"),
+    ({"edges_csv": "source,target,w\n1,2,1700000000\n2,1,1700000001\n"}, {}, "line 3: .*'w' is 1700000001"),
+    ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: .*'w' is 1e"),
+    ({"edges_csv": "graph,source,target,label\n1,1,2,0\n1,2,1,1\n"}, {}, "line 3: label "),
+    ({"edges_csv": EDGES}, {"label": ("y",)}, "'y'"),
+    ({"edges_csv": EDGES}, {"feature": ("y",)}, "'y'"),
+    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column with the graph"),
+    ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: .*'b'"),
+    ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: .* 5 "),
+    ({"edges_csv": EDGES, "nodes_csv": NODES + "c,1,2,x\n"}, {"feature": ("none",)}, "line 8: "),
+    ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "line 5: .*'c'"),
+    ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no'"),
+    ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
+    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv, edges.tsv"),
+    ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 "),
+    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "key,x\n2,7\n1,7\n0,7\n"}, {}, "may be those in key"),
+    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "not those of the edges"),
+    ({"edges_csv": "graph,graph_id,source,target\n1,1,0,1\n"}, {}, "several columns .*graph, graph_id"),
+    ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
+    ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),
+    ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train .*train_"),
+    ({"a_bin": b"\0\1\2"}, {}, "a.bin"),
+    ({"edges_csv": EDGES}, {"smiles": "y"}, "'y'"),
+    ({"a_pt": PICKLE}, {}, "a.pt is .*not run"),
+    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "a.npz.* archive"),
+    ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "a.graphml.* document type"),
+    ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml.* GraphML"),
+    ({"a_gexf": "<!DOCTYPE x><gexf/>"}, {}, "a.gexf.* document type"),
+    ({"a_gexf": "<gexf version='9'/>"}, {}, "a.gexf.* GEXF"),
+    ({"a_gml": "graph [ node [ id 1 ] edge [ source 1 ] ]"}, {}, "a.gml.* GML"),
+    ({"a_json": "[" * 100_000}, {}, "a.json.* JSON"),
+    ({"a_json": '{"x": [1]}'}, {}, "a.json.* JSON.*'x'"),
+    ({"ind.cora_x": PICKLE}, {}, r"ind.cora.tx, .*"),
+    ({f"ind.{name}_x": PICKLE for name in "ab"}, {}, "2 graphs: a, b"),
+    ({f"ind.a_{end}": PICKLE for end in ENDS} | {"ind.a.test_index": "3"}, {}, "system"),
+    ({**TU, "D_graph_indicator_txt": "2\n1\n2\n"}, {}, "D_graph_indicator.txt, line 2: "),
+    ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n"}, {}, "line 3: .*1,000,000,000,000"),
+    ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n", "D_graph_labels_txt": "1\n"}, {}, "1 lines, not 1,000"),
+    ({**TU, "D_A_txt": "1, 2\n1, 3\n"}, {}, "D_A.txt, line 2: "),
+    ({**TU, "D_A_txt": "1, 4\n"}, {}, "D_A.txt, line 1: .* 4"),
+    ({**TU, "D_node_labels_txt": "1\n2\n"}, {}, "D_node_labels.txt has 2 lines, not 3"),
+    ({**TU, "D_graph_labels_txt": "1\nx\n"}, {}, "line 2: .*'0' is x"),
+    ({**TU, "D_node_labels_txt": f"{-(2**63)}\n1\n{2**63 - 1}\n"}, {}, "line 3: .*10,000"),
+    ({"a_npz": npz(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz.* overflow"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[np.nan]])}, {}, "missing"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "0.5 to 1e.*regression"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: 'y'"),
+    ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks .*2, 3"),
+    ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels .* 3 nodes"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n"}, {}, "2 x 3 real values"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "a.mtx.* graph"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
+    ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "a.npz, edges"),
+    ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "a.npz, edges"),
+    ({"a_graphml": LARGE}, {}, "number 0: .k. is inf"),
+    ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: .* 10,001"),
+]  # fmt: skip
+
+
+def test_a_label_that_no_table_has_lists_the_columns_of_all(tmp_path):
+    folder = write(tmp_path / "t", edges_csv=EDGES, nodes_csv=NODES, graphs_csv=GRAPHS)
+    with pytest.raises(UsageError, match="'club'") as caught:
+        made(folder, label=("club",))
+    columns = (
+        "graphs.csv: graph, label, fold; nodes.csv: graph, node, mass, kind; "
+        "edges.csv: graph, source, target, weight"
+    )
+    assert caught.value.lines["found"] == columns
+
+
+def test_bad_files_are_errors_that_name_the_row(tmp_path):
+    def check(case):
+        files, options, message = case
+        number = len(list(tmp_path.iterdir()))
+        with pytest.raises((DamagedInput, UsageError), match=message):
+            made(write(tmp_path / f"{number:03d}", **files), **options)
+
+    check_each(check, BAD)
+
+
+@pytest.mark.parametrize("bounds", [[], 5, [0, 1], [1, 2, 3, 4, 5, 6, 7], [0, 3, 2, 3, 4, 5, 6]])
+def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
+    import torch
+    from torch_geometric.data import InMemoryDataset
+
+    data, slices = InMemoryDataset.collate(pyg_graphs())
+    folder = write(tmp_path / "t")
+    torch.save((data, {**slices, "y": torch.tensor(bounds)}), folder / "a.pt")
+    with pytest.raises(DamagedInput, match=r"a\.pt: .*slices"):
+        made(folder)
+
+
+def test_names_and_labels_of_other_kinds_are_read(tmp_path):
+    """Names of graphs beyond ASCII, labels that are true or false, a tensor of no axes."""
+    import torch
+    from torch_geometric.data import Data
+
+    schema, (record,) = made(write(tmp_path / "t", edges_csv="source,target,graph\n1,2,中国\n"))
+    assert len(record.key) <= schema.key_length
+    _, records = made(write(tmp_path / "b", **TU, D_node_labels_txt="True\nFalse\nTrue\n"))
+    assert records[0].columns["node/x"].tolist() == [[0, 1], [1, 0]]
+    folder = write(tmp_path / "p")
+    torch.save(Data(edge_index=torch.tensor([[0], [1]]), x=torch.tensor(2.0)), folder / "a.pt")
+    _, (record,) = made(folder)
+    assert (record.num_nodes, record.columns["graph/x"]) == (2, 2)
+
+
+def test_a_build_of_which_every_record_is_skipped_is_refused(tmp_path):
+    table = tmp_path / "m.csv"
+    table.write_text("smiles\nC(C\n")
+    line = ["build", "graphs", "--name=own", f"--archive={table}", "--set=on_error=skip"]
+    message = refused(*line, f"--home={tmp_path / 'home'}", code=4)
+    assert "All 1 records were skipped" in message
+    assert "m.csv, line 2" in message
+
+
+def bomb(gigabytes: int) -> bytes:
+    """Bytes of an npz whose features are zeros."""
+    file = io.BytesIO()
+    header = io.BytesIO()
+    columns = gigabytes * 10**9 // 8
+    kind = {"descr": "<f4", "fortran_order": False, "shape": (2, columns)}
+    np.lib.format.write_array_header_1_0(header, kind)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("edge_index.npy", npy(np.array([[0, 1], [1, 0]])))
+        with archive.open("x.npy", "w") as member:
+            member.write(header.getvalue())
+            block = bytes(2**20)
+            for start in range(0, 8 * columns, len(block)):
+                member.write(block[: 8 * columns - start])
+    return file.getvalue()
+
+
+def npy(array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def far_tensors() -> bytes:
+    import torch
+    from torch_geometric.data import Data
+
+    file = io.BytesIO()
+    torch.save(Data(edge_index=torch.tensor([[0], [2**31]])), file)
+    return file.getvalue()
+
+
+#: File -> its bytes, and what is said; each takes 5 to 100 GB where it is read.
+HUGE_FILES = {
+    "many.mtx": (
+        lambda: b"%%MatrixMarket matrix coordinate pattern general\n9 9 999999999\n1 1\n",
+        r"many\.mtx .* 48\.0 GB",
+    ),
+    "far.npz": (
+        lambda: npz(edge_index=np.array([[0], [2**31]])),
+        "2,147,483,649 nodes",
+    ),
+    "far.pt": (far_tensors, "2,147,483,649 nodes"),
+    "zeros.npz": (lambda: bomb(1), r"zeros\.npz .* 6\.0 GB"),
+    "long.npz": (
+        lambda: npz(edge_index=EDGE, **ROWS, attr_shape=[10**7, 10**3]),
+        r"long\.npz .* 120\.0 GB",
+    ),
+    "wide.npz": (
+        lambda: npz(edge_index=EDGE, **ROWS, attr_shape=[1, HUGE]),
+        r"wide\.npz .* 12\.0 TB",
+    ),
+    "bomb.csv.gz": (
+        lambda: gzip.compress(b"source,target\n" + b"1,2\n" * 50_000_000, 1),
+        r"bomb\.csv\.gz .* 4\.3 GB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUGE_FILES)
+def test_a_small_file_of_a_large_graph_is_refused_before_it_is_read(tmp_path, name):
+    content, message = HUGE_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content())
+    line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
+    before = peak_host_memory()
+    said = refused(*line, "--quiet", code=6)
+    assert re.search(message, said), said
+    assert re.search("next: --memory [0-9]+GiB", said), said
+    assert peak_host_memory() - before < 2**29
+    assert not list((tmp_path / "home").rglob("*.*"))
+
+
+def test_memory_is_the_limit_of_reading(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_bytes(b"source,target\n" + b"1,2\n" * 6_000_000)
+    line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
+    assert "536.9 MB are allowed" in refused(*line, "--quiet", "--memory=512MiB", code=6)
+
+
+def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MAX_MEMORY", 2**20)
+    nodes = "".join(f"<node id='{number}'/>" for number in range(2_000))
+    path = tmp_path / "a.graphml"
+    path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))
+    line = ("build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}")
+    message = refused(*line, code=6)
+    assert re.search(r"a\.graphml .* 2\.[0-9] MB .* 1\.0 MB", message)
+
+
+def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monkeypatch):
+    import torch
+
+    folder = write(tmp_path / "t")
+    torch.save(pyg_graphs(), folder / "a.pt")
+
+    def full(*_, **__):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(torch_files, "key_columns_by_level", full)
+    with pytest.raises(OutOfResources, match="no room"):
+        made(folder)
+    monkeypatch.setattr(np, "frombuffer", full)
+    with pytest.raises(OutOfResources, match="no room"):
+        made(folder)
+
+
+def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
+    """Pandas says so by an error of its parser."""
+
+    def read_csv(*_, **__):
+        raise pd.errors.ParserError("Error tokenizing data. C error: out of memory")
+
+    folder = write(tmp_path / "t", edges_csv=EDGES)
+    monkeypatch.setattr(pd, "read_csv", read_csv)
+    with pytest.raises(OutOfResources, match=r"edges\.csv"):
+        made(folder)

@@ -1,0 +1,143 @@
+"""Your own graphs whose edges go one way or both: warnings, reasons and reverse edges."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+from support.cli import kmip
+from support.graph_files import PIPELINE, built, npz, write
+
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs import edge_directions
+
+
+def test_edges_that_go_one_way_are_a_warning(tmp_path):
+    """A file with each edge once, as the node benchmarks have it, is reported with a warning and its remedy."""
+    edges = np.array([[0, 1], [1, 2], [2, 2]])
+    arrays = {"edges": edges, "node_features": np.eye(5, 2), "node_labels": [0, 1, 0, 1, 1]}
+    masks = {}
+    for row, part in enumerate(("train", "val", "test")):
+        masks[f"{part}_masks"] = np.roll(np.eye(5, dtype=bool)[:3], row, axis=1)
+    file = npz(**arrays, **masks, notes=np.array(["a"]))
+    done = built(tmp_path / "a", a_npz=file)
+    assert {key: value for key, value in done.json["files"].items() if key != "columns"} == {
+        "directed": "yes: no edge of the files has its reverse",
+        "self_loops": 1,
+        "isolated_nodes": 2,
+        "repeated_edges": 0,
+        "given_splits": ["masks, folds 0 to 2"],
+        "ignored": ["notes: no array of this format"],
+        "missing": [],
+        "warnings": [done.json["files"]["warnings"][0]],
+    }
+    assert "--set undirected=true" in done.json["files"]["warnings"][0]
+    assert done.err.count("warning: no edge of the files has its reverse") == 1
+    line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
+    text = kmip(*line, f"--home={tmp_path / 'a'}").out
+    target = r"target +classification of each node \(node_labels\)"
+    for words in (
+        target,
+        r"self loops +1",
+        r"isolated nodes +2",
+        r"classes +2 \(2, 3\)",
+        r"ignored +notes",
+    ):
+        assert re.search(words, text), text
+
+    bare = write(tmp_path / "bare", edges_csv="source,target\n0,1\n")
+    text = kmip(*line[:3], f"--archive={bare}", "--quiet", f"--home={tmp_path / 'c'}").out
+    assert "target          none: a trained run can predict it\n" in text
+
+    both = built(tmp_path / "b", "--set=undirected=true", a_npz=file)
+    assert both.json["files"]["directed"] == "no: undirected=true added the reverse of each edge"
+    assert both.json["files"]["warnings"] == []
+    assert "warning" not in both.err
+
+
+def test_directions_are_said_with_their_reason(tmp_path):
+    both = "source,target\n1,2\n2,1\n"
+    done = built(tmp_path / "a", edges_csv=both)
+    assert done.json["files"]["directed"] == "no: the files have each edge both ways"
+    assert "warning" not in done.err
+    some = built(tmp_path / "b", edges_csv=both + "2,3\n3,4\n")
+    expected = "yes: 50.0% of the edges of the files have their reverse"
+    assert some.json["files"]["directed"] == expected
+    all_both = built(tmp_path / "c", "--set=undirected=true", edges_csv=both)
+    assert all_both.json["files"]["directed"] == "no: the files have each edge both ways"
+    rest = built(tmp_path / "d", "--set=undirected=true", edges_csv=both + "2,3\n3,4\n")
+    expected = "no: undirected=true added the reverse of each edge that lacked it"
+    assert rest.json["files"]["directed"] == expected
+    assert "warning" not in rest.err
+    weights = both.replace("2,1", "2,1,7").replace("1,2\n", "1,2,5\n").replace("get", "get,w")
+    other = built(tmp_path / "e", "--set=undirected=true", edges_csv=weights)
+    assert "2 edges have other attributes than their reverse: each keeps its own" in other.err
+
+
+def missing_reverses(edges: list[tuple[int, int]]) -> list[int]:
+    """Positions of edges without a reverse, looked for one by one."""
+    waiting = Counter()
+    partners = Counter(edges)
+    lacking = []
+    for position, (source, target) in enumerate(edges):
+        waiting[source, target] += 1
+        if source != target and waiting[source, target] > partners[target, source]:
+            lacking.append(position)
+    return lacking
+
+
+def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
+    """As often as the edge occurs; without repeated edges, the edges are PyTorch Geometric's."""
+    import torch
+    from torch_geometric.utils import to_undirected
+
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        nodes = int(rng.integers(1, 9))
+        index = rng.integers(0, nodes, (2, int(rng.integers(0, 30))))
+        if number % 2:
+            index = np.unique(index, axis=1)
+            rng.shuffle(index, axis=1)
+        weights = rng.integers(0, 3, (index.shape[1], 2)) / 2
+        graph = GraphRecord(
+            key="a", num_nodes=nodes, columns={"edge/w": weights, "node/x": np.eye(nodes)},
+            edge_index=index,
+        )  # fmt: skip
+        whole, unequal = edge_directions.with_reverse_edges(graph)
+        edges = [(int(a), int(b)) for a, b in index.T]
+        expected = []
+        lacking = missing_reverses(edges)
+        for position, (edge, weight) in enumerate(zip(edges, weights.tolist(), strict=True)):
+            expected.append((edge, weight))
+            if position in lacking:
+                expected.append((edge[::-1], weight))
+        ends = map(tuple, whole.edge_index.T.tolist())
+        assert list(zip(ends, whole.columns["edge/w"].tolist(), strict=True)) == expected
+        assert whole.columns["node/x"] is graph.columns["node/x"]
+        again, still = edge_directions.with_reverse_edges(whole)
+        assert np.array_equal(again.edge_index, whole.edge_index)
+        if number % 2:
+            undirected = to_undirected(torch.from_numpy(index), num_nodes=nodes)
+            found = np.unique(whole.edge_index, axis=1)
+            assert np.array_equal(found, undirected.numpy())
+            assert found.shape == whole.edge_index.shape
+            table = dict(zip(edges, weights.tolist(), strict=True))
+            pairs = [table[edge] != table.get(edge[::-1], table[edge]) for edge in edges]
+            assert unequal == still == sum(pairs)
+
+
+def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):
+    monkeypatch.setattr(edge_directions, "_MAX_PAIRS", 1_000)
+    rng = np.random.default_rng(0)
+    edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T
+    edges = edges[:, edges[0] < edges[1]]
+    for share in (0, 0.5, 1):
+        counts = edge_directions.EdgeCounts(PIPELINE.Params())
+        again = edges[::-1, : int(share * edges.shape[1])]
+        counts.add(np.concatenate([edges, again], axis=1), 10_000)
+        assert 500 < counts.looked_for < 4_000
+        expected = 2 * share / (1 + share)
+        assert abs(counts.reversed / counts.looked_for - expected) < (
+            0.05 if share == 0.5 else 1e-9
+        )

@@ -1,0 +1,368 @@
+"""Graphs as other programs write them: XML, GML, Pajek, matrices, lists of features and molecules."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import subprocess
+import warnings
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from support.cases import check_each
+from support.own_graphs import answers, made, numbered, write
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.formats.pajek import parse_pajek
+
+
+def test_names_are_no_classes_in_any_format(tmp_path):
+    """A label that differs for every node; oracle: the same graph without it."""
+    graph = nx.cycle_graph(20)
+    nx.set_node_attributes(graph, {node: f"Station {node}" for node in graph}, "label")
+    nx.set_node_attributes(graph, {node: node / 2 for node in graph}, "mass")
+    folders = numbered(tmp_path)
+
+    def check(suffix):
+        folder = write(next(folders))
+        if suffix == "csv":
+            rows = [{"id": node, **data} for node, data in graph.nodes(data=True)]
+            pd.DataFrame(rows).to_csv(folder / "nodes.csv", index=False)
+            nx.to_pandas_edgelist(graph).to_csv(folder / "edges.csv", index=False)
+        elif suffix == "json":
+            (folder / "g.json").write_text(json.dumps(nx.node_link_data(graph, edges="links")))
+        else:
+            getattr(nx, f"write_{suffix}")(graph, folder / f"g.{suffix}")
+        got = made(folder)
+        assert got.schema.labels is None
+        assert got.schema.column("node/x").fields == ("mass",)
+        assert made(folder, label=("label",)).schema.labels.num_classes == 20
+
+    check_each(check, ["csv", "graphml", "gexf", "gml", "json"])
+
+
+GRAPHML = """<graphml{space}>
+<key id="k1" for="node" attr.name="w" attr.type="double"/>
+<key id="k2" for="node" attr.name="on" attr.type="boolean"/>
+<key id="k3" for="node" attr.name="label" attr.type="string"><default> yellow </default></key>
+<key id="k4" for="edge" attr.name="kind" attr.type="string"><default>road</default></key>
+<graph id="G" edgedefault="undirected">
+<node id="a"><data key="k1"> 1.0 </data><data key="k3">green</data><data key="k2"> true </data></node>
+<node id="b"><data key="k1">1.5</data><data key="k2">false</data></node>
+<node id="c"><data key="k1">3</data><data key="k2">true</data></node>
+<node id="d"><data key="k1">3.0</data><data key="k3">green</data><data key="k2">false</data></node>
+<edge source="a" target="b"/><edge source="b" target="c"><data key="k4">rail</data></edge>
+<edge source="c" target="d"/></graph></graphml>"""
+
+
+GEXF = """<gexf xmlns="http://gexf.net/{version}" version="{version}"><graph defaultedgetype="directed">
+<attributes class="node"><attribute id="0" title="label2" type="string"><default>yellow</default></attribute>
+<attribute id="1" title="on" type="boolean"/></attributes>
+<nodes><node id="a" label="A"><attvalues><attvalue for="0" value="green"/>
+<attvalue for="1" value=" true "/></attvalues></node>
+<node id="b" label="B"><attvalues><attvalue for="1" value="false"/></attvalues></node></nodes>
+<edges><edge id="0" source="a" target="b"/></edges></graph></gexf>"""
+
+
+def test_defaults_and_blanks_of_xml_are_read(tmp_path):
+    for number, space in enumerate(("", ' xmlns="http://graphml.graphdrawing.org/xmlns"')):
+        text = GRAPHML.replace("{space}", space)
+        got = made(write(tmp_path / f"g{number}", a_graphml=text))
+        assert got.first.columns["node/y"].tolist() == [0, 1, 1, 0]
+        assert got.schema.column("node/x").fields == ("w", "on")
+        assert got.first.columns["node/x"].tolist() == [[1, 1], [1.5, 0], [3, 1], [3, 0]]
+        kinds = got.first.columns["edge/edge_attr"]
+        assert got.schema.column("edge/edge_attr").fields == ("kind=rail", "kind=road")
+        ends = got.first.edge_index.T.tolist()
+        assert {tuple(edge) for edge, kind in zip(ends, kinds, strict=True) if kind[0]} == {
+            (1, 2),
+            (2, 1),
+        }
+    for version in ("1.1draft", "1.2draft", "1.3"):
+        got = made(
+            write(tmp_path / version, a_gexf=GEXF.replace("{version}", version)), label=("label2",)
+        )
+        assert got.first.columns["node/y"].tolist() == [0, 1]
+        assert got.first.columns["node/x"].tolist() == [[1], [0]]
+
+
+def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
+    """networkx refuses such files of GraphML and GEXF, and takes ``mutual`` for one direction."""
+    graphml = (
+        '<graphml><graph edgedefault="{}"><node id="a"/><node id="b"/><node id="c"/>'
+        '<edge id="0" source="a" target="b" directed="{}"/><edge id="1" source="b" target="c"/>'
+        '<edge id="2" source="c" target="c" directed="false"/></graph></graphml>'
+    )
+    gexf = (
+        '<gexf xmlns="http://gexf.net/1.2draft" version="1.2"><graph mode="dynamic" defaultedgetype="{}">'
+        '<nodes><node id="a"><spells><spell start="1" end="2"/></spells></node><node id="b"/>'
+        '<node id="c"/></nodes><edges><edge id="0" source="a" target="b" type="{}"/>'
+        '<edge id="1" source="b" target="c"/><edge id="2" source="c" target="c" type="mutual"/>'
+        "</edges></graph></gexf>"
+    )
+    cases = [
+        (graphml, ("directed", "false"), [(0, 1), (1, 0), (1, 2), (2, 2)]),
+        (graphml, ("undirected", "true"), [(0, 1), (1, 2), (2, 1), (2, 2)]),
+        (graphml, ("undirected", "false"), [(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)]),
+        (gexf, ("directed", "mutual"), [(0, 1), (1, 0), (1, 2), (2, 2)]),
+        (gexf, ("undirected", "directed"), [(0, 1), (1, 2), (2, 1), (2, 2)]),
+    ]
+    folders = numbered(tmp_path)
+
+    def check(case):
+        text, words, expected = case
+        name = "a_gexf" if "gexf" in text else "a_graphml"
+        first = made(write(next(folders), **{name: text.format(*words)})).first
+        assert sorted(zip(*first.edge_index.tolist(), strict=True)) == expected
+
+    check_each(check, cases)
+    nested = graphml.format("directed", "true").replace(
+        '<node id="c"/>', '<node id="c"><graph edgedefault="directed"><node id="d"/></graph></node>'
+    )
+    with pytest.raises(DamagedInput, match="inside of a node"):
+        made(write(tmp_path / "nested", a_graphml=nested))
+
+
+def test_graphs_of_other_programs_are_named_with_the_command_that_converts_them(tmp_path):
+    dot = write(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
+    with pytest.raises(DamagedInput, match="graph of Graphviz") as caught:
+        made(dot)
+    assert caught.value.lines["next"].startswith(
+        "networkx.write_graphml(networkx.nx_pydot.read_dot("
+    )
+    packed = gzip.compress(GRAPHML.replace("{space}", "").encode())
+    folder = write(tmp_path / "gz", graphml_gz=packed)
+    with pytest.raises(DamagedInput, match="is GraphML, gzipped") as caught:
+        made(folder)
+    subprocess.run(shlex.split(caught.value.lines["next"]), cwd=folder, check=True)
+    assert made(folder).first.num_nodes == 4
+
+
+def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
+    """Followed by hand: each is a file of its format with one line that is wrong."""
+    whole = {
+        "D_A_txt": "1, 2\n2, 1\n3, 4\n", "D_graph_indicator_txt": "1\n1\n2\n2\n",
+        "D_graph_labels_txt": "1\n2\n", "D_node_labels_txt": "0\n1\n0\n1\n",
+    }  # fmt: skip
+    assert len(made(write(tmp_path / "whole", **whole)).records) == 2
+    wrong = [
+        ("D_graph_labels_txt", "1\n"),
+        ("D_graph_indicator_txt", "2\n1\n2\n2\n"),
+        ("D_A_txt", "1, 9\n"),
+        ("D_A_txt", "1, 3\n"),
+        ("D_A_txt", "1, 2, 3\n"),
+        ("D_A_txt", "a, b\n"),
+        ("D_node_labels_txt", "0\n1\n99999\n1\n"),
+    ]
+    folders = numbered(tmp_path)
+
+    def check(case):
+        name, text = case
+        folder = write(next(folders), **{**whole, name: text})
+        with pytest.raises(DamagedInput) as caught:
+            made(folder)
+        assert caught.value.lines["next"] == "repair or replace the file"
+        write(folder, **{name: whole[name]})
+        assert len(made(folder).records) == 2
+
+    check_each(check, wrong)
+    ends = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    for files, words in (
+        (["ind.cora_x"], "folder of all eight"),
+        (["ind.cora_x", "ind.other_x"], r"copy the files of one dataset, ind.cora"),
+        ([f"ind.cora.{end}"[::-1].replace(".", "_", 1)[::-1] for end in ends], "repair or replace"),
+    ):
+        with pytest.raises(DamagedInput) as caught:
+            made(write(next(folders), **dict.fromkeys(files, b"\x80\3")))
+        assert words in caught.value.lines["next"]
+
+
+def test_keys_that_number_the_edges_are_no_features(tmp_path):
+    edges = "".join(f'<edge id="{i}" source="a" target="b" weight="{i}.5"/>' for i in range(3))
+    text = GEXF.replace("{version}", "1.2draft").replace(
+        '<edge id="0" source="a" target="b"/>', edges
+    )
+    got = made(write(tmp_path / "g", a_gexf=text))
+    assert got.first.columns["edge/edge_attr"].tolist() == [[0.5], [1.5], [2.5]]
+    assert "key: ids or names of the rows" in got.files["ignored"]
+    # Fractions number nothing.
+    text = "source,target,key\n0,1,1.5\n1,2,2.5\n2,0,3.5\n"
+    got = made(write(tmp_path / "f", a_csv=text))
+    assert got.first.columns["edge/edge_attr"].tolist() == [[1.5], [2.5], [3.5]]
+
+
+def test_attributes_called_as_ids_are_kept(tmp_path):
+    """graph, node, source, target and id of nodes and edges, and the keys of a multigraph."""
+    graph = nx.MultiDiGraph()
+    names = ("graph", "node", "source", "weight2")
+    for node in range(4):
+        graph.add_node(node, **{name: (node + i) % 3 + 0.5 for i, name in enumerate(names)})
+    for number, (a, b) in enumerate([(0, 1), (0, 1), (1, 2), (2, 3)]):
+        graph.add_edge(
+            a,
+            b,
+            key=["road", "rail"][number % 2],
+            **dict.fromkeys(("graph", "node"), number % 3 + 0.5),
+        )
+    folders = numbered(tmp_path)
+
+    def check(suffix):
+        folder = write(next(folders))
+        if suffix == "json":
+            data = nx.node_link_data(graph, edges="links")
+            (folder / "g.json").write_text(json.dumps(data))
+        else:
+            nx.write_graphml(graph, folder / "g.graphml")
+        got = made(folder)
+        fields = got.schema.column("node/x").fields
+        assert set(fields) == set(names)
+        column = got.first.columns["node/x"][:, fields.index("source")]
+        assert column.tolist() == [(node + 2) % 3 + 0.5 for node in range(4)]
+        assert {"graph", "node"} <= set(got.schema.column("edge/edge_attr").fields)
+        assert got.first.num_edges == 4
+
+    check_each(check, ["json", "graphml"])
+
+
+def test_gml_with_repeated_edges_has_them_all(tmp_path):
+    graph = nx.MultiDiGraph([(0, 1), (0, 1), (1, 2)])
+    nx.set_edge_attributes(
+        graph, {edge: number for number, edge in enumerate(graph.edges(keys=True))}, "value"
+    )
+    folder = write(tmp_path / "g")
+    nx.write_gml(graph, folder / "a.gml")
+    text = (folder / "a.gml").read_text()
+    lines = [line for line in text.splitlines() if "multigraph" not in line and "key" not in line]
+    (folder / "a.gml").write_text("\n".join(lines))
+    got = made(folder)
+    assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == [(0, 1), (0, 1), (1, 2)]
+    assert got.first.columns["edge/edge_attr"][:, 0].tolist() == [0, 1, 2]
+
+
+PAJEK = """*Network test
+% a comment
+*Vertices 4
+1 "O'Brien" 0.25 0.5 0.5 ellipse ic Red
+2 "same" 0.5 0.5 0.5 box ic Blue
+3 "same" 0.75 0.5 0.5 box ic Red
+*Arcs :1 "likes"
+1 2 1.5
+*Edges
+2 3 2.5 c Black
+*Arcslist
+4 1 2
+*Edgeslist
+1 3
+"""
+
+
+def test_pajek_has_arcs_one_way_and_edges_both(tmp_path):
+    graph = parse_pajek(PAJEK, "a.net")
+    expected = [(1, 2), (2, 3), (3, 2), (4, 1), (4, 2), (1, 3), (3, 1)]
+    assert sorted(graph.edges()) == sorted(expected)
+    assert graph.number_of_nodes() == 4
+    assert graph.nodes[3]["label"] == "same"
+    got = made(write(tmp_path / "p", a_net=PAJEK))
+    assert sorted((a + 1, b + 1) for a, b in got.first.edge_index.T.tolist()) == sorted(expected)
+    # Names of relations, and the sides of a graph of two kinds of vertices.
+    text = '*Vertices 3 2\n*Arcs :1 "likes"\n1 3 1\n*Arcs :2\n2 3 1\n*Edges :1 "likes"\n1 2 1\n'
+    got = made(write(tmp_path / "r", a_net=text))
+    fields = got.schema.column("edge/edge_attr").fields
+    assert fields == ("relation=2", "relation=likes", "weight")
+    assert got.first.columns["edge/edge_attr"][:, 1].tolist() == [1, 1, 0, 1]
+    assert got.first.columns["node/x"].tolist() == [[1], [1], [2]]
+    # A file with arcs alone is what networkx reads.
+    folder = write(tmp_path / "n")
+    other = nx.gnp_random_graph(7, 0.4, seed=1, directed=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nx.write_pajek(other, folder / "a.net")
+    assert made(folder).edges() == set(other.edges)
+    with pytest.raises(DamagedInput, match=r"a\.net, line 3: there is no vertex 9"):
+        made(write(tmp_path / "bad", a_net="*Vertices 2\n*Arcs\n1 9\n"))
+
+
+def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):
+    rng = np.random.default_rng(2)
+    matrix = rng.integers(0, 3, (5, 5)) * (rng.random((5, 5)) < 0.5)
+    for number, index in enumerate((list("edcba"), list(range(5)))):
+        frame = pd.DataFrame(matrix, index=index, columns=index)
+        got = made(write(tmp_path / f"m{number}", a_csv=frame.to_csv()))
+        dense = np.zeros((5, 5))
+        dense[tuple(got.first.edge_index)] = got.first.columns["edge/edge_attr"][:, 0]
+        np.testing.assert_array_equal(dense, matrix)
+        assert got.first.num_nodes == 5
+
+
+def test_lists_of_features_of_musae(tmp_path):
+    lists = {"0": [1, 3], "1": [0], "2": []}
+    files = {
+        "musae_DE_edges_csv": "from,to\n0,1\n1,2\n",
+        "musae_DE_target_csv": "id,days,mature,new_id\n77,1,True,1\n88,2,False,0\n99,5,True,2\n",
+        "musae_DE_features_json": json.dumps(lists),
+    }
+    folder = write(tmp_path / "m", **files)
+    with pytest.raises(DamagedInput, match="new_id") as caught:
+        made(folder)
+    got = made(folder, **answers(caught.value), label=("mature",))
+    x = got.first.columns["node/x"][:, 1:]
+    expected = np.zeros((3, 4))
+    for row, node in enumerate(["1", "0", "2"]):
+        expected[row, lists[node]] = 1
+    np.testing.assert_array_equal(x, expected)
+    assert got.first.columns["node/y"].tolist() == [1, 0, 1]
+    files["musae_DE_features_json"] = json.dumps({"9": [1]})
+    with pytest.raises(DamagedInput, match="features of '9'"):
+        made(write(tmp_path / "o", **files), node="new_id")
+
+
+def test_a_smi_is_a_list_of_molecules(tmp_path):
+    got = made(write(tmp_path / "s", a_smi="CCO ethanol\nc1ccccc1 benzene\n"))
+    assert [record.num_nodes for record in got.records] == [3, 6]
+    assert [record.key for record in got.records] == ["ethanol", "benzene"]
+
+
+def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path, monkeypatch):
+    names = ["L.1 Gyr.", "R.1 Gyr.", "c", "d"]
+    matrices = np.random.default_rng(0).integers(0, 3, (3, 4, 4)).astype(float)
+    matrices[1, 0, 2] = np.nan  # an empty cell is no edge
+    files = {"notes_tsv": "graph\tage\n"}
+    for number, matrix in enumerate(matrices):
+        files[f"sub{number}-conn_csv"] = pd.DataFrame(matrix, names, names).to_csv()
+    folder = write(tmp_path / "t", **files)
+    with pytest.raises(DamagedInput, match="only one matrix can be read") as caught:
+        made(folder)
+    monkeypatch.chdir(folder)
+    code = caught.value.lines["next"].removeprefix("write them as one table: ")
+    exec(code.removesuffix("; then --archive edges.csv"), {})
+    got = made(write(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
+    assert [record.num_edges for record in got.records] == [
+        np.count_nonzero(np.nan_to_num(each)) for each in matrices
+    ]
+
+
+def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):
+    net = '*Vertices 3\n1 "a b"\n2 "c"\n3 "d"\n*Arcs\n1 2 1\n3 1 1\n'
+    folder = write(tmp_path / "t", NETWORK_net=net, sector_clu="*Vertices 3\n2\n1\n2\n")
+    with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
+        made(folder)
+    monkeypatch.chdir(folder)
+    exec(caught.value.lines["next"].partition("pass that file alone: ")[2], {"networkx": nx})
+    written = (folder / "NETWORK.graphml").read_bytes()
+    got = made(write(tmp_path / "u", a_graphml=written), label=("sector",))
+    assert got.first.columns["node/y"].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("of_nodes", [str, int])
+def test_ids_of_json_are_the_same_as_texts_and_as_numbers(tmp_path, of_nodes):
+    of_links = {str: int, int: str}[of_nodes]
+    value = {
+        "directed": True,
+        "nodes": [{"id": of_nodes(number), "y": number % 2} for number in (7, 8, 9)],
+        "links": [{"source": of_links(7), "target": of_links(9)}],
+    }
+    got = made(write(tmp_path / "t", a_json=json.dumps(value)))
+    assert (got.first.num_nodes, got.edges()) == (3, {(0, 2)})

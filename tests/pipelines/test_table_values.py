@@ -1,0 +1,409 @@
+"""Values of tables as people write them: numbers, texts, missing values, labels and what is asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.cases import check_each
+from support.own_graphs import PIPELINE, answers, made, numbered, write
+
+import kmip_data
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.base import RawFolder
+
+
+def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        values, expected = case
+        rows = "".join(f'{i};"{value}"\n' for i, value in enumerate(values)).replace(";", ",")
+        files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,people\n" + rows}
+        folder = write(next(folders), **files)
+        with pytest.raises(
+            DamagedInput, match=r"line 2: 'people' is '1.*read in two ways"
+        ) as caught:
+            made(folder)
+        got = made(folder, **answers(caught.value)).first.columns["node/x"]
+        np.testing.assert_allclose(got[:, 0], expected)
+
+    cases = [
+        (["1,234", "910", "1,234"], [1234, 910, 1234]),
+        (["1 234", "5", "7"], [1234, 5, 7]),
+        (["1,5", "2", "3"], [1.5, 2, 3]),
+    ]
+    check_each(check, cases)
+    # Dates, addresses and versions are texts.
+    rows = "0,1.2.3\n1,1.2.3\n2,1.2\n"
+    files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,version\n" + rows}
+    got = made(write(next(folders), **files))
+    assert got.schema.column("node/x").fields == ("version=1.2", "version=1.2.3")
+
+
+NODES = "node,age,country,born,note,label\n"
+
+
+def people(ages, countries=("NL", "BE"), labels=("a", "b")):
+    rows = []
+    for i, age in enumerate(ages):
+        country = countries[i % len(countries)]
+        note = f"born in the year of {i}, and never heard of again"
+        rows.append(f"{i},{age},{country},2020-01-{i + 1:02d},{note!r},{labels[i % len(labels)]}\n")
+    return NODES + "".join(rows).replace("'", '"')
+
+
+def test_what_is_lossless_happens_and_is_said(tmp_path):
+    ages = [1, "", "NA", 4, 5, 6]
+    folder = write(tmp_path / "p", edges_csv="from,to\n0,1\n", nodes_csv=people(ages))
+    got = made(folder)
+    x = dict(
+        zip(got.schema.column("node/x").fields, got.first.columns["node/x"].T.tolist(), strict=True)
+    )
+    assert x == {
+        "age": [1, 0, 0, 4, 5, 6],
+        "age missing": [0, 1, 1, 0, 0, 0],
+        "country=BE": [0, 1] * 3,
+        "country=NL": [1, 0] * 3,
+    }
+    assert got.files["missing"] == ["age: 2"]
+    reasons = dict(line.split(": ", 1) for line in got.files["ignored"])
+    assert reasons["born"].startswith("dates, such as 2020-01-01")
+    assert reasons["note"].startswith("names or free text")
+
+
+def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
+    rows = ["id,country,city,since,score\n"]
+    for i in range(300):
+        country = ("NA", "DE", "FR")[i % 3]
+        score = "n.d." if i == 7 else i
+        rows.append(f"{i},{country},c{i % 100},{1_700_000_001 + i},{score}\n")
+    folder = write(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
+    with pytest.raises(DamagedInput, match="4 columns need a decision") as caught:
+        made(folder)
+    found = caught.value.lines["found"]
+    for words in (
+        "'NA' in 100 rows",
+        "100 texts",
+        "line 2: 'since' is 1700000001",
+        "line 9: 'score' is 'n.d.'",
+    ):
+        assert words in found, found
+    got = made(folder, **answers(caught.value))
+    assert got.first.num_nodes == 300
+    fields = got.schema.column("node/x").fields
+    assert {"country=DE", "country=FR", "country=NA"} <= set(fields) or "score" in fields
+    # Kept instead of left out, each by the answer that is printed.
+    kept = made(folder, missing=("n.d.",), categories=100, rounded=("since",))
+    assert len(kept.schema.column("node/x").fields) == 3 + 100 + 1 + 2
+
+
+def test_a_word_that_is_missing_in_one_column_leaves_the_others(tmp_path):
+    """NA among the numbers of age stays missing where ``missing`` names the word of another column."""
+    frame = pd.DataFrame(
+        {"id": range(8), "age": ["1", "NA", *"345678"], "score": [*"1234567", "n.d."]}
+    )
+    folder = write(tmp_path / "m", edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False))
+    with pytest.raises(DamagedInput, match="among numbers") as caught:
+        made(folder)
+    for parameters in (answers(caught.value), {"missing": ("n.d.",)}):
+        got = made(folder, **parameters)
+        fields = got.schema.column("node/x").fields
+        assert fields == ("age", "age missing", "score", "score missing")
+        x = got.first.columns["node/x"]
+        assert x[:, 0].tolist() == [1, 0, 3, 4, 5, 6, 7, 8]
+        assert x[:, 1].tolist() == [0, 1, 0, 0, 0, 0, 0, 0]
+        assert x[7, 2:].tolist() == [0, 1]
+
+
+#: Labels of a table, task -> values stored, and classes.
+TARGETS = [
+    (["0", "1", "NA", "1"], None, [0, 1, -1, 1], 2),
+    (["0.0", "1.0", "nan", "1.0"], None, [0, 1, -1, 1], 2),
+    (["a", " b", "a ", ""], None, [0, 1, 0, -1], 2),
+    (["yes", "no", "N/A", "yes"], None, [1, 0, -1, 1], 2),
+    (["1.5", "2", "NA", "7"], None, [1.5, 2, None, 7], None),
+    (["1", "2", "", "7"], "regression", [1, 2, None, 7], None),
+    (["-1", "2", "3", "-7"], "regression", [-1, 2, 3, -7], None),
+    (["True", "False", "", "True"], None, [1, 0, -1, 1], 2),
+]
+
+
+def test_a_missing_label_is_no_class(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        texts, task, expected, classes = case
+        texts, expected = texts * 3, expected * 3
+        frame = pd.DataFrame({"id": range(12), "x": 1.5, "label": texts})
+        folder = write(next(folders), edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False))
+        got = made(folder, task=task)
+        y = got.first.columns["node/y"].astype(float)
+        np.testing.assert_array_equal(y, [np.nan if value is None else value for value in expected])
+        assert got.schema.labels.num_classes == classes
+        missing = (
+            sum(value in {None, -1} for value in expected) if task is None or "" in texts else 0
+        )
+        assert got.files.get("missing_labels") == ([f"label: {missing}"] if missing else None)
+
+    check_each(check, TARGETS)
+
+
+def test_names_of_many_features_stand_on_the_card(tmp_path):
+    """64 kB of names have no room in the schema of a shard."""
+    names = [f"a feature with a long name {number}" for number in range(4_000)]
+    frame = pd.DataFrame(np.ones((3, 4_000), int), columns=names)
+    folder = write(
+        tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=frame.to_csv(index_label="id")
+    )
+    kmip_home = tmp_path / "home"
+    from support.cli import kmip
+
+    done = kmip(
+        "build",
+        "graphs",
+        "--name=wide",
+        f"--archive={folder}",
+        f"--home={kmip_home}",
+        "-q",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    assert done.json["files"]["features"]["x"] == names
+    assert kmip_data.open("wide", split=None, home=kmip_home)[0].x.shape == (3, 4_000)
+
+
+def test_a_table_of_a_million_columns_is_refused_at_once(tmp_path):
+    line = b",".join([b"1"] * 1_000_000) + b"\n"
+    folder = write(tmp_path / "w", edges_csv="u,v\n0,1\n", nodes_csv=line * 2)
+    with pytest.raises(DamagedInput, match="1,000,000 columns"):
+        made(folder)
+
+
+def test_numbers_with_leading_zeros_are_codes(tmp_path):
+    """Postal codes are categories, also next to an empty cell; -0 and +1 are numbers."""
+    nodes = "id,zip,code,change\n0,01067,1,-0\n1,10115,2,+1\n2,,1,2\n"
+    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
+    assert got.schema.column("node/x").fields == ("zip=01067", "zip=10115", "code", "change")
+    expected = [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 1, 2]]
+    np.testing.assert_array_equal(got.first.columns["node/x"], expected)
+
+
+def test_fractions_that_float32_rounds_are_no_question(tmp_path):
+    """A constant has no range, and 0.1 no float32; seconds since 1970 are asked about in ASKED."""
+    edges = "u,v,w,d\n0,1,0.1,0.1\n1,2,0.1,0.7\n2,0,0.1,\n"
+    values = made(write(tmp_path / "t", edges_csv=edges)).first.columns["edge/edge_attr"]
+    np.testing.assert_allclose(values, [[0.1, 0.1, 0], [0.1, 0.7, 0], [0.1, 0, 1]])
+
+
+def test_integers_of_a_table_above_0_are_the_names_of_classes(tmp_path):
+    nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
+    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
+    assert got.schema.labels.num_classes == 3
+    np.testing.assert_array_equal(got.first.columns["node/y"], [0, 1, 2, 0, 1, 2])
+
+
+def test_texts_are_no_regression(tmp_path):
+    nodes = "id,income\n" + "".join(
+        f"{node},{'low' if node % 2 else 'high'}\n" for node in range(6)
+    )
+    for task in ("regression", "multilabel"):
+        folder = write(tmp_path / task, edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
+        with pytest.raises(DamagedInput, match="texts, such as 'high'") as caught:
+            made(folder, label=("income",), task=task)
+        assert (
+            made(folder, label=("income",), **answers(caught.value)).schema.labels.num_classes == 2
+        )
+
+
+def test_numbers_that_show_their_decimal_sign_are_read(tmp_path):
+    """Of a spreadsheet in German, English or Swiss, next to a word that means missing."""
+    folders = numbered(tmp_path)
+
+    def check(case):
+        cells, options, expected = case
+        rows = "".join(f'{row};"{cell}"\n' for row, cell in enumerate(cells))
+        folder = write(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id;sum\n" + rows)
+        values = made(folder, **options).first.columns["node/x"][:, 0]
+        np.testing.assert_allclose(values, expected)
+
+    cases = [
+        (["1.200,50", "9.300,10", "-7,25"], {}, [1200.5, 9300.1, -7.25]),
+        (["1,200.50", "9,300.10", "7.25"], {}, [1200.5, 9300.1, 7.25]),
+        (["1.234.567", "1.000", "2"], {}, [1234567, 1000, 2]),
+        (["1'200.50", "9'300.10", "7"], {"decimal": "."}, [1200.5, 9300.1, 7]),
+        (["1.200,50", "k.A.", "9.300,10"], {"missing": ("k.A.",)}, [1200.5, 0, 9300.1]),
+        (["1,234", "910", "1,500"], {"decimal": ","}, [1.234, 910, 1.5]),
+        (["1,234", "910", "1,500"], {"decimal": "."}, [1234, 910, 1500]),
+    ]
+    check_each(check, cases)
+    cells = "id;sum\n0;1.200,50\n1;k.A.\n2;9.300,10\n"
+    folder = write(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv=cells)
+    with pytest.raises(DamagedInput, match=r"line 3: 'sum' is 'k\.A\.' among numbers"):
+        made(folder)
+
+
+#: Files that are refused with options to type -> rows that a build by these options must have.
+ASKED = [
+    ({"list_txt": "p q\nr s\nt u\n"}, {"edges": 2}),
+    ({"edges_csv": "u,v\n0,1\n1,2\n", "nodes_csv": "0,1\n.5,6\n7,8\n9,.1\n"}, {"nodes": 3}),
+    ({"edges_csv": "a,b,c\n1,2,3\n2,3,4\n"}, {"edges": 2}),
+    ({"edges_csv": "source,target,from,to\n1,2,3,4\n2,3,4,5\n"}, {"edges": 2}),
+    ({"edges_csv": "0 1 2 5\n1 2 3 6\n"}, {"edges": 2}),
+    ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {"edges": 3}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,key\n5,1\n7,0\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v\n5,7\n", "nodes_csv": "a,b\n5,7\n7,5\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,mass\n1,1\n2,2\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v,t\n0,1,1700000001\n1,2,1700000003\n"}, {"edges": 2}),
+    ({"edges_csv": "u,v,t\n0,1,1e99\n1,2,1\n"}, {"edges": 2}),
+    ({"edges_csv": "u,v,t\n0,1,5\n1,2,6\n2,3,x\n"}, {"edges": 3}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,c\n0,NA\n1,DE\n2,DE\n3,NA\n"}, {"nodes": 4}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,label,class\n0,a,b\n1,a,b\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,x,y\n0,.5,.5\n1,.5,.5\n"}, {"nodes": 2}),
+    ({"edges_csv": "graph,graph_id,u,v\n1,1,0,1\n2,1,1,2\n"}, {"graphs": 2}),
+    ({"edges_csv": "u,v,t\n0,1,1700000000.5\n1,2,1700000001.5\n"}, {"edges": 2}),
+]  # fmt: skip
+
+
+def test_advice_that_is_followed_ends_in_a_build_with_every_row(tmp_path):
+    folders = numbered(tmp_path)
+    counted = []
+
+    def check(case):
+        files, rows = case
+        folder = write(next(folders), **files)
+        with pytest.raises(DamagedInput) as caught:
+            made(folder)
+        got = made(folder, **answers(caught.value))
+        counts = {
+            "graphs": len(got.records),
+            "nodes": sum(record.num_nodes for record in got.records),
+            "edges": sum(record.num_edges for record in got.records),
+        }
+        assert {key: counts[key] for key in rows} == rows
+        counted.append(folder)
+
+    check_each(check, ASKED)
+    assert len(counted) == len(ASKED)
+
+
+def table_of(tmp_path, cells, separator=";"):
+    """Return a folder with a table of nodes of one column ``sum``, and a path of edges."""
+    rows = "".join(f'{row}{separator}"{cell}"\n' for row, cell in enumerate(cells))
+    nodes = f"id{separator}sum\n{rows}"
+    return write(tmp_path, edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
+
+
+def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        cells, options, expected = case
+        got = made(table_of(next(folders), cells), **options).first.columns["node/x"][:, 0]
+        np.testing.assert_allclose(got, expected)
+
+    comma = {"decimal": ","}
+    cases = [
+        (["155.565", "65.124", "7"], comma, [155_565, 65_124, 7]),
+        (["155.000", "65.000", "2.000"], comma, [155_000, 65_000, 2_000]),
+        (["155.565", "65.124", "1.155.565"], {}, [155_565, 65_124, 1_155_565]),
+        (["155.565", "65.12", "7.5"], comma, [155.565, 65.12, 7.5]),  # none is a group of three
+        (["0.565", "0.124", "0.500"], {}, [0.565, 0.124, 0.5]),
+        (["155.565", "65.124", "7.100"], {"decimal": "."}, [155.565, 65.124, 7.1]),
+    ]
+    check_each(check, cases)
+
+
+@pytest.mark.parametrize("last", ["7", "k. A."])
+def test_points_before_three_digits_are_asked_next_to_semicolons(tmp_path, last):
+    folder = table_of(tmp_path / "a", [last, "155.565", "65.124"])
+    with pytest.raises(DamagedInput, match=r"line 3: 'sum' is '155\.565'.*two ways") as caught:
+        made(folder, missing=("k. A.",))
+    assert answers(caught.value) == {"decimal": ","}
+    # Next to commas a point is a decimal sign.
+    folder = table_of(tmp_path / "b", ["155.565", "65.124", last], ",")
+    got = made(folder, missing=("k. A.",)).first.columns["node/x"][:, 0]
+    np.testing.assert_allclose(got[:2], [155.565, 65.124])
+
+
+def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
+    folder = table_of(tmp_path / "a", ["1.155.565", "65.124", "7"])
+    with pytest.raises(DamagedInput, match=r"no number with the decimal sign '\.'") as caught:
+        made(folder, decimal=".")
+    assert answers(caught.value) == {"decimal": ","}
+
+
+def test_all_words_among_numbers_are_asked_at_once(tmp_path):
+    folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<-4.5", "7,25", "8", "n.d."])
+    with pytest.raises(DamagedInput, match=r"'k\. A\.' among numbers, and 2 other texts") as caught:
+        made(folder)
+    assert answers(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
+    got = made(folder, **answers(caught.value)).first.columns["node/x"]
+    np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
+
+
+def test_words_among_many_different_numbers_are_asked_alone(tmp_path):
+    """The advice was to leave the column out, as a column of too many texts."""
+    cells = ["k. A.", *(f"{number},5" for number in range(70))]
+    with pytest.raises(DamagedInput) as caught:
+        made(table_of(tmp_path / "a", cells))
+    assert caught.value.lines["next"] == "--set missing='k. A.'"
+
+
+def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
+    folder = table_of(tmp_path / "a", ["1.5", "0.0", "0", "2"])
+    got = made(folder, missing=("0",))
+    assert got.first.columns["node/x"].tolist() == [[1.5, 0], [0, 1], [0, 1], [2, 0]]
+    nodes = "id,kind\n0,-9\n1,0\n2,1\n"
+    folder = write(tmp_path / "b", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
+    got = made(folder, label=("kind",), missing=("-9",))
+    assert got.first.columns["node/y"].tolist() == [-1, 0, 1]
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
+def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, names):
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
+    with pytest.raises(DamagedInput, match=f"{len(names)} names for 2 classes"):
+        made(folder, class_name=names)
+    assert made(folder, class_name=("a", "b")).schema.labels.num_classes == 2
+
+
+def test_a_missing_text_is_no_distinct_value(tmp_path):
+    nodes = "id,y,f\n0,p,1\n1,n/a,n/a\n2,q,2\n3,p,2\n"
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
+    params = PIPELINE.resolve(
+        PIPELINE.Params(), RawFolder(folder, {"edges.csv": "", "nodes.csv": ""}, ())
+    )
+    columns = params.inferred.description.of("node")
+    assert (columns["y"].distinct, columns["y"].missing) == (2, 1)
+    assert (columns["f"].distinct, columns["f"].missing) == (2, 1)
+
+
+def test_dates_row_numbers_and_lines_of_text_are_no_features(tmp_path):
+    rows = "".join(
+        f'{row * 7},{row},Wed Oct 10 20:19:24 +0000 2018,"a\nb{row % 2}",{row % 3}\n'
+        for row in range(9)
+    )
+    nodes = "id,index,created_at,note,f\n" + rows
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,7\n7,14\n", nodes_csv=nodes)
+    got = made(folder)
+    assert got.schema.column("node/x").fields == ("f",)
+    assert {line.partition(":")[0] for line in got.files["ignored"]} == {
+        "index",
+        "created_at",
+        "note",
+    }
+
+
+def test_many_different_integers_are_classes_or_numbers(tmp_path):
+    """Twenty values are classes; sixty in sixty rows are asked about, and each answer builds."""
+    rows = "".join(f"{node},{node * 37 % 5_000 + 1}\n" for node in range(60))
+    folder = write(tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
+    with pytest.raises(DamagedInput, match="60 different integers in 60 rows"):
+        made(folder, label=("label",))
+    assert made(folder, label=("label",), task="regression").schema.labels.num_classes is None
+    assert made(folder, label=("label",), task="classification").schema.labels.num_classes == 60
+
+    rows = "".join(f"{node},{node % 20}\n" for node in range(25))
+    folder = write(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
+    assert made(folder, label=("label",)).schema.labels.num_classes == 20

@@ -1,0 +1,92 @@
+"""Files of graphs for tests, and what a build makes of them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from support.cli import kmip
+from support.own_graphs import with_edges
+
+from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+
+PIPELINE = load_pipeline(load_manifest("graphs"))
+
+
+def write(folder: Path, **files: str | bytes) -> Path:
+    """Write files; ``edges_csv`` is called ``edges.csv``."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (folder / ".".join(name.rsplit("_", 1))).write_bytes(data)
+    return folder
+
+
+def made(path: Path, **parameters) -> tuple[object, list[GraphRecord | Skipped]]:
+    """Schema and records of a folder, without the engine."""
+    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
+    prepared = PIPELINE.prepare(raw, params, path)
+    units = PIPELINE.units(prepared, params)
+    records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
+    return PIPELINE.schema(params), [with_edges(record) for record in records]
+
+
+def masks_of(path: Path) -> np.ndarray:
+    """Parts of the nodes of a single graph."""
+    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    return PIPELINE.resolve(PIPELINE.Params(), raw).inferred.masks
+
+
+EDGES = "graph,source,target,weight\na,5,7,0.5\na,7,9,1.5\nb,1,1,2\nc,3,1,4\n"
+
+
+NODES = "graph,node,mass,kind\na,7,1,x\na,5,2,y\na,9,3,x\nb,1,4,y\nc,1,5,x\nc,3,6,y\n"
+
+
+GRAPHS = "graph,label,fold\na,good,train\nb,bad,valid\nc,good,\n"
+
+
+def same(record: GraphRecord, data) -> None:
+    """Compare a record with PyTorch Geometric's ``Data``."""
+    assert record.num_nodes == data.num_nodes
+    np.testing.assert_array_equal(record.edge_index, data.edge_index.numpy())
+    for attribute, key in (("x", "node/x"), ("edge_attr", "edge/edge_attr")):
+        if data.get(attribute) is not None:
+            np.testing.assert_allclose(record.columns[key], data[attribute].numpy())
+    if data.y is not None:
+        np.testing.assert_allclose(record.columns["graph/y"], data.y.numpy()[0])
+
+
+def pyg_graphs() -> list:
+    import torch
+    from torch_geometric.data import Data
+
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for nodes in (3, 5, 4):
+        edges = torch.randint(nodes, (2, 6), generator=generator)
+        x = torch.rand(nodes, 2, generator=generator)
+        graphs.append(
+            Data(x=x, edge_index=edges, edge_attr=x[edges[0]], y=torch.tensor([nodes % 2]))
+        )
+    return graphs
+
+
+def npz(**arrays):
+    """Bytes of ``numpy.savez``."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def built(home, *options, **files):
+    """Build files by the command line, as JSON."""
+    folder = write(home.with_suffix(".files"), **files)
+    line = ["build", "graphs", "--name=own", f"--archive={folder}", "--quiet", *options]
+    done = kmip(*line, f"--home={home}", "--json")
+    assert done.code == 0, done.err
+    return done
