@@ -1,7 +1,9 @@
-"""Every Python snippet of the docs runs as it stands, in a home where downloads are samples."""
+"""Snippets of the docs run in a home where downloads are samples; examples of docstrings print what they show."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import io
 import os
 import shutil
@@ -133,3 +135,21 @@ def test_the_scaffold_split_fills_every_part_of_the_readmes_table(tmp_path, monk
     table = pandas.read_csv("assay-scaffold.csv")
     assert set(table["split"]) == {"train", "val", "test"}
     assert (table["split"].groupby(names["scaffold"]).nunique() == 1).all()
+
+
+def modules_with_examples() -> list[str]:
+    modules = []
+    for folder in ("kmip_data", "pipelines", "models", "cli"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if ">>> " in path.read_text("utf-8"):
+                parts = path.relative_to(ROOT).with_suffix("").parts
+                modules.append(".".join(part for part in parts if part != "__init__"))
+    return [name if name.startswith("kmip_data") else f"kmip_data.{name}" for name in modules]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_of_docstrings_print_what_they_show(name):
+    module = importlib.import_module(name)
+    results = doctest.testmod(module)
+    assert results.failed == 0, name
+    assert results.attempted > 0, f"{name} has no example that doctest finds"

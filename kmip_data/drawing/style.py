@@ -218,7 +218,7 @@ def picture_kind(path: Path) -> str:
 def format_percent(share: float, _: int | None = None) -> str:
     """Format a fraction for an axis.
 
-    >>> percent(0.225), percent(0.07)
+    >>> format_percent(0.225), format_percent(0.07)
     ('22.5 %', '7 %')
     """
     return f"{100 * share:g} %"

@@ -39,7 +39,7 @@ def part_name(name: str | None) -> str | None:
 def parts_in_order(parts: Iterable[str]) -> list[str]:
     """Sort names of parts: train, val, test, then others by name.
 
-    >>> in_order(["extra", "test", "train"])
+    >>> parts_in_order(["extra", "test", "train"])
     ['train', 'test', 'extra']
     """
     rank = {part: position for position, part in enumerate(PARTS)}

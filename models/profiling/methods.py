@@ -63,7 +63,7 @@ def draw_inputs(
 def paper_sizes_up_to(largest: float) -> list[int]:
     """Return the paper's grid ⌊10^(i/2)⌋ from 100.
 
-    >>> sizes_up_to(1e4)
+    >>> paper_sizes_up_to(1e4)
     [100, 316, 1000, 3162, 10000]
     """
     grid = [int(10 ** (i / 2) + 1e-9) for i in range(4, 19)]

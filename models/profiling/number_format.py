@@ -10,7 +10,7 @@ import platform
 def format_quantity(value: float | None, unit: str) -> str:
     """Format a figure with a suitable unit.
 
-    >>> quantity(0.00042, "s")
+    >>> format_quantity(0.00042, "s")
     '420 µs'
     """
     if value is None:

@@ -311,7 +311,7 @@ def _draw_over_seconds(
 def pareto_frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
     """Return the points (seconds, metric) that no other point beats in both, by increasing seconds.
 
-    >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], higher_is_better=True)
+    >>> pareto_frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], higher_is_better=True)
     [0, 1]
     """
     # By increasing seconds, ties best first: a point counts if it beats all earlier ones.
