@@ -121,21 +121,26 @@ class Integers:
     """Integers that an encoder embeds, such as the features of OGB's molecules (ogb 1.3.6)."""
 
     features: str  #: in errors
-    instead: str  #: option for other numbers
     sizes: tuple[int, ...]  #: values of each column, plus one for all others
     owner: str = "OGB's"  #: in errors
+    others: str = ""  #: other numbers instead of these, in errors
     xavier: bool = True  #: embeddings are drawn by Xavier's uniform rule, not from a normal one
 
+    @property
+    def key(self) -> str:
+        """Key of the configuration that names the encoder."""
+        return f"model.{self.features.removesuffix(' features')}_encoder"
 
-_OGB = ", or OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
+
+_OGB = "OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
 ATOM = Integers(
     features="node features",
-    instead="--set model.node_encoder=linear" + _OGB,
+    others=_OGB,
     sizes=ATOM_SIZES,
 )
 BOND = Integers(
     features="edge features",
-    instead="--set model.edge_encoder=linear" + _OGB,
+    others=_OGB,
     sizes=BOND_SIZES,
 )
 
@@ -247,11 +252,9 @@ class _WithTypes(dict[str, Encoder]):
         match = _TYPES.fullmatch(name)
         if match is None:
             raise KeyError(name)
-        key = "node_encoder" if self.features == "node features" else "edge_encoder"
         return _embeddings(
             Integers(
                 features=self.features,
-                instead=f"--set model.{key}=typesN, N being larger than each type",
                 sizes=(int(match[1]),),
                 owner="the encoder's",
                 xavier=False,
@@ -259,4 +262,5 @@ class _WithTypes(dict[str, Encoder]):
         )
 
 
+MAX_TYPES = 999_999  #: largest number of types that an encoder embeds
 _TYPES = re.compile(r"types([1-9]\d{0,5})")

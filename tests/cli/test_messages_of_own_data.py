@@ -253,3 +253,25 @@ def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
 
     text = done(*words, "--dry-run").out
     assert "to train, build with --set label=COLUMN (toxic, solvent)" in text
+
+
+def test_a_preset_of_types_reads_molecules_of_your_own(home, tmp_path):
+    pytest.importorskip("rdkit")
+    file = tmp_path / "assay.csv"
+    file.write_text("smiles,toxic\n" + "CCO,no\nCCC,yes\n" * 10)
+    words = ["--name", "assay", "--archive", file, "--set", "label=toxic", "-q"]
+    done("build", "graphs", *words)
+
+    preset = ["train", "assay", "--preset", "zinc/gps-kmip", *QUICK[2:6]]
+    preset += ["--set", "model.layers=1", "--set", "model.hidden_dim=32"]
+    messages = done(*preset, "--name", "first").err
+    assert "model.node_encoder = types28 does not fit the data; using atom\n" in messages
+    assert "model.edge_encoder = types4 does not fit the data; using bond\n" in messages
+
+    # Encoders that were typed lead to the same ones.
+    types = ["--set", "model.edge_encoder=types4", "--set", "model.node_encoder=types120"]
+    message = refused(*preset, *types)
+    assert command_of(message)[-2:] == ["--set", "model.node_encoder=atom"]
+    message = refused(*command_of(message))
+    assert command_of(message)[-2:] == ["--set", "model.edge_encoder=bond"]
+    done(*command_of(message))

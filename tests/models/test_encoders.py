@@ -17,6 +17,7 @@ from kmip_data.models.component_names import (
     edge_encoders,
     node_encoders,
 )
+from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.positions import POSITIONAL, LapPEKeys, RWSEKeys
 
@@ -91,6 +92,15 @@ def test_atoms_that_are_none(value: int) -> None:
     with pytest.raises(DamagedInput) as caught:
         NODE_ENCODERS["atom"].build(x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
     assert str(value) in caught.value.lines["found"]
+
+
+def test_types_behind_the_last_one_name_the_encoder_that_has_them() -> None:
+    integers = node_encoders()["types3"].integers
+    for types, encoder in (([0, 7], "types8"), ([0, 10**7], "linear"), ([-1, 2], "linear")):
+        with pytest.raises(DamagedInput) as caught:
+            check_integers(integers, [torch.tensor(types)])
+        assert caught.value.lines["next"] == f"--set model.node_encoder={encoder}"
+    check_integers(node_encoders()["types8"].integers, [torch.tensor([0, 7])])
 
 
 K, STEPS = 10, 20

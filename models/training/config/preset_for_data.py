@@ -32,21 +32,35 @@ def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunCon
     if "model.head" in changes and config.training.neighbors:
         changes["training.neighbors"] = "[]"
 
-    # 2. Features: replace dataset-specific encoders by linear ones.
+    # 2. Features: replace encoders that do not read them, for molecules by OGB's, else by linear ones.
+    usual = molecule_encoders(schema)
     columns = {stored.attribute: stored for stored in schema.columns}
     if not _encodes(node_encoders()[config.model.node_encoder], columns.get("x"), dataset):
-        changes["model.node_encoder"] = "linear"
+        changes["model.node_encoder"] = usual.get("model.node_encoder", "linear")
     edge_encoder = config.model.edge_encoder
     if "edge_attr" not in columns and edge_encoder not in {"dummy", "none"}:
         changes["model.edge_encoder"] = "dummy"
     elif not _encodes(edge_encoders()[edge_encoder], columns.get("edge_attr"), dataset):
-        changes["model.edge_encoder"] = "linear"
+        changes["model.edge_encoder"] = usual.get("model.edge_encoder", "linear")
 
     messages = []
     for key, value in changes.items():
         instead = "the default for the data" if value in {"none", "[]"} else value
         messages.append(f"{key} = {key_value(config, key)} does not fit the data; using {instead}")
     return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), messages
+
+
+def molecule_encoders(schema: Schema) -> dict[str, str]:
+    """Return the encoders of atoms and bonds, by key, where the features are those indices."""
+    from kmip_data.graphs.molecule_features import ATOM_FIELDS, BOND_FIELDS
+
+    fields = {column.attribute: column.fields for column in schema.columns}
+    encoders = {}
+    if fields.get("x") == ATOM_FIELDS:
+        encoders["model.node_encoder"] = "atom"
+    if fields.get("edge_attr") == BOND_FIELDS:
+        encoders["model.edge_encoder"] = "bond"
+    return encoders
 
 
 def level_of_column(column: Column) -> Level:
@@ -89,4 +103,4 @@ def _encodes(encoder: Encoder, column: Column | None, dataset: str) -> bool:
     if encoder.integers is None:
         return True
     width = column.shape[0] if column is not None and column.shape else 1
-    return column is not None and is_integer_column(column) and width >= len(encoder.integers.sizes)
+    return column is not None and is_integer_column(column) and width == len(encoder.integers.sizes)

@@ -15,7 +15,6 @@ from kmip_data.builds.home import Home, build_in, list_builds, matching_builds
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
-from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names, load_manifest
@@ -23,7 +22,7 @@ from kmip_data.models.config import component_kinds, known_models, merge_tables
 from kmip_data.models.positions import positional_term
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.config.preset_for_data import fit_to_data
+from kmip_data.models.training.config.preset_for_data import fit_to_data, molecule_encoders
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
@@ -444,20 +443,11 @@ def config_for_data(
         values = {"data": {"dataset": name}, "model": {"name": model}}
         config = config_from_mapping(values, "the defaults")
         if card is not None:
-            config = _with_molecule_encoders(config, card.schema_)
+            encoders = molecule_encoders(card.schema_)
+            if config.model.edge_encoder == "none":
+                encoders.pop("model.edge_encoder", None)
+            config = apply_overrides(config, [f"{key}={name}" for key, name in encoders.items()])
     return config.updated("data", **changes)
-
-
-def _with_molecule_encoders(config: RunConfig, schema: Schema) -> RunConfig:
-    """Return ``config`` with the encoders of atoms and bonds where the features are those indices."""
-    from kmip_data.graphs.molecule_features import ATOM_FIELDS, BOND_FIELDS
-
-    fields = {column.attribute: column.fields for column in schema.columns}
-    if fields.get("x") == ATOM_FIELDS:
-        config = config.updated("model", node_encoder="atom")
-    if fields.get("edge_attr") == BOND_FIELDS and config.model.edge_encoder != "none":
-        config = config.updated("model", edge_encoder="bond")
-    return config
 
 
 def preset_on_data(
