@@ -17,8 +17,7 @@ from click.core import ParameterSource
 
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.errors import UsageError
-from kmip_data.files.path_errors import absolute_path
-from kmip_data.text import nearest_name
+from kmip_data.files.path_errors import absent_file, absolute_path
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -149,12 +148,7 @@ def _existing(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     newest = max(configurations, key=lambda file: file.stat().st_mtime, default=None)
     if newest is not None:
         step = f"the newest run's: {option} {shlex.quote(str(newest))}"
-    error = UsageError(f"{option}: the file {path} does not exist.", next=step)
-    files = [file.name for file in path.parent.glob("*") if file.suffix in {".toml", ".yaml"}]
-    close = nearest_name(path.name, files)
-    if close is not None:
-        error.meant = (str(path), str(path.with_name(close)))
-    raise error
+    raise absent_file(path, step)
 
 
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def file_system(address: str) -> tuple[Any, str]:
     """
     import fsspec
 
+    _refuse_lost_slashes(address, fsspec.available_protocols())
     try:
         # An empty text would be the working folder.
         system, root = fsspec.core.url_to_fs(address or "nothing://")
@@ -69,6 +70,20 @@ def file_system(address: str) -> tuple[Any, str]:
             next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
         ) from error
     return system, root.rstrip("/")
+
+
+def _refuse_lost_slashes(address: str, protocols: Collection[str]) -> None:
+    """Raise ``UsageError`` for an address such as ``s3:/bucket``, which would be a folder ``s3:``."""
+    scheme, colon, rest = address.partition(":")
+    if scheme in {"file", "local"} or scheme not in protocols:
+        return
+    if not colon or rest.startswith("//"):
+        return
+    meant = f"{scheme}://{rest.lstrip('/')}"
+    error = UsageError(f"{address} is not an address: it has no :// after {scheme}.", next=meant)
+    if meant == address_without_secrets(meant):
+        error.meant = (address, meant)
+    raise error
 
 
 class Remote:

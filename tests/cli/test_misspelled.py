@@ -117,7 +117,7 @@ CASES = {
     "train --dataset s3dis --seeds x": "--seeds is not a list",
     "train --dataset s3dis --init-from foo": "There is no run called 'foo'",
     "train --dataset /no/such/folder": "/no/such/folder",
-    "train --config none.toml": "the file none.toml does not exist.\n  next: ",
+    "train --config none.toml": "There is no file none.toml.\n  next: ",
     "train texas --set fold=3": "next: kmip-data train texas --set data.split.fold=3\n",
     "train s3dis --set knn_rule=exact": "next: kmip-data train s3dis --set data.parameters.knn_rule=exact\n",
     "train s3dis --set training.shuffle false": "next: kmip-data train s3dis --set training.shuffle=false\n",

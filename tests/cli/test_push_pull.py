@@ -68,3 +68,18 @@ def test_a_missing_target_is_named(home, tmp_path):
     for target in ("nothing", "s3dis", "./nowhere"):
         refused("push", target, tmp_path / "share")
         assert not (tmp_path / "share").exists()
+
+
+def test_an_address_without_two_slashes_is_no_folder(make_build, tmp_path, monkeypatch):
+    build = make_build()
+    monkeypatch.chdir(tmp_path)
+    for typed, meant in (
+        ("s3:/bucket/x", "s3://bucket/x"),
+        ("hf:datasets/me/x", "hf://datasets/me/x"),
+        ("http:/host/x", "http://host/x"),
+    ):
+        message = refused("push", build.path, typed, "-q")
+        assert f"next: kmip-data push {build.path} {meant} -q\n" in message
+        assert f"next: kmip-data pull {meant}\n" in refused("pull", typed)
+    assert "secret" not in refused("push", build.path, "s3:/me:secret@bucket/x", "-q")
+    assert not list(tmp_path.glob("*:*"))
