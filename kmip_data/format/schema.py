@@ -29,6 +29,7 @@ KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
 COORDINATES = "node/coordinate_encoding"  #: a column of cities only
+PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"  #: doc of a column from which a split is made
 #: column of the ids that your table gives the nodes of one graph: integers, or UTF-8 padded with zeros
 NODE_ID = "node/node_id"
 LOG10 = "log10"  #: unit of a column of decimal logarithms; metrics are of 10 to their power
@@ -141,6 +142,11 @@ class Schema:
     def column(self, key: str) -> Column:
         """Return the column stored at ``key``."""
         return next(column for column in self.columns if column.key == key)
+
+    @property
+    def parts(self) -> set[str]:
+        """Attributes from which splits are made; an item has them only if they are named."""
+        return {column.attribute for column in self.columns if column.doc == PART_DOC}
 
     @property
     def labels(self) -> Column | None:

@@ -50,8 +50,8 @@ def item_fields(
 ) -> tuple[tuple[Field, ...], bool]:
     """Return the fields of an item in its order, and True if it has ``edge_index``.
 
-    ``columns`` selects attributes by name (``None``: all; an unknown name is a ``UsageError``).
-    ``views`` add to the schema's; one with the name of a stored attribute replaces it.
+    ``columns`` selects attributes by name (``None``: all but parts; an unknown name is a
+    ``UsageError``). ``views`` add to the schema's; one with the name of a stored attribute replaces it.
     """
     fields = {column.attribute: _of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):
@@ -68,7 +68,7 @@ def item_fields(
                 command="kmip-data info NAME",
             )
 
-    chosen = set(names) if columns is None else set(columns)
+    chosen = set(names) - schema.parts if columns is None else set(columns)
     ordered = sorted(fields, key=_rank)
     selected = tuple(fields[name] for name in ordered if name in chosen)
     return selected, "edge_index" in chosen

@@ -113,6 +113,13 @@ def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
     assert "of batches" not in outcome.out
     assert re.search(r"\n *test +MAE [0-9.]+", outcome.out)
     assert "4 rows of test, split 'split', " in done("predict", "r").out
+    # The parts are a split, and no attribute of an item unless it is named.
+    item = kmip_data.open("sol", split="train")[0]
+    assert set(item.keys()) == {"x", "edge_index", "edge_attr", "y"}
+    assert kmip_data.open("sol", columns=["split"])[12].split.tolist() == [1]
+    done("encode", "sol", "rwse3", "-q")
+    encoded = kmip_data.open("sol", columns=["rwse3"])[0]
+    assert set(encoded.keys()) == {"x", "edge_index", "edge_attr", "y", "rwse"}
 
 
 def test_other_data_of_a_run(people, home, tmp_path):

@@ -15,11 +15,11 @@ from kmip_data.columns.column_uses import (
 )
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column
+from kmip_data.format.schema import PART_DOC, Column
 from kmip_data.format.targets import target_type_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, PART_DOC
+from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.find import find
 
 

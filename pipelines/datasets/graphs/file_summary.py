@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kmip_data.format.schema import Column
+from kmip_data.format.schema import PART_DOC, Column
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
-from kmip_data.pipelines.datasets.graphs.parameters import PART_DOC
 
 MASK_SPLIT = "masks"  #: name of the split that masks give
 #: Most letters of the names of features in a shard; longer lists are on the card alone.

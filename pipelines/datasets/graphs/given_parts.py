@@ -11,8 +11,8 @@ from pydantic import Field
 from kmip_data.arrays import U8, Array, Bools
 from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import UsageError
+from kmip_data.format.schema import PART_DOC
 from kmip_data.pipelines.base import Records
-from kmip_data.pipelines.datasets.graphs.parameters import PART_DOC
 from kmip_data.pipelines.user_files import OwnSplitParams
 from kmip_data.text import is_likely_typo, nearest_name
 

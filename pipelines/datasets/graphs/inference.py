@@ -12,14 +12,14 @@ from kmip_data.columns.column_uses import Description
 from kmip_data.columns.infer import InferredColumns
 from kmip_data.columns.target_inference import Target, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per_graph_node_edge
+from kmip_data.format.schema import NODE_ID, PART_DOC, Column, Schema, bytes_per_graph_node_edge
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.pipelines.datasets.graphs.description_sources import is_given_as_arrays
 from kmip_data.pipelines.datasets.graphs.edge_directions import EdgeCounts, with_reverse_edges
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, PART_DOC
+from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
 

@@ -13,7 +13,6 @@ from kmip_data.columns.target_inference import Target, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.user_files import OwnTextParams
 
-PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 NODE_ID_DOC = "id of the node in the files"
 OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
 
