@@ -37,7 +37,6 @@ PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell when it requests completions
 #: Words for a choice -> how it is called here.
 _SAME = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
-_SAME |= {"valid": "val", "validation": "val"}
 #: Command that takes no name -> what does.
 _WITH_NAME = {"list": "info", "runs": "runs --dataset", "doctor": "verify"}
 #: PyTorch's RuntimeError, CPU and CUDA.
@@ -347,12 +346,15 @@ def _extra_model(error: click.ClickException, context: click.Context) -> tuple[s
 
 def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
     """Return the word on the line that was surely meant for a choice, and that choice."""
+    from kmip_data.format.split_files import part_name
+
     for word in (arg.rpartition("=")[2] for arg in args[1:]):
         if word in choices:
             continue
-        # The same thing under another name, such as gpu for cuda.
-        if _SAME.get(word) in choices:
-            return word, _SAME[word]
+        # The same thing under another name, such as gpu for cuda or dev for val.
+        same = _SAME.get(word) or part_name(word) or ""
+        if same in choices:
+            return word, same
         close = nearest_names(word, choices)
         if close and is_likely_typo(word, close[0]):
             return word, close[0]

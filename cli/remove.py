@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,10 @@ def command(
 
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
-            raise UsageError("There is no terminal to confirm the removal.", next="add --yes")
+            raise UsageError(
+                "There is no terminal to confirm the removal.",
+                next=f"kmip-data remove {shlex.join(names)} --yes",
+            )
         if not click.confirm(f"Remove {human_bytes(total)}?", err=True):
             click.echo("Nothing was removed.", err=True)
             raise click.exceptions.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -293,6 +294,7 @@ def _print(
         for (dataset, model), change in best_on_val(cells).items():
             result["chosen"].append({"dataset": dataset, "model": model, "change": change})
             text.append(f"Best on val: {change} of {model} on {dataset}")
+    text += _next_step(plan, home, has_results=bool(result["results"]), dry_run=dry_run)
     print_result(result, *text)
 
     if failed and not (dry_run or status):
@@ -301,3 +303,17 @@ def _print(
         )
         left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command tries them again")
+
+
+def _next_step(plan: Plan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
+    """Return the line that names the next command, if there is one."""
+    from kmip_data.builds.home import Home
+
+    if dry_run:
+        return ["Next: the same command without --dry-run"]
+    if not has_results:
+        return []
+    words = ["kmip-data", "report", plan.name, "--output", f"{plan.name}.html"]
+    if home != Home.locate():
+        words += ["--home", str(home.root)]
+    return [f"Next: {shlex.join(words)}"]

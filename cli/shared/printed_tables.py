@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import build_facts, format_table, with_row_notes
+from kmip_data.cli.shared.output import format_table, with_row_notes
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -20,13 +22,14 @@ if TYPE_CHECKING:
 def builds_table(builds: list[Build]) -> str:
     """Return each build with its date, and below it its sources and how builds of one name differ."""
     from kmip_data.builds.home import date_of_build, differences_of_builds
+    from kmip_data.cli.shared.removable_folders import folder_bytes
     from kmip_data.format.card import COMPLETE_BY_COUNTS
 
     rows = []
     notes = []
     for build in builds:
         card = build.card
-        size = human_bytes(build_facts(build)["bytes"])
+        size = human_bytes(folder_bytes(build.path))
         rows.append(
             [build.path.name, card.counts.get("graphs", 0), size, date_of_build(build)[:10]]
         )
@@ -83,6 +86,18 @@ def report_text(tables: Iterable[Table]) -> str:
     from kmip_data.models.reports.sheets import results_sheet
 
     return "\n\n".join(_text(results_sheet(results)) for results in tables) + "\n"
+
+
+def step_after_report(tables: Sequence[Table]) -> str:
+    """Return the line that names the next command: it opens the best run of the first table."""
+    from kmip_data.models.training.metrics import all_metrics
+    from kmip_data.models.training.run.run_folder import home_option, short_run
+
+    runs = list(itertools.chain(*tables[0].runs))
+    higher = all_metrics()[runs[0].result.metric].higher_is_better
+    best = max(runs, key=lambda run: run.test if higher else -run.test)
+    run = best.folder
+    return f"Next: kmip-data explore {shlex.quote(short_run(run))}{home_option(run)}"
 
 
 def _text(sheet: Sheet) -> str:

@@ -15,6 +15,7 @@ from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.folder_marker import MARKER
+from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
@@ -82,12 +83,12 @@ def find_removable(name: str, home: Home) -> Removable:
         return matches[0]
     if matches:
         names = "\n    ".join(["", *(item.name for item in matches)])
-        oldest = min(matches, key=lambda item: item.path.stat().st_mtime)
-        raise UsageError(
-            f"{len(matches)} folders are called {name!r}.",
-            found=names,
-            next=f"one of them; the oldest: kmip-data remove {shlex.quote(oldest.name)}",
-        )
+        trained_on = _builds_with_runs(home)
+        unused = [item for item in matches if item.path not in trained_on]
+        step = f"all of them: kmip-data remove {shlex.join(item.name for item in matches)}"
+        if 0 < len(unused) < len(matches):
+            step = f"only without runs: kmip-data remove {shlex.join(item.name for item in unused)}"
+        raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, next=step)
     # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
     known_names = [
         item.name for item in known if item.kind != "raw files" or name.startswith("raw")
@@ -96,6 +97,15 @@ def find_removable(name: str, home: Home) -> Removable:
     raise unknown_name_error(
         "build, run or raw/NAME", name, known_names, command="kmip-data list", where="in the home"
     )
+
+
+def _builds_with_runs(home: Home) -> set[Path]:
+    """Return the builds of a home that its finished runs were trained on."""
+    keys = set()
+    for file in home.runs.glob("*/*/*/result.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            keys.add(read_json(file)["build_key"])
+    return {build.path for build in list_builds(home) if build.card.key in keys}
 
 
 def folder_bytes(folder: Path) -> int:

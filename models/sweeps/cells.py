@@ -255,12 +255,15 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     if not cells:
         problem = f"The sweep {plan.name} has no run."
         remedy = "kmip-data sweep NAME, or --dataset NAME"
+        plans = None
         if not plan.datasets:
             problem = "The sweep has neither a plan nor a dataset."
+            plans = f"--dataset NAME, or a plan: {', '.join(sweep_names())}"
+            remedy = "kmip-data sweep small-cities --dry-run, which lists the runs of a plan"
         if plan.leave_out:
             chosen = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
             remedy = f"{plan.name} leaves them out; without it: kmip-data sweep {chosen}"
-        raise UsageError(problem, next=remedy)
+        raise UsageError(problem, expected=plans, next=remedy)
     return cells
 
 

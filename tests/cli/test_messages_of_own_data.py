@@ -70,6 +70,8 @@ STEPS = {
     "train soc --k 20": "train soc --set model.attention.k=20",
     "train soc --set data.split.fold=3": "train soc --split-rule random --split-seed 3",
     "train soc --folds 3": "train soc --split-rule random --split-seed 3",
+    "explore soc --split dev": "explore soc --split val",
+    "explore soc --split TEST": "explore soc --split test",
     "train soc --set val_fraction=0.2": "train soc --set data.split.val_fraction=0.2",
     "train soc --set data.split.val_fraction=2": "train soc --set data.split.val_fraction=0.1",
     "train soc --set data.features=degree": "train soc --set data.features=degree-profile",

@@ -126,6 +126,7 @@ CASES = {
     "evaluate foo": "There is no run called 'foo'",
     "evaluate": "Missing argument 'RUN'",
     "predict foo --output x.npz": "There is no run called 'foo'",
+    "sweep": "--dataset NAME, or a plan: influence-of-k, ",
     "sweep small-citys": "Did you mean 'small-cities'",
     "sweep small-cities --model gat2": "Did you mean 'gat'",
     "sweep small-cities --set foo=1": "There is no configuration key 'foo'",

@@ -197,9 +197,16 @@ def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
     plan.write_text(
         f'datasets = ["{build.path}"]\nmodels = ["gcn"]\nseeds = [0]\nepochs = 1\nset = {keys}\n'
     )
-    done("sweep", plan, "-q")
+    step = done("sweep", plan, "-q").out.rpartition("Next: ")[2]
+    page = tmp_path / "mine.html"
+    assert shlex.split(step) == ["kmip-data", "report", "mine", "--output", "mine.html"]
+    done("report", "mine", "--output", page)
+    assert page.is_file()
     by_file = done("report", plan).out
     assert done("report", "mine").out == by_file
+    words = shlex.split(by_file.rpartition("Next: kmip-data ")[2])
+    assert words == ["explore", f"clouds/gcn/{next((home / 'runs/clouds/gcn').iterdir()).name}"]
+    done(*words, "--output", tmp_path / "page.html", "--no-open")
 
 
 def test_a_city_that_is_not_built(home):

@@ -12,6 +12,7 @@ from support.cli import done, refused
 from kmip_data.files.atomic_writes import build_lock, write_marker
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.copies import store_copy
+from kmip_data.text import human_bytes
 
 MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"}  # of "a"
 
@@ -55,6 +56,7 @@ def test_remove_lists_the_size_of_each_folder(make_build, raw, home) -> None:
     assert sizes == sorted(sizes, reverse=True)
     text = done("list").out
     assert "\ns3dis/gcn/one  1 kB" in text
+    assert f"  {human_bytes(size_of(build.path))}  " in text.partition("Runs")[0]
     assert "\nraw/s3dis  raw files" in text.replace("    ", "  ")
 
 
@@ -135,9 +137,17 @@ def test_removal_is_confirmed_first(make_build, monkeypatch) -> None:
     assert not build.path.exists()
 
 
-def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw) -> None:
-    build, other = make_build(), make_build("s3dis-k8")
-    assert "2 folders" in refused("remove", "s3dis", "--yes")
+def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw, home) -> None:
+    build, other = make_build(), make_build("s3dis-k8", content="other")
+    message = refused("remove", "s3dis", "--yes")
+    assert "2 folders" in message
+    assert "next: all of them: kmip-data remove built/s3dis-k4 built/s3dis-k8\n" in message
+    # A build that a run was trained on is not advised to be removed.
+    result = home / "runs/s3dis/gcn/one/result.json"
+    result.parent.mkdir(parents=True)
+    result.write_text(json.dumps({"build_key": build.card.key}))
+    step = "next: only without runs: kmip-data remove built/s3dis-k8\n"
+    assert step in refused("remove", "s3dis", "--yes")
     refused("remove", "s3", "--yes")
     assert build.path.is_dir()
     assert other.path.is_dir()

@@ -33,7 +33,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert re.findall(row, outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
     ]
-    assert outcome.out.endswith("\n4 waiting\n\n")
+    assert outcome.out.endswith("\n4 waiting\n\nNext: the same command without --dry-run\n")
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
@@ -137,7 +137,7 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
     ]
     keys = {"choose": "validation", "then": "best-of-each", "seeds": [0], "models": ["gps-none"]}
     search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, **keys)
-    assert kmip("sweep", search, "--dry-run").out.endswith("4 waiting; then best-of-each\n\n")
+    assert "4 waiting; then best-of-each\n\nNext: " in kmip("sweep", search, "--dry-run").out
     kmip("sweep", search)
     for run in (home / "runs/clouds/gps-none").glob("search-*"):
         value = 0.4 if "start" in run.name else 0.6
