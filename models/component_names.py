@@ -131,6 +131,19 @@ class Integers:
         """Key of the configuration that names the encoder."""
         return f"model.{self.features.removesuffix(' features')}_encoder"
 
+    def encoder_of_columns(self, columns: int) -> str:
+        """Return the encoder for as many columns of integers; values are checked later."""
+        for name, other in {"atom": ATOM, "bond": BOND}.items():
+            if other.features == self.features and len(other.sizes) == columns:
+                return name
+        return "linear"
+
+    def encoder_of_range(self, low: int, high: int) -> str:
+        """Return the encoder for integers from ``low`` to ``high``."""
+        if len(self.sizes) == 1 and low >= 0 and high < _MAX_TYPES:
+            return f"types{high + 1}"
+        return "linear"
+
 
 _OGB = "OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
 ATOM = Integers(
@@ -262,5 +275,5 @@ class _WithTypes(dict[str, Encoder]):
         )
 
 
-MAX_TYPES = 999_999  #: largest number of types that an encoder embeds
+_MAX_TYPES = 999_999  #: largest number of types that an encoder embeds
 _TYPES = re.compile(r"types([1-9]\d{0,5})")

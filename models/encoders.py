@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.models.component_names import ATOM, BOND, MAX_TYPES
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
@@ -41,7 +40,8 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
             raise UsageError(
                 f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
                 f" {len(sizes)} of integers.",
-                next=f"--set {integers.key}={_encoder_of(integers, piece)}",
+                next=f"--set {integers.key}="
+                + integers.encoder_of_columns(0 if piece.is_floating_point() else piece.shape[-1]),
             )
         if piece.numel():
             flat = piece.reshape(-1, len(sizes)).long().cpu()
@@ -55,23 +55,10 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
         if least < 0 or most >= size:
             problems.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
     if problems:
-        encoder = "linear"
-        types = int(high.max()) + 1
-        if len(sizes) == 1 and low.min() >= 0 and types <= MAX_TYPES:
-            encoder = f"types{types}"
-        step = f"--set {integers.key}={encoder}"
+        step = f"--set {integers.key}={integers.encoder_of_range(int(low.min()), int(high.max()))}"
         if integers.others:
             step += f", or {integers.others}"
         raise DamagedInput(f"The {features} are not {owner}.", found="; ".join(problems), next=step)
-
-
-def _encoder_of(integers: Integers, rows: Tensor) -> str:
-    """Return the encoder that reads as many columns as ``rows`` have; their values are checked later."""
-    for name, other in {"atom": ATOM, "bond": BOND}.items():
-        same = other.features == integers.features and len(other.sizes) == rows.shape[-1]
-        if same and not rows.is_floating_point():
-            return name
-    return "linear"
 
 
 def _in_columns(rows: Tensor) -> Tensor:
