@@ -44,6 +44,11 @@ class Names:
     table: Callable[[], Mapping[str, object]]
     #: Word of other libraries, letters and digits alone -> name of the table.
     aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
+    patterns: tuple[str, ...] = ()  #: further names by their form, such as ``typesN``
+
+    def __str__(self) -> str:
+        """Return the names and patterns as the type of the key."""
+        return " | ".join([*self.table(), *self.patterns])
 
     def nearest(self, text: str) -> str | None:
         """Return the name that was probably meant, if any: of a word of other libraries, or the most similar."""

@@ -203,7 +203,9 @@ class ModelConfig(Strict):
     pooling: Literal["mean", "max", "sum"] = Field(
         default="mean", description="pooling before a graph head"
     )
-    node_encoder: Annotated[str, Names("node_encoders", "node encoder", node_encoders)] = Field(
+    node_encoder: Annotated[
+        str, Names("node_encoders", "node encoder", node_encoders, patterns=("typesN",))
+    ] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
         " coco: standardised, then linear; block: the block of input_layers, on the features; linear-norm:"
@@ -213,7 +215,15 @@ class ModelConfig(Strict):
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
     )
-    edge_encoder: Annotated[str, Names("edge_encoders", "edge encoder", edge_encoders)] = Field(
+    edge_encoder: Annotated[
+        str,
+        Names(
+            "edge_encoders",
+            "edge encoder",
+            edge_encoders,
+            patterns=("typesN", "ENCODER+edge-rwseN"),
+        ),
+    ] = Field(
         default="dummy",
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
         " OGB's three integers; voc, coco: standardised, then linear; voc-rwse32: with walk"
@@ -221,7 +231,13 @@ class ModelConfig(Strict):
         " linear map of these probabilities; none: edge features are ignored",
     )
     positional: Annotated[
-        str, PositionalNames("encodings", "positional encoding", lambda: POSITIONAL)
+        str,
+        PositionalNames(
+            "encodings",
+            "positional encoding",
+            lambda: POSITIONAL,
+            patterns=("ENCODING", "ENCODING+ENCODING"),
+        ),
     ] = Field(
         default="none",
         description="positional encoding: Laplacian eigenvectors (lappe, signnet), random walks (rwse;"

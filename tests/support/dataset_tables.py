@@ -23,8 +23,23 @@ def manifests() -> list[Manifest]:
     return sorted(loaded, key=lambda manifest: (bool(manifest.recipe), manifest.name))
 
 
+def mentions(text: str, name: str) -> int:
+    """How often a page names a dataset, or the command that builds it."""
+    return len(re.findall(rf"`{name}`|kmip-data build {name}\s", text))
+
+
+def page_of(name: str) -> Path | None:
+    """The page in docs/datasets that names a dataset most often, if any does."""
+    pages = {
+        page: mentions(page.read_text("utf-8"), name)
+        for page in sorted((ROOT / "docs/datasets").glob("*.md"))
+    }
+    page = max(pages, key=pages.__getitem__)
+    return page if pages[page] else None
+
+
 def datasets_table() -> str:
-    """Name, class, summary, number of graphs, pinned raw files and license of each dataset."""
+    """Name with a link to its page, class, summary, number of graphs, pinned raw files and license of each dataset."""
     lines = [
         "| name | class | what | graphs | pinned files | license |",
         "|---|---|---|---|---|---|",
@@ -38,7 +53,9 @@ def datasets_table() -> str:
         number = len(manifest.sources)
         pinned = f"{len(manifest.pins)} of {number}" if number else "–"
         made = "–" if manifest.recipe else f"`{manifest.dataset_class}`"
-        cells = (f"`{manifest.name}`", made, manifest.summary, graphs, pinned, terms)
+        page = page_of(manifest.name)
+        name = f"`{manifest.name}`" if page is None else f"[`{manifest.name}`](datasets/{page.name})"
+        cells = (name, made, manifest.summary, graphs, pinned, terms)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -124,7 +141,7 @@ def with_digests(page: Path) -> str:
     names: dict[str, list[str]] = {}
     for manifest in manifests():
         known = describe_digests(manifest)
-        if known and re.search(rf"`{manifest.name}`|kmip-data build {manifest.name}\s", text):
+        if known and mentions(text, manifest.name):
             names.setdefault(known, []).append(f"`{manifest.name}`")
     if not names:
         return text

@@ -95,7 +95,7 @@ def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
             keys += _documented(field.annotation, f"{path}.", *added)
         else:
             names = _names_of(field)
-            type_name = _type_name(field) if names is None else " | ".join(names.table())
+            type_name = _type_name(field) if names is None else str(names)
             keys.append(Key(path, type_name, default, doc, field=field, names=names))
     return keys
 

@@ -44,6 +44,12 @@ def test_every_choice_has_its_implementation():
     assert choices("optimizer.name") == set(OPTIMIZERS)
 
 
+def test_types_of_keys_have_the_forms_of_further_names():
+    assert "typesN" in choices("model.node_encoder")
+    assert {"typesN", "ENCODER+edge-rwseN"} <= choices("model.edge_encoder")
+    assert {"ENCODING", "ENCODING+ENCODING"} <= choices("model.positional")
+
+
 def test_every_key_is_documented():
     keys = documented_keys()
     assert {"optimizer.lr", "model.attention.k", "data.parameters", "system.device"} <= {
