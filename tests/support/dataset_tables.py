@@ -39,7 +39,7 @@ def page_of(name: str) -> Path | None:
 
 
 def datasets_table() -> str:
-    """Name with a link to its page, class, summary, number of graphs, pinned raw files and license of each dataset."""
+    """Name, linked to its page, class, summary, graphs, pinned raw files and license of each dataset."""
     lines = [
         "| name | class | what | graphs | pinned files | license |",
         "|---|---|---|---|---|---|",
@@ -54,7 +54,9 @@ def datasets_table() -> str:
         pinned = f"{len(manifest.pins)} of {number}" if number else "–"
         made = "–" if manifest.recipe else f"`{manifest.dataset_class}`"
         page = page_of(manifest.name)
-        name = f"`{manifest.name}`" if page is None else f"[`{manifest.name}`](datasets/{page.name})"
+        name = (
+            f"`{manifest.name}`" if page is None else f"[`{manifest.name}`](datasets/{page.name})"
+        )
         cells = (name, made, manifest.summary, graphs, pinned, terms)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
