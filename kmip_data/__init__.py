@@ -32,7 +32,14 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> object:
     if name in _ELSEWHERE:
         raise ImportError(f"kmip_data has no {name}: use kmip_data.{_ELSEWHERE[name]}")
-    return _public_name(name)
+    try:
+        return _public_name(name)
+    except AttributeError as error:
+        if name in _names or name.startswith("_"):
+            raise
+        from kmip_data.text import without_attribute
+
+        raise AttributeError(without_attribute(__name__, name, _names)) from error
 
 
 def __dir__() -> list[str]:

@@ -185,6 +185,17 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     return [spellings[candidate] for candidate in dict.fromkeys(candidates)][:3]
 
 
+def without_attribute(module: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that a module lacks, with the nearest one that it has.
+
+    >>> without_attribute("kmip_data", "PeptidesFnc", ["PeptidesFunc", "ZINC"])
+    'kmip_data has no PeptidesFnc. Did you mean kmip_data.PeptidesFunc?'
+    """
+    close = nearest_name(name, known)
+    hint = f" Did you mean {module}.{close}?" if close else ""
+    return f"{module} has no {name}.{hint}"
+
+
 def is_likely_typo(name: str, known: str) -> bool:
     """True if a name was surely meant for a known one, whose command can then be printed.
 

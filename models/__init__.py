@@ -23,4 +23,15 @@ from __future__ import annotations
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_public_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _public_name(name)
+    except AttributeError as error:
+        if name in __all__ or name.startswith("_"):
+            raise
+        from kmip_data.text import without_attribute
+
+        raise AttributeError(without_attribute(__name__, name, __all__)) from error

@@ -23,6 +23,7 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import Coordinates, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.text import is_likely_typo, nearest_name
 
 
 def _raw_is_kept(_: str, value: bool) -> dict[str, object]:
@@ -255,11 +256,20 @@ def _check_built(name: str, root: Folder | None) -> None:
     home = Home.locate(root)
     if list_builds(home, name):
         return
+    cities = [city for city in names_of_class(CityNetwork) if city != "city"]  # the recipe
+    own = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
+    close = nearest_name(name, [*cities, *own])
+    hint = ""
+    step = f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
+    step += " --archive FILE.osm.pbf, without a network"
+    if close is not None:
+        hint = f" Did you mean {close!r}?"
+    if close is not None and is_likely_typo(name, close):
+        step = f"kmip_data.CityNetwork({close!r})"
     raise UsageError(
-        f"There is no city called {name!r} in {home.built}.",
-        expected=f"{', '.join(names_of_class(CityNetwork))}, or a city that you built",
-        next=f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
-        " --archive FILE.osm.pbf, without a network",
+        f"There is no city called {name!r} in {home.built}.{hint}",
+        expected=f"{', '.join(cities)}, or a city that you built",
+        next=step,
     )
 
 

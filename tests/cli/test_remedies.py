@@ -214,6 +214,17 @@ def test_a_city_that_is_not_built(home):
         CityNetwork("rome")
     assert caught.value.what == f"There is no city called 'rome' in {home / 'built'}."
     assert caught.value.lines["next"].startswith("kmip-data build city --name rome --place ")
+    with pytest.raises(UsageError, match="Did you mean 'helsinki'") as caught:
+        CityNetwork("helsinkii")
+    assert caught.value.lines["next"] == "kmip_data.CityNetwork('helsinki')"
+
+
+def test_a_misspelt_name_of_a_module():
+    with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.PeptidesFunc\?"):
+        _ = kmip_data.PeptidesFnc
+    with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.models\.KMIPAttention\?"):
+        _ = kmip_data.models.KMIPAtention
+    assert not hasattr(kmip_data, "__wrapped__")
 
 
 def test_the_nearest_names_and_the_list_of_all(home):
