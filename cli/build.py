@@ -165,7 +165,8 @@ def command(
         build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, requested_values(SPLITS))
     if describe is not None:
-        _describe(build, describe)
+        sources = requested_values(SOURCES)
+        _describe(build, describe, _command(sources["name"], archives, describe))
     _print_warnings(build, name)
     if draws:
         _add_picture(build, home, quiet=options["quiet"])
@@ -184,13 +185,34 @@ def _print_warnings(build: Build, name: str) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def _describe(build: Build, path: Path) -> None:
-    """Write the uses of the columns of a build as TOML."""
+def _command(name: str, archives: tuple[Path, ...], describe: Path | None) -> str:
+    """Return the command that builds your own graphs, after a dry run or from an edited description.
+
+    A description has the parameters that say how columns are used, and replaces them.
+    """
+    from kmip_data.columns.column_uses import DESCRIBED
+
+    parameters = {**requested_values(RECORDS), **requested_values(SPLITS)}
+    if like := requested_values(SOURCES).get("like"):
+        parameters["like"] = like
+    if describe is not None:
+        parameters = {key: value for key, value in parameters.items() if key not in DESCRIBED}
+        parameters["like"] = str(describe)
+    words = ["kmip-data", "build", "graphs", "--name", name]
+    for archive in archives:
+        words += ["--archive", str(archive)]
+    if "--home" in options_on_line():
+        words += ["--home", str(click.get_current_context().params["home"].root)]
+    return f"{shlex.join(words)} {parameters_as_options(parameters)}".strip()
+
+
+def _describe(build: Build, path: Path, command: str) -> None:
+    """Write the uses of the columns of a build as TOML, with the command that builds with them."""
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.files.atomic_writes import write_output
 
     if described := description_on_card(build.card.statistics):
-        write_output(path, described.to_toml().encode())
+        write_output(path, described.to_toml(command).encode())
 
 
 def _dry_run(
@@ -212,7 +234,6 @@ def _dry_run(
 
     sources = {"name": "mine", **sources}
     name = sources["name"]
-    asked = {key: value for key, value in sources.items() if key == "like"}
     # The temporary home has no build of this name.
     if (like := sources.get("like")) and not Path(like).is_file():
         sources["like"] = str(find(_data_of_like(like, home), home=home).path)
@@ -223,22 +244,18 @@ def _dry_run(
         _print_warnings(build, "graphs")
         described = description_on_card(build.card.statistics)
         assert described is not None, "a build of graphs describes its columns"
+        step = _command(name, archives, describe)
         if describe is not None:
-            _describe(build, describe)
+            _describe(build, describe, step)
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
         summary = summary_of_build(build, split, kept=False)
-        given = {**requested_values(RECORDS), **requested_values(SPLITS), **asked}
-        words = ["build graphs --name", name]
-        for archive in archives:
-            words += ["--archive", shlex.quote(str(archive))]
-        words.append(parameters_as_options(given))
-        has_target = build.card.schema_.labels is not None or {"label", "like"} & given.keys()
-        if not has_target and target_candidates(build.card):
-            words.append("--set label=COLUMN")
+        has_target = build.card.schema_.labels is not None or " --like " in step
+        if not has_target and "label" not in requested_values(RECORDS):
+            step += " --set label=COLUMN" if target_candidates(build.card) else ""
         columns = format_table(header, described.rows())
         print_result(
             {**_facts(build, split), "path": None},
-            f"{columns}\n\n{summary}\n\nNext: kmip-data {' '.join(filter(None, words))}",
+            f"{columns}\n\n{summary}\n\nNext: {step}",
         )
 
 

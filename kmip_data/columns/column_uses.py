@@ -41,6 +41,9 @@ _NAMED: dict[tuple[str, str], str] = {
     ("graph", "graph"): "graph",
     ("graph", "smiles"): "smiles",
 }
+#: Parameters of the recipe that a description replaces.
+DESCRIBED = {"task", "label", "feature", "ignore", "categories", "missing", "decimal", "rounded"}
+DESCRIBED |= {"undirected", *_NAMED.values()}
 _SEEN = {"values", "distinct", "missing"}  #: fields that describe the values of one file
 
 
@@ -111,14 +114,17 @@ class Description(Strict):
             rows.append([*row, column.why])
         return rows
 
-    def to_toml(self) -> str:
-        """Return the description as a TOML file, with the values seen as comments."""
+    def to_toml(self, command: str = "") -> str:
+        """Return the description as a TOML file, with the values seen as comments.
+
+        ``command`` builds with the edited file.
+        """
         values = self.model_dump(mode="json", exclude_defaults=True)
         files = values.pop("files", {})
         columns = values.pop("columns", [])
-        lines = [
-            "# Edit use, classes, categories and nullable; then: kmip-data build graphs --like FILE"
-        ]
+        lines = ["# Edit use, classes, categories and nullable."]
+        if command:
+            lines.append(f"# Then: {command}")
         lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
         if files:
             lines += ["", "[files]"]

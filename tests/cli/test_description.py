@@ -132,8 +132,14 @@ def test_a_description_is_edited(home, tmp_path):
     folder = write(tmp_path / "old", people(30, 0))
     file = tmp_path / "columns.toml"
     line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
-    done(*line, "--describe", file)
+    said = done(*line, "--set", "on_error=skip", "--describe", file).out
     text = file.read_text("utf-8")
+    # The command to type has the file and all that it does not describe.
+    step = said.rpartition("Next: kmip-data ")[2].strip()
+    assert text.splitlines()[1] == f"# Then: kmip-data {step}"
+    words = ["--name", "mine", "--archive", str(folder), "--set", "on_error=skip"]
+    assert shlex.split(step) == ["build", "graphs", *words, "--like", str(file)]
+    done(*shlex.split(step), "-q")
     text = text.replace('classes = ["x", "y", "z"]', 'classes = ["z", "x", "y"]')
     text = text.replace('name = "income"\nrows = "node"\nuse = "number"',
                         'name = "income"\nrows = "node"\nuse = "ignored"')  # fmt: skip
