@@ -142,6 +142,7 @@ HEAVY = (
     "torch",
     "torch_geometric",
     "numba",
+    "pandas",
     "scipy",
     "matplotlib",
     "lightning",

@@ -33,7 +33,6 @@ from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_of,
 )
 from kmip_data.pipelines.datasets.graphs.edge_directions import with_reverse_edges
-from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams, given_parts, has_label
@@ -133,6 +132,9 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
     ) -> tuple[Findings, Iterator[GraphRecord]]:
         """Return the findings of a reader, complete after the last graph, and the graphs from ``first``."""
+        # The readers import pandas, which an error of the command line needs not.
+        from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
+
         findings, graphs = read_graphs(folder, members, options)
         return findings, islice(graphs, first, None)
 

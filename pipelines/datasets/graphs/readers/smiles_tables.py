@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +20,6 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, check_columns, unknown_column
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 from kmip_data.pipelines.domains.molecules import (
     RefusedSmilesError,
     check_smiles_characters,
@@ -29,6 +27,9 @@ from kmip_data.pipelines.domains.molecules import (
     molecule_from_smiles,
 )
 from kmip_data.runtime.extras import require_extra
+
+if TYPE_CHECKING:
+    from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 _EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
@@ -58,6 +59,11 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
+    # Tables import pandas, which those who only ask for the other functions need not.
+    from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
+    from kmip_data.pipelines.datasets.graphs.tables.table import check_columns
+    from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
+
     name = files[0]
     # A line of a .smi has a SMILES and the name of its molecule.
     if _is_smi(name) and options.params.header is None:
@@ -116,6 +122,8 @@ def _smiles_column(table: Table, params: GraphParams) -> str:
     for name in table.names:
         if name.lower() == params.smiles.lower():
             return name
+    from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column
+
     # SMILES are longer than names and classes.
     longest_first = sorted(
         table.names, key=lambda name: -table.frame[name].map(str).str.len().mean()
@@ -133,6 +141,8 @@ def _key_column(table: Table, used: Collection[str], chosen: str) -> str:
         return ""
     free = [name for name in table.names if name not in used]
     if chosen and chosen not in free:
+        from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column
+
         raise unknown_column(
             [table], "node", chosen, [*roles.matching_names(free, roles.NODE_IDS), *free]
         )
