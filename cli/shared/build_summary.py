@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 _LISTED = 12  #: ignored columns and files, each on a line of its own
-_FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
+_FEATURES = {
+    "node/x": "node features",
+    "edge/attr": "edge features",  # of molecules
+    "edge/edge_attr": "edge features",
+}
 
 
 def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
@@ -117,7 +121,9 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         names = target.fields if target is not None and several else card.class_names
         named = [f"{count:,}" for count in counts]
         if len(names) == len(counts):
-            named = [f"{name} {count}" for name, count in zip(names, named, strict=True)]
+            # After a number, a blank would join both into one.
+            separator = ": " if any(name[-1:].isdecimal() for name in names) else " "
+            named = [f"{name}{separator}{count}" for name, count in zip(names, named, strict=True)]
         listed = join_first_words(named)
         yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
     files = card.statistics.get("files")
@@ -155,7 +161,7 @@ def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]
 
 def _warnings(card: Card, split: str) -> Iterator[str]:
     """Yield a line for each part of a split without records, or without some of the classes."""
-    from kmip_data.format.targets import target_column
+    from kmip_data.format.targets import target_column, target_type_of
     from kmip_data.pipelines.added_splits import fill_step
 
     entry = card.splits[split]
@@ -170,6 +176,11 @@ def _warnings(card: Card, split: str) -> Iterator[str]:
 
     counts = card.statistics["classes"]
     total = counts["total"]
+    if card.schema_.labels is not None and target_type_of(card.schema_.labels) == "classification":
+        existing = [number for number, count in enumerate(total) if count]
+        if len(existing) == 1:
+            name = card.class_names[existing[0]] if card.class_names else str(existing[0])
+            yield f"every label is {name}: a network learns nothing from one class"
     for part, numbers in counts.get("splits", {}).get(split, {}).items():
         missing = []
         enough = True

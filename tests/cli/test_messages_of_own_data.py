@@ -163,10 +163,9 @@ def test_other_data_of_a_run(people, home, tmp_path):
     (tmp_path / "assay.csv").write_text("\n".join(["smiles,toxic", *smiles]))
     words = ["build", "graphs", "--name", "assay", "--archive", tmp_path / "assay.csv"]
     done(*words, "--set", "label=toxic", "-q")
-    assert (
-        "learned classification of each node, and assay has targets for classification of each graph"
-        in refused("predict", "first", "--dataset", "assay")
-    )
+    message = refused("predict", "first", "--dataset", "assay")
+    assert "The run 'first' learned classification of each node, and assay has targets" in message
+    assert "targets for classification of each graph" in message
 
 
 def test_runs_of_one_name(people, home, tmp_path):
@@ -262,6 +261,36 @@ def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
 
     text = done(*words, "--dry-run").out
     assert "to train, build with --set label=COLUMN (toxic, solvent)" in text
+
+
+def test_the_summary_of_molecules_and_of_one_class(home, tmp_path):
+    pytest.importorskip("rdkit")
+    file = tmp_path / "assay.csv"
+    file.write_text("smiles,toxic,kind\n" + "CCO,1,a\nCCC,2,a\n" * 10)
+    words = ["build", "graphs", "--archive", file, "--dry-run"]
+    text = done(*words, "--set", "label=toxic").out
+    assert "  classes        2 (1: 10, 2: 10)\n" in text
+    assert "  edge features  3 (type, stereo, conjugated)\n" in text
+    assert "one class" not in text
+    text = done(*words, "--set", "label=kind").out
+    assert "classes        1 (a 20)" in text
+    assert "every label is a: a network learns nothing from one class" in text
+
+
+def test_only_a_run_of_the_same_target_is_advised(home, tmp_path):
+    pytest.importorskip("rdkit")
+    file = tmp_path / "assay.csv"
+    file.write_text("smiles,mass,logs\n" + "CCO,1.5,0.5\nCCC,2.5,0.25\n" * 10)
+    (tmp_path / "new.csv").write_text("smiles\nCO\n")
+    words = ["build", "graphs", "-q", "--archive"]
+    for name in ("mass", "logs"):
+        done(*words, file, "--name", name, "--set", f"label={name}")
+        done("train", name, *QUICK, "--name", "first")
+    for name in ("mass", "logs"):
+        done(*words, tmp_path / "new.csv", "--name", f"new-{name}", "--like", name)
+        advised = command_of(refused("train", f"new-{name}"))
+        assert advised == ["predict", f"{home}/runs/{name}/gcn/first", "--dataset", f"new-{name}"]
+        done(*advised)
 
 
 def test_a_preset_of_types_reads_molecules_of_your_own(home, tmp_path):

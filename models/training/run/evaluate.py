@@ -248,13 +248,13 @@ def open_run(
         # Other settings would need another training.
         if dataset is not None and (difference := _other_targets(dataset, sample, home, result)):
             raise UsageError(
-                f"The run {folder.name} learned {difference}.",
+                f"The run {folder.name!r} learned {difference}.",
                 next=f"use data with the targets of {result.dataset}; kmip-data list shows your builds",
             ) from error
         if dataset is None or not (error.lines["next"] or "").startswith("--set"):
             raise
         raise UsageError(
-            f"The run {folder.name} on {result.dataset} does not fit {dataset}: {error.what}",
+            f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.what}",
             next=f"use data with the features and targets of {result.dataset}; kmip-data list shows your builds",
         ) from error
     if targets and target_column(data.build.card.schema_) is None:

@@ -59,18 +59,22 @@ def logged_error(log: Path) -> str:
 
 
 def fitting_run(build: Build, home: Home) -> Path | None:
-    """Return the newest finished run with the features and classes of a build without targets, if any."""
+    """Return the newest finished run with the columns and classes of a build without targets, if any."""
     described = description_on_card(build.card.statistics)
     features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
     if described is None or features is None:
         return None
+    labels = [column.name for column in described.columns if column.use == "label"]
     finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
     for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(KmipDataError, OSError):
             result = read_result(path.parent)
             classes = result.class_names or tuple(map(str, range(result.num_classes)))
             same_classes = not described.classes or classes == described.classes
-            if result.columns == features.fields and same_classes:
+            # A label that a build was not given by name may have any.
+            given = result.build_parameters.get("label") or labels
+            same_target = result.targets.target_type == described.task and [*given] == labels
+            if result.columns == features.fields and same_classes and same_target:
                 return path.parent
     return None
 
