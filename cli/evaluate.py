@@ -43,7 +43,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
         else:
             result["distances"] = vars(bands)
             header = ["edges to its answer, test", "nodes", bands.metric]
-            rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
+            rows = zip(bands.bands, bands.nodes, bands.formatted_values(), strict=True)
             lines.append(f"\n{format_table(header, rows)}")
     print_result(result, *lines)
     evaluation.check()

@@ -387,7 +387,7 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
     # 1. Many options of other programs are keys here, such as --lr; --label is one of a build.
     key = ""
     if "overrides" in names:
-        key = _key_of(option)
+        key = _configuration_key(option)
         step += ", or --set KEY=VALUE"
     elif "settings" in names:
         key = _parameter_of(option, args)
@@ -430,7 +430,7 @@ def _parameter_of(option: str, args: Sequence[str]) -> str:
     return ""
 
 
-def _key_of(option: str) -> str:
+def _configuration_key(option: str) -> str:
     """Return the configuration key that an option names, empty if none.
 
     ``--lr`` and ``--batchsize`` name the last part of a key, ``--optimizer`` the choice of one.

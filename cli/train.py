@@ -359,7 +359,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
 
 def _other_with_targets(build: Build, home: Home) -> str | None:
-    """Return the folder name of the newest other build of a name that can be trained on, if any."""
+    """Return the folder name of the newest other build of this name with targets, if there is one."""
     from kmip_data.builds.home import matching_builds
     from kmip_data.format.targets import learned_column
 

@@ -226,7 +226,7 @@ def _draw_points(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Shee
 
 
 def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) -> None:
-    """Add the nodes: the fewer, the larger; in space those farther away are paler."""
+    """Draw the nodes: larger where there are few; in three dimensions, paler with distance."""
     count = max(1, len(drawing.pos))
     style: dict[str, object] = {
         "s": float(np.clip(14_000 / count, 3, 90)) * _scale(axes) ** 2,

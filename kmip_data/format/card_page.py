@@ -31,7 +31,7 @@ def render_card(card: Card, *, picture: bool = False) -> str:
 
     ``picture``: begin with the picture next to it, which ``build`` and ``preview`` draw.
     """
-    filters = (_bars, _code, _number, _settings, _text, code_block)
+    filters = (_bars, _code, _number, _join_settings, _text, code_block)
     page = page_template("kmip_data.format", "build.md", *filters)
     return page.render(**_facts(card), picture=PICTURE_NAME if picture else None)
 
@@ -89,7 +89,7 @@ def _terms(card: Card) -> list[str]:
     return [text for text in terms if text]
 
 
-def _settings(values: Mapping[str, object], sign: str = " = ") -> str:
+def _join_settings(values: Mapping[str, object], sign: str = " = ") -> str:
     """Return names and values, sorted; values that are None are left out."""
     pairs = [f"{key}{sign}{value}" for key, value in sorted(values.items()) if value is not None]
     return ", ".join(pairs)

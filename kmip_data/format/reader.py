@@ -235,7 +235,7 @@ class Shard:
             self._views[key] = self._view(key, self._map())
         return self._views[key]
 
-    def private(self, key: str) -> Array:
+    def private_view(self, key: str) -> Array:
         """Return a complete dataset that is :meth:`mapped` in a map of its own, writable.
 
         Writes stay in this process; nothing is copied in advance.

@@ -85,7 +85,7 @@ class SplitFile:
             return parts_problem(self.parts or {}, graphs)
         if len(code) != nodes or graphs != 1:
             return f"codes of {len(code):,} nodes, with {nodes:,} in {graphs:,} graphs"
-        return _code_problem(code)
+        return _part_code_problem(code)
 
 
 def keys_digest(keys: Sequence[str]) -> str:
@@ -131,7 +131,7 @@ def encode_node_split(
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    _refuse_problem(rule, "codes 0, 1, 2 and 255", _code_problem(code))
+    _refuse_problem(rule, "codes 0, 1, 2 and 255", _part_code_problem(code))
     digests = node_digests(code)
     return _encode({NODE_CODE: code}, rule, parameters, digests), digests
 
@@ -171,7 +171,7 @@ def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
     return f"position {twice[0]} more than once" if twice.size else None
 
 
-def _code_problem(code: U8) -> str | None:
+def _part_code_problem(code: U8) -> str | None:
     other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
     return f"codes {other.tolist()[:8]}" if other.size else None
 

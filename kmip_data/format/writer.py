@@ -172,7 +172,7 @@ def write_shard(
     # 2. Several files, with their digests and the digest of all bytes.
     total = Digests()
     members = []
-    for number, numbered in groupby(_cut(stream), itemgetter(0)):
+    for number, numbered in groupby(_pieces_by_member(stream), itemgetter(0)):
         member = path.with_name(shard_member_name(path.name, number))
         pieces = map(itemgetter(1), numbered)
         members.append(_write_pieces(member, pieces, root, total))
@@ -181,8 +181,8 @@ def write_shard(
     return {**content.facts(total), "members": [member.facts for member in members]}
 
 
-def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
-    """Yield each piece of a stream, divided where a member ends, after the number of its member."""
+def _pieces_by_member(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
+    """Yield the pieces of a stream, cut where a member ends, each with the number of its member."""
     done = 0
     for piece in stream:
         rest = memoryview(piece)

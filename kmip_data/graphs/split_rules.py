@@ -104,16 +104,16 @@ def meta_labels(classes: I64, background: int | None = None) -> I64:
     return labels
 
 
-def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, I64]:
+def stratified_draw(labels: Array, second_size: int, *, seed: int = 0) -> tuple[I64, I64]:
     """Distribute positions over two parts with nearly equal shares of each label.
 
     The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)``
-    with ``second`` test records, number by number; labels that occur once are allowed. This is
+    with ``second_size`` test records, number by number; labels that occur once are allowed. This is
     the rule that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with. Gives int64
-    positions in ``labels`` (n,), positions of the first part and the ``second`` positions of the other, in
+    positions in ``labels`` (n,), positions of the first part and the ``second_size`` positions of the other, in
     the order of the draw.
     """
-    first = len(labels) - second
+    first_size = len(labels) - second_size
     if not len(labels):
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
@@ -125,8 +125,8 @@ def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, 
     # parts.
     generator = np.random.RandomState(seed)
     for _ in range(_DRAWS):
-        first_counts = _deal(counts, first, generator)
-        second_counts = _deal(counts - first_counts, second, generator)
+        first_counts = _count_per_label(counts, first_size, generator)
+        second_counts = _count_per_label(counts - first_counts, second_size, generator)
         in_first = []
         in_second = []
         for rows, middle, more in zip(members, first_counts, second_counts, strict=True):
@@ -138,8 +138,8 @@ def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, 
     return first_part, second_part
 
 
-def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
-    """Return how many of each label make ``total``: shares rounded down, one more by largest remainder."""
+def _count_per_label(counts: I64, total: int, generator: np.random.RandomState) -> I64:
+    """Return counts of the labels that add up to ``total``: shares rounded down, plus 1 by largest remainder."""
     if not counts.sum():
         return np.zeros_like(counts)
     shares = counts / counts.sum() * total

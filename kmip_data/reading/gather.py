@@ -244,7 +244,7 @@ def copy_graph(
     """Copy the rows and the edges of one graph, as :func:`copy_batch` does for a batch of one.
 
     ``table`` (≥ F, G) has the address of the first row of every graph, its edges after the F
-    fields; ``counts`` (3, G) the rows on the graph, node and edge level.
+    fields; ``counts`` (3, G) the numbers of rows per graph, node and edge.
     """
     address = np.empty((table.shape[0], 1), np.int64)
     for f in range(table.shape[0]):

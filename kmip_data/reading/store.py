@@ -234,7 +234,7 @@ class ShardStore:
         """Return the rows of a mapped column of a graph, in a writable map of their own."""
         files = self._added.get(key, self.shards)
         start = self.start[level, graph]
-        rows: Array = files[self.shard[graph]].private(key)[start:][: self.count[level, graph]]
+        rows: Array = files[self.shard[graph]].private_view(key)[start:][: self.count[level, graph]]
         return rows
 
     def table(self, wanted: tuple[RowSource, ...]) -> tuple[I64, bool]:

@@ -118,7 +118,7 @@ class _Tables:
 
         field = self._fields.get(name)
         if field is None:
-            return self._edges(values, pointers)
+            return self._edge_lists(values, pointers)
         if field.form == "text":
             return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in values]
 
@@ -134,7 +134,7 @@ class _Tables:
             return array
         return self._lists(array, pointers[gather.LEVELS[field.level]])
 
-    def _edges(self, index: Array, pointers: I64) -> object:
+    def _edge_lists(self, index: Array, pointers: I64) -> object:
         """Return two lists per graph, of nodes numbered within it."""
         import pyarrow as pa
 
@@ -248,7 +248,7 @@ def _with_records(
                 "description": meaning.get(name) or name,
                 "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
             }
-            columns.append(entry | _data_type(name, column.type))
+            columns.append(entry | _croissant_data_type(name, column.type))
         croissant["recordSet"].append(
             {
                 "@type": "cr:RecordSet",
@@ -261,7 +261,7 @@ def _with_records(
     return croissant
 
 
-def _data_type(name: str, kind: pa.DataType) -> dict[str, object]:
+def _croissant_data_type(name: str, kind: pa.DataType) -> dict[str, object]:
     """Return the Arrow type of a column as type and shape in the words of Croissant."""
     shape = []
     while hasattr(kind, "value_type"):

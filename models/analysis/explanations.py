@@ -259,7 +259,7 @@ class ByDistance:
     nodes: tuple[int, ...]
     values: tuple[float, ...]
 
-    def texts(self) -> list[str]:
+    def formatted_values(self) -> list[str]:
         """Return the formatted values; fractions in percent."""
         return [metric_with_unit(self.metric, value) for value in self.values]
 

@@ -121,7 +121,7 @@ class Streets(NamedTuple):
 
 def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
     """Return the streets of directed edges, both ends (E,), for :func:`symmetrise_streets` column by column."""
-    from kmip_data.graphs.kernels.streets import distinct_streets, sorted_edges  # loads numba
+    from kmip_data.graphs.kernels.streets import group_edges_by_ends, sorted_edges  # loads numba
 
     source = source.astype(np.int32, copy=False)
     target = target.astype(np.int32, copy=False)
@@ -132,7 +132,7 @@ def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
     # Stable sorts by target, then by source, give the order by both.
     edges = sorted_edges(target, source, edges, num_nodes)
     edges = sorted_edges(source, target, edges, num_nodes)
-    first, index = distinct_streets(source, target, edges)
+    first, index = group_edges_by_ends(source, target, edges)
     edges %= np.int32(max(len(source), 1))
     return Streets(index, edges, first)
 

@@ -155,7 +155,7 @@ class _Run:
         prepared = Prepared(raw.path)
         for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
             step = f"prepared-{number}"
-            result = self.steps.result(step)
+            result = self.steps.finished_result(step)
             if not {"inside", "plan"} <= result.keys():  # not done, or of another version
                 result = self._run_pass(name, prepared if number else raw, step)
             inside = result["inside"]
@@ -240,7 +240,7 @@ def _finished_units(
     for task in tasks:
         # Not done, or of another version.
         with contextlib.suppress(TypeError, ValueError):
-            result = UnitResult(**steps.result(task.step))
+            result = UnitResult(**steps.finished_result(task.step))
             members = FileEntry(file=Path(task.file).name, **result.facts).files
             if result.name == task.name and _are_intact(folder / task.file, members):
                 finished[task.file] = result

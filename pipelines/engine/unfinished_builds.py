@@ -57,7 +57,7 @@ class Steps:
     def __init__(self, work: Path) -> None:
         self.work = work
 
-    def result(self, step: str) -> Facts:
+    def finished_result(self, step: str) -> Facts:
         """Return the result of a step; empty if it is not done or cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             result = read_json(self._path(step), _MAX_BYTES)
@@ -88,7 +88,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
-            planned = Steps(folder / WORK).result(UNITS).get("files")
+            planned = Steps(folder / WORK).finished_result(UNITS).get("files")
             total = len(planned) if isinstance(planned, list) else None
             builds.append(UnfinishedBuild(folder, len(shards), total))
     return builds

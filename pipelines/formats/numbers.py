@@ -69,7 +69,7 @@ class NumberTable:
         """
         line = 0
         for text in self._texts():
-            values = self._parsed(text, line)
+            values = self._parse_lines(text, line)
             is_bad = ~((values >= self.low) & (values <= np.asarray(self.high)))
             if self.integers:
                 is_bad |= values != np.rint(values)
@@ -116,21 +116,21 @@ class NumberTable:
                 found=f"{count:,}",
             )
 
-    def _parsed(self, text: bytes, line: int) -> F64:
-        """Return the numbers of whole lines, the first of which is ``line`` + 1."""
+    def _parse_lines(self, text: bytes, lines_before: int) -> F64:
+        """Return the numbers of whole lines that follow ``lines_before`` others."""
         values = np.empty(len(text))  # empty fields are one character each
         outcome, count = parse_numbers(np.frombuffer(text, np.uint8), self.columns, POWERS, values)
         if outcome == _FAULT:
-            raise self._bad_line(text, line, count // self.columns)
+            raise self._bad_line(text, lines_before, count // self.columns)
         if outcome == _TOO_LONG:
             words = text.replace(b"\r", b"").removesuffix(b"\n").replace(b"\n", b",").split(b",")
             return np.array([float(word or b"nan") for word in words]).reshape(-1, self.columns)
         return values[:count].reshape(-1, self.columns)
 
-    def _bad_line(self, text: bytes, line: int, row: int) -> DamagedInput:
+    def _bad_line(self, text: bytes, lines_before: int, row: int) -> DamagedInput:
         numbers = count_with_noun(self.columns, "integer" if self.integers else "number")
         return DamagedInput(
-            f"{self.name}, line {line + row + 1}: not {numbers} from {self.low} to {self.high}.",
+            f"{self.name}, line {lines_before + row + 1}: not {numbers} from {self.low} to {self.high}.",
             found=ascii(text.split(b"\n")[row][:80].decode("latin-1")),
         )
 

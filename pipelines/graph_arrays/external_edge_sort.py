@@ -37,7 +37,7 @@ def write_runs(
     ``edges`` is their number in all blocks. ``both_ways`` adds the reverse of each edge.
     """
     total = 2 * edges if both_ways else edges
-    shift = _bits(nodes, min(max(1, total // BUCKET_EDGES), MAX_BUCKETS))
+    shift = _bits_within_bucket(nodes, min(max(1, total // BUCKET_EDGES), MAX_BUCKETS))
     buckets = ((nodes - 1) >> shift) + 1
     bounds = []
     start = 0
@@ -72,7 +72,7 @@ def sort_runs(
     source, target = (_mapped(runs / name) for name in _RUNS)
     room = len(source)
     buckets = bounds.shape[1] - 1
-    shift = _bits(nodes, buckets)
+    shift = _bits_within_bucket(nodes, buckets)
     count = 0
     path = folder / _EDGES
     with path.open("wb") as sources, path.open("r+b") as targets:
@@ -95,8 +95,8 @@ def sorted_edges(folder: Path, count: int, room: int) -> U32:
     return _mapped(folder / _EDGES).reshape(2, room)[:, :count]
 
 
-def _bits(nodes: int, buckets: int) -> int:
-    """Return the bits of a target that number it in its bucket: as few as give at most ``buckets``."""
+def _bits_within_bucket(nodes: int, buckets: int) -> int:
+    """Return how many low bits number a target within its bucket: the fewest for at most ``buckets``."""
     return ((nodes - 1) // buckets).bit_length()
 
 

@@ -140,7 +140,7 @@ def search_groups(
     has the first node of each group of at most ``lanes`` nodes. ``nodes`` and ``local`` are workspace,
     (N,); ``local`` is -1 before and after.
     """
-    subgraph = _room(0, 0, lanes)
+    subgraph = _allocate_subgraph(0, 0, lanes)
     best = np.empty(lanes)
     width = np.uint64(lanes)
     most = np.float32(hops)
@@ -155,7 +155,7 @@ def search_groups(
         for i in range(count):
             edges += pointer[nodes[i] + 1] - pointer[nodes[i]]
         if count > len(subgraph.degree) or edges > len(subgraph.step):
-            subgraph = _room(2 * count, 2 * edges, lanes)
+            subgraph = _allocate_subgraph(2 * count, 2 * edges, lanes)
 
         # 2. Cut it out of the graph, without the trees that end in dead ends.
         _cut_out(pointer, neighbor, length, step, nodes, count, local, subgraph)
@@ -191,7 +191,7 @@ def search_groups(
 
 
 @njit_nogil()
-def _room(nodes: int, edges: int, lanes: int) -> Subgraph:
+def _allocate_subgraph(nodes: int, edges: int, lanes: int) -> Subgraph:
     return Subgraph(
         np.empty(nodes + 1, np.int32),
         np.empty(edges, np.int32),

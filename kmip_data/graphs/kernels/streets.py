@@ -32,8 +32,12 @@ def sorted_edges(ends: I32, reverse_ends: I32, edges: I32, num_nodes: int) -> I3
 
 
 @njit_nogil()
-def distinct_streets(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
-    """Return where each of the S pairs of ends begins among sorted edges, (S + 1,), and its ends, (2, S)."""
+def group_edges_by_ends(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
+    """Group edges that have the same two ends, one group for each of S streets.
+
+    ``edges`` are sorted by their ends; a number from E on is the reverse of an edge. Returns where
+    each group begins, (S + 1,), and its ends, (2, S).
+    """
     size = len(source)
     start = -1
     end = -1

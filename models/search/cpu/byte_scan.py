@@ -161,7 +161,7 @@ def _encode(
 
 
 @_vectorised
-def _begin(
+def _encode_queries(
     coded: _Coded,
     signed: Pointer,
     count: int,
@@ -466,7 +466,10 @@ def _search_band(
     band: int,
     begin: int,
 ) -> tuple[int, int]:
-    """Search a band from leaf ``begin`` on; count leaves (0 if all keys are too short) and candidates."""
+    """Search one band of keys from leaf ``begin`` on.
+
+    Returns the number of leaves read, 0 if all keys are too short, and of candidates scored.
+    """
     _enter(coded, codes, band)
     for i in range((count + 3) & ~3):
         _set_gate(coded, i)
@@ -552,7 +555,7 @@ def search_bytes(
             band=pointer_to_elements(reals[5 * BLOCK :]),
         )
         candidates.load_queries(block, queries, first, count, codes.sorted_keys)
-        _begin(coded, pointer_to_elements(signed), count, codes)
+        _encode_queries(coded, pointer_to_elements(signed), count, codes)
 
         if warm:
             for i in range(0, count, 4):

@@ -61,7 +61,7 @@ def _exchange(rows: Pointer, upper: int, lower: int) -> None:
 
 
 @_inlined
-def _merge(rows: Pointer, start: int, size: int) -> None:
+def _merge_bitonic(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers that fall and then rise, or rise and fall."""
     step = size // 2
     while step >= MIN_GROUP:
@@ -86,8 +86,8 @@ def _sort(rows: Pointer, start: int, size: int) -> None:
         for first in range(start, start + size, run_length):
             for i in range(run_length // 2):
                 _exchange(rows, first + i, first + run_length - 1 - i)
-            _merge(rows, first, run_length // 2)
-            _merge(rows, first + run_length // 2, run_length // 2)
+            _merge_bitonic(rows, first, run_length // 2)
+            _merge_bitonic(rows, first + run_length // 2, run_length // 2)
         run_length *= 2
 
 
@@ -167,11 +167,11 @@ def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
         old = load_lanes(best, offset)
         new = load_lanes(fresh, (start + size - 1 - i) * 8)
         store_lanes(best, offset, larger(old, new))
-    _merge(best, start, size)
+    _merge_bitonic(best, start, size)
 
 
 @_part
-def _begin(
+def _load_queries(
     queries: F32,
     head: int,
     first: int,
@@ -179,7 +179,7 @@ def _begin(
     size: int,
     memory: _Memory,
 ) -> None:
-    """Load some queries by columns, with zeros up to a whole tile, and reset their best keys."""
+    """Load queries column by column, pad them with zeros to a whole tile, and reset their best keys."""
     dim = queries.shape[2]
     for row in range((rows + TILE - 1) // TILE * TILE):
         offset = row // TILE * dim * TILE + row % TILE
@@ -350,7 +350,7 @@ def search_rows(
             size *= 2
 
         # 3. Keys by blocks of ``_KEY_BLOCK`` numbers, each read by all tiles while it is in the cache.
-        _begin(queries, head, first, rows, size, memory)
+        _load_queries(queries, head, first, rows, size, memory)
         for begin in range(low, high, room):
             width = min(room, high - begin)
             _widen(keys, head, begin, width, memory.block)

@@ -90,7 +90,7 @@ def make_plan(
 ) -> SearchPlan:
     """Plan the program, launches and scratch memory of a search.
 
-    ``shape`` is (H, N, M, d); ``ptrs`` begin the graphs of queries and keys. Tables are made on the
+    ``shape`` is (H, N, M, d); ``ptrs`` are where the graphs of queries and keys begin. Tables are made on the
     current stream, so each stream has its own plans.
     """
     # 1. Sizes, and whether an order of keys and queries pays.

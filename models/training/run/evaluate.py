@@ -72,7 +72,7 @@ class Evaluation:
         )
 
     @property
-    def same(self) -> bool | None:
+    def equals_result(self) -> bool | None:
         """True if the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
         same_build = self.build.card.key == self.result.build_key
         if not same_build or self.split.digests != self.result.split.digests:
@@ -81,7 +81,7 @@ class Evaluation:
 
     def check(self) -> None:
         """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`CLOSE`."""
-        if self.same is not False:
+        if self.equals_result is not False:
             return
         differing = []
         for part, values in self.result.metrics.items():
@@ -107,7 +107,7 @@ class Evaluation:
             "device": self.device,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
-            "same_as_result": self.same,
+            "same_as_result": self.equals_result,
             "edited": self.edited,
         }
 
@@ -119,9 +119,11 @@ class Evaluation:
             metrics_table([self.metrics]),
             f"{card.dataset}{card.remark}, split {self.split.name!r}; weights of epoch {epoch}",
         ]
-        if self.same is not None:
+        if self.equals_result is not None:
             lines.append(
-                "equal to result.json" if self.same else "not bit for bit what result.json has"
+                "equal to result.json"
+                if self.equals_result
+                else "not bit for bit what result.json has"
             )
         if self.edited:
             lines.append(f"{RESULT_NAME} was edited after it was written")

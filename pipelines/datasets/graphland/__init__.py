@@ -210,7 +210,7 @@ def read_features(folder: Path) -> Features:
             if np.isnan(values).all():
                 raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if feature_type == "categorical":
-                categories = _categories(values, name, len(names))
+                categories = _indicator_categories(values, name, len(names))
                 columns += [(values == category).astype(np.float32) for category in categories]
                 names += [f"{name}={category:.0f}" for category in categories]
             else:
@@ -227,13 +227,13 @@ def read_features(folder: Path) -> Features:
     return Features(np.column_stack(columns), tuple(names), tuple(feature_types), info.target_name)
 
 
-def _categories(values: F32, name: str, columns: int) -> F32:
-    """Return the categories of a column that become columns of x.
+def _indicator_categories(values: F32, name: str, columns_before: int) -> F32:
+    """Return the categories of a column that become columns of x: of two, the second alone.
 
-    ``columns`` are the columns of x before them.
+    ``columns_before`` is the number of columns that x has already.
     """
     categories = np.unique(values)
-    numbers = (columns + len(categories)) * len(values)
+    numbers = (columns_before + len(categories)) * len(values)
     too_many = len(categories) > MAX_CATEGORIES or numbers > MAX_NUMBERS
     if too_many or np.isnan(values).any() or (categories != np.rint(categories)).any():
         raise DamagedInput(f"features.csv: the column {name!r} is not one of numbered categories.")

@@ -1,7 +1,7 @@
 """LRIM's construction (ICLR 2026): spins of the long-range Ising model at criticality, and energies of flips.
 
-Record ``i`` is a pure function of the parameters and ``i``: a chain of its own from random spins;
-nothing is read. The published files are ``lrim-16-hard`` and its like. Facts: ``docs/datasets/lrim.md``.
+Record ``i`` is a pure function of the parameters and ``i``: its own Markov chain from random spins.
+Nothing is read. The published files are ``lrim-16-hard`` and its like. Facts: ``docs/datasets/lrim.md``.
 """
 
 from __future__ import annotations

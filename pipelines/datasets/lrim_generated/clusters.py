@@ -97,8 +97,8 @@ def _run(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: I64) -> 
                 column = (node + step) % size
                 other = row * size + column
                 if flat[node] == flat[other]:
-                    one = _find(root, node)
-                    two = _find(root, other)
+                    one = _find_root(root, node)
+                    two = _find_root(root, other)
                     root[max(one, two)] = min(one, two)
 
         # 2. Each cluster takes either sign: its root draws, and the others, which follow, copy.
@@ -107,7 +107,7 @@ def _run(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: I64) -> 
             if root[node] == node:
                 flat[node] = 1 if rng.random() < 0.5 else -1
             else:
-                flat[node] = flat[_find(root, node)]
+                flat[node] = flat[_find_root(root, node)]
             total += flat[node]
         sums[sweep] = total
         for node in range(nodes):
@@ -115,7 +115,7 @@ def _run(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: I64) -> 
 
 
 @njit_nogil()
-def _find(root: I64, node: int) -> int:
+def _find_root(root: I64, node: int) -> int:
     """Return the root of a node, and halve the path to it."""
     while root[node] != node:
         root[node] = root[root[node]]

@@ -242,7 +242,7 @@ class _Map:
             if len(way.nodes) < 2:
                 continue
             tags = way.tags
-            tag_set = self._tag_set(tags) if "highway" in tags else -1
+            tag_set = self._tag_set_number(tags) if "highway" in tags else -1
             street = tag_set >= 0 and self.is_street[tag_set]
             use = tags.get("landuse")
             area = use is not None and tags.get("area") != "no" and way.is_closed()
@@ -343,7 +343,7 @@ class _Map:
             values=values,
         )
 
-    def _tag_set(self, tags: Any) -> int:
+    def _tag_set_number(self, tags: Any) -> int:
         """Return the number of a way's combination of tags."""
         known = tuple(tags.get(key) for key in self.keys)
         tag_set = self.tag_sets.setdefault(known, len(self.tag_sets))

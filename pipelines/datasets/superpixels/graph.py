@@ -115,7 +115,7 @@ def read_mask(path: Path, name: str) -> I64:
     with _decoded(path, name) as image:
         bands = image.getbands()
         if image.mode in {"RGB", "RGBA"}:
-            values = _by_colour(np.array(image.convert("RGB"), np.uint8), name)
+            values = _classes_of_colours(np.array(image.convert("RGB"), np.uint8), name)
         elif image.mode in {"1", "L", "P", "LA", "PA", *_DEEP}:
             values = np.array(image)
             values = values[:, :, 0] if values.ndim > 2 else values
@@ -176,7 +176,7 @@ def voc_palette() -> U8:
     return colours.astype(np.uint8)
 
 
-def _by_colour(pixels: U8, name: str) -> I64:
+def _classes_of_colours(pixels: U8, name: str) -> I64:
     """Return the class of each pixel of a colour mask."""
     # A colour as one number: 2^16 red + 2^8 green + blue.
     weights = (65_536, 256, 1)

@@ -61,7 +61,7 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
             assert (nodes, value) == (len(of), pytest.approx(np.mean(of), rel=1e-5))
         assert sum(bands.nodes) == sum(len(of) for distance, of in wanted.items() if distance)
         shown = kmip("evaluate", run, "--by-class", "--home", tmp_path).out
-        assert all(text in shown for text in bands.texts())
+        assert all(text in shown for text in bands.formatted_values())
 
     check_each(check, ["retrieval", "sssp"])
 

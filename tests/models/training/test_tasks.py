@@ -47,7 +47,7 @@ def test_targets_decide_task_loss_metric_and_head(tmp_path, target_type):
     assert metric in usual_metrics(targets, "graph")
     assert set(result.metrics["test"]) == {"loss"} | usual_metrics(targets, "graph")
     evaluation = evaluate(summary.runs[0], home=Home(tmp_path))
-    assert evaluation.same
+    assert evaluation.equals_result
     assert ("MAE" if metric == "mae" else "[%]") in evaluation.table()
     history = (summary.runs[0] / "metrics.csv").read_text("utf-8").splitlines()[0].split(",")
     assert f"val_{metric}" in history
@@ -96,7 +96,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
 
     summary = train(config, home=tmp_path, quiet=True)
     assert summary.results[0].metric == metric
-    assert evaluate(summary.runs[0], home=tmp_path).same
+    assert evaluate(summary.runs[0], home=tmp_path).equals_result
     predictions = predict(summary.runs[0], split="test", home=tmp_path)
     scored = evaluate_predictions(predictions, str(data.build.path), home=tmp_path)
     assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
@@ -199,7 +199,7 @@ def test_a_missing_encoding_is_added_first(tmp_path, positional):
     assert added_column_names(build.path) == []
     summary = train(config, home=Home(tmp_path), quiet=True, jobs=1)
     assert added_column_names(build.path) == [POSITIONAL[positional].encoding.name]
-    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
+    assert evaluate(summary.runs[0], home=Home(tmp_path)).equals_result
 
 
 def weighted_by_hand(logits, target):

@@ -126,7 +126,7 @@ def test_what_a_run_says_and_writes(build, tmp_path, capfd):
         assert result.metrics[part] == {
             name: best[f"{column}_{name}"] for name in result.metrics[part]
         }
-    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
+    assert evaluate(summary.runs[0], home=Home(tmp_path)).equals_result
 
 
 def test_sampled_neighbourhoods(build, tmp_path):
@@ -208,7 +208,7 @@ def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
     assert "graph" not in vars(mapped)
     assert {"val_accuracy", "test_accuracy"} & read_history(run)[0].keys() == {"val_accuracy"}
     measured, predicted = evaluate(run, home=home), predict(run, split="test", home=home)
-    assert measured.same
+    assert measured.equals_result
     assert predicted.key.tolist() == whole.test_mask.nonzero()[:, 0].tolist()
     right = np.mean(predicted.pred == whole.y[whole.test_mask].numpy())
     assert right == pytest.approx(measured.metrics["test"]["accuracy"])
@@ -227,7 +227,7 @@ def test_evaluation_on_another_graph(build, tmp_path):
     summary = train(config_of(build), home=home, quiet=True)
     other = streets_build(tmp_path / "other", nodes=200, seed=4)
     evaluation = evaluate(summary.runs[0], dataset=str(other.path), home=home)
-    assert evaluation.same is None
+    assert evaluation.equals_result is None
     assert evaluation.metrics.keys() == {"train", "val", "test"}
     graph = streets()
     graph.x = torch.from_numpy(np.zeros((300, 6), np.float32))

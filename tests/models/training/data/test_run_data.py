@@ -124,7 +124,7 @@ def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
         assert result.sample
         assert result.num_features == 6  # position and colour, as the text says
         assert result.variant == "text"
-        assert evaluate(run, home=sample).same
+        assert evaluate(run, home=sample).equals_result
     seeds = [result.split.parameters["split_seed"] for result in summary.results]
     assert seeds == [0, 1]
     digests = [result.split.digests for result in summary.results]

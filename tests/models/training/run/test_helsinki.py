@@ -60,7 +60,7 @@ def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
     config = apply_overrides(config_for_data("helsinki"), SMALL)
     run = train(config, home=home, quiet=True)
     assert len(run.results[0].columns) == 67
-    assert evaluate(run.runs[0], home=home).same
+    assert evaluate(run.runs[0], home=home).equals_result
     build = open_data(config, home=home).build
     for name, vocabulary in (("other", {"highway": ["motorway"]}), ("unknown", None)):
         folder = tmp_path / name

@@ -259,7 +259,7 @@ def test_mean_and_std_over_seeds(done):
 def test_evaluate_gives_the_result_again(done, home):
     for name in (str(done.runs[2]), "clouds-sample/gps-kmip/three-seed2", "three-seed2"):
         evaluation = evaluate(name, home=home)
-        assert (evaluation.run, evaluation.metrics, evaluation.same) == (
+        assert (evaluation.run, evaluation.metrics, evaluation.equals_result) == (
             done.runs[2],
             done.results[2].metrics,
             True,
@@ -314,7 +314,7 @@ def test_r2_of_a_single_target_is_undefined_and_said(tmp_path):
     assert lines[2].split()[-1] == lines[3].split()[-1] == "–"
     assert "–: R² needs two different targets" in lines
     evaluation = evaluate("r", home=Home(tmp_path))
-    assert evaluation.same
+    assert evaluation.equals_result
     assert "–: R² needs two different targets" in evaluation.table()
 
 
@@ -528,11 +528,11 @@ def test_evaluate_repeats_the_result_in_every_mode(build, tmp_path):
     home = Home(tmp_path)
     for option in ({"training": {"precision": "bf16-mixed"}}, {"system": {"deterministic": True}}):
         summary = train(tiny_config(build, **option), home=home, quiet=True)
-        assert evaluate(summary.runs[0], home=home).same, option
+        assert evaluate(summary.runs[0], home=home).equals_result, option
         assert not torch.are_deterministic_algorithms_enabled()
     other = learnable_build(tmp_path / "other", seed=5, graphs=6)
     evaluation = evaluate(summary.runs[0], dataset=str(other.path), home=home)
-    assert (evaluation.same, evaluation.build.card.sample) == (None, False)
+    assert (evaluation.equals_result, evaluation.build.card.sample) == (None, False)
     assert evaluation.metrics["test"] != summary.results[0].metrics["test"]
 
 

@@ -64,10 +64,10 @@ def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_pat
     ):
         with pytest.raises(UsageError, match=str(theirs.built / "clouds")):
             action()
-    assert evaluate(done, dataset=str(theirs.built / "clouds"), home=mine).same
+    assert evaluate(done, dataset=str(theirs.built / "clouds"), home=mine).equals_result
     copied_run = mine.runs / "clouds/gps-kmip/done"
     shutil.copytree(done, copied_run)  # the word of the user
-    assert evaluate(copied_run, home=mine).same
+    assert evaluate(copied_run, home=mine).equals_result
 
 
 def test_settings_of_a_received_run_start_nothing(copies, theirs, tmp_path):
