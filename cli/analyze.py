@@ -49,7 +49,9 @@ save_option = combined_options(
 )  # fmt: skip
 
 
-def _pair(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+def _parse_two_integers(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
     """Read two integers in the form of the option's metavar: ``2500x16``, or ``1..9``."""
     if value is None:
         return None
@@ -66,11 +68,11 @@ def _pair(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 analysis_options = combined_options(
     click.argument("run", required=False, type=RUN),
     click.option(
-        "--gaussian", callback=_pair, metavar="NxD",
+        "--gaussian", callback=_parse_two_integers, metavar="NxD",
         help="Instead of RUN: standard normal queries, keys and values, such as 2500x16.",
     ),
     click.option(
-        "--nodes", callback=_pair, default="1..5000", show_default=True, metavar="A..B",
+        "--nodes", callback=_parse_two_integers, default="1..5000", show_default=True, metavar="A..B",
         help="Only graphs with A to B nodes; time grows quadratically with nodes.",
     ),
     number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
@@ -171,7 +173,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
     rows = []
     for number, k in enumerate(study.ks):
         rows.append([k, *(f"{column[number]:.4f}" for column in columns)])
-    text = [format_table(header, rows), f"{source}; {samples}", *_saved(saved)]
+    text = [format_table(header, rows), f"{source}; {samples}", *_saved_files_line(saved)]
     result = {
         "analysis": name,
         "about": dict(projections.about),
@@ -203,7 +205,7 @@ def _save_paths(
     return paths
 
 
-def _saved(paths: tuple[Path, Path] | None) -> list[str]:
+def _saved_files_line(paths: tuple[Path, Path] | None) -> list[str]:
     """Return the line of the output on files that were written."""
     return [f"saved  {paths[0]}  {paths[1]}"] if paths else []
 
@@ -274,9 +276,11 @@ def influence_of_k(
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []
     for row in rows:
-        means = [_mean(row, name) for name in ("test", "seconds", "paper_test", "paper_seconds")]
+        means = [
+            _format_mean(row, name) for name in ("test", "seconds", "paper_test", "paper_seconds")
+        ]
         cells.append([row["curve"], row["k"], row["runs"], *means])
-    text = [format_table(header, cells), *notes, *_saved(saved)]
+    text = [format_table(header, cells), *notes, *_saved_files_line(saved)]
     result = {
         "analysis": "influence-of-k",
         "rows": rows,
@@ -286,7 +290,7 @@ def influence_of_k(
     print_result(result, *text)
 
 
-def _mean(row: Json, name: str) -> str | None:
+def _format_mean(row: Json, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
     from kmip_data.models.training.run.result import metric_text
 

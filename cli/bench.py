@@ -104,7 +104,7 @@ def attention(
     if save is not None:
         saved = picture_and_csv_paths(save, force=force)
     device_type = choose_device(device or "auto").type
-    names = _chosen(methods, device_type)
+    names = _chosen_methods(methods, device_type)
     sizes = paper_sizes_up_to(max_n)
 
     # 2. Measure, each method in a process that may end for lack of memory.
@@ -113,7 +113,9 @@ def attention(
     protocol = Protocol(device=device_type, memory_limit=memory_limit)
 
     def log(cell: Measurement) -> None:
-        say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
+        say(
+            f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_format_seconds(cell)}", quiet=quiet
+        )
 
     cells = measure_methods(
         names,
@@ -133,7 +135,7 @@ def attention(
     text = []
     for setting in SETTINGS:
         measured = [cell for cell in cells if cell.setting == setting]
-        text.append(f"{_table(setting, measured, paper)}\n")
+        text.append(f"{_methods_by_size(setting, measured, paper)}\n")
 
     if saved:
         picture, csv_file = saved
@@ -153,7 +155,7 @@ def attention(
     print_result(result, *text)
 
 
-def _chosen(methods: str | None, device: str) -> list[str]:
+def _chosen_methods(methods: str | None, device: str) -> list[str]:
     """Return the methods given, or the experiment's default methods on this device."""
     from kmip_data.models.profiling.methods import default_methods, method_names
 
@@ -164,7 +166,7 @@ def _chosen(methods: str | None, device: str) -> list[str]:
     return list(dict.fromkeys(methods.replace(" ", "").split(",")))
 
 
-def _table(setting: str, cells: list[Measurement], paper: Json | None) -> str:
+def _methods_by_size(setting: str, cells: list[Measurement], paper: Json | None) -> str:
     """Return methods against sizes, with growth and memory per node; the paper's measurements below."""
     from kmip_data.models.profiling.measuring import growth_exponent
 
@@ -174,8 +176,8 @@ def _table(setting: str, cells: list[Measurement], paper: Json | None) -> str:
         by_size = {cell.n: cell for cell in measured}
         timed = [(n, cell.seconds) for n, cell in by_size.items() if cell.seconds]
         peaks = [cell.peak_bytes / n for n, cell in by_size.items() if cell.peak_bytes]
-        times = [_time(by_size[n]) for n in sizes]
-        rows.append([method, *times, *_costs(growth_exponent(timed), peaks)])
+        times = [_format_seconds(by_size[n]) for n in sizes]
+        rows.append([method, *times, *_growth_and_node_bytes(growth_exponent(timed), peaks)])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
             milliseconds = zip(curve["n"], curve["milliseconds"], strict=True)
@@ -183,19 +185,19 @@ def _table(setting: str, cells: list[Measurement], paper: Json | None) -> str:
             megabytes = zip(curve["n"], curve.get("megabytes", ()), strict=False)
             peaks = [value * 2**20 / n for n, value in megabytes]
             times = [format_quantity(seconds.get(n), "s") for n in sizes]
-            costs = _costs(growth_exponent(seconds.items()), peaks)
+            costs = _growth_and_node_bytes(growth_exponent(seconds.items()), peaks)
             rows.append([f"A100: {curve['method']}", *times, *costs])
     header = [setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
     return format_table(header, rows)
 
 
-def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
+def _growth_and_node_bytes(growth: float | None, peaks: list[float]) -> list[str | None]:
     """Return the growth exponent, and the bytes per node at the largest measured size."""
     shown_growth = None if growth is None else f"n^{growth:.2f}"
     return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
-def _time(cell: Measurement) -> str:
+def _format_seconds(cell: Measurement) -> str:
     """Format the seconds of a cell, or the reason why it has none."""
     return cell.status if cell.seconds is None else format_quantity(cell.seconds, "s")
 

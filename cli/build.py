@@ -131,12 +131,12 @@ def command(
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.build import build_dataset
 
-    draws, settings = _draws(settings)
+    draws, settings = _takes_picture_setting(settings)
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])
         if draws:
             _add_picture(build, home, quiet=options["quiet"])
-        _show(build, build.card.default_split)
+        _print_build(build, build.card.default_split)
         return
     store_settings(name, settings)
     options |= {
@@ -170,7 +170,7 @@ def command(
     _print_warnings(build, name)
     if draws:
         _add_picture(build, home, quiet=options["quiet"])
-    _show(build, split)
+    _print_build(build, split)
 
 
 def _print_warnings(build: Build, name: str) -> None:
@@ -254,12 +254,12 @@ def _dry_run(
             step += " --set label=COLUMN" if target_candidates(build.card) else ""
         columns = format_table(header, described.rows())
         print_result(
-            {**_facts(build, split), "path": None},
+            {**_build_facts(build, split), "path": None},
             f"{columns}\n\n{summary}\n\nNext: {step}",
         )
 
 
-def _draws(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+def _takes_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
     """Return True if ``build`` draws the picture of its page, and the other settings."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -305,11 +305,11 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
         say(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
 
 
-def _show(build: Build, split: str) -> None:
-    print_result(_facts(build, split), summary_of_build(build, split))
+def _print_build(build: Build, split: str) -> None:
+    print_result(_build_facts(build, split), summary_of_build(build, split))
 
 
-def _facts(build: Build, split: str) -> dict[str, Any]:
+def _build_facts(build: Build, split: str) -> dict[str, Any]:
     parts = build.card.splits[split].in_order()
     result = build_facts(build) | {
         "split": split,

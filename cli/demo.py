@@ -68,14 +68,14 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     click.echo(
         "\nA task that needs attention: each node must return a value that one other node holds."
     )
-    _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1")
+    _show_and_run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1")
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
 
     # 1. Train each network, and measure it by the distance to the answer.
     by_model = {}
     lines = []
     for model in MODELS:
-        _run(home, f"train {target} --model {model} --epochs {EPOCHS} --name {name}")
+        _show_and_run(home, f"train {target} --model {model} --epochs {EPOCHS} --name {name}")
         run = find_run(f"{model}/{name}", home)
         result = read_result(run)
         share = result.metrics["test"]["accuracy"]
@@ -101,7 +101,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     page = None
     try:
         for step in (f"build {CITY}", f"explore {CITY} --no-open"):
-            _run(home, step)
+            _show_and_run(home, step)
         page = find(CITY, home=home).path / "explore.html"
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # raised by the first step
@@ -138,7 +138,7 @@ What does not help: attention on the streets of Helsinki (docs/results.md).
     return facts, text
 
 
-def _run(home: Home, line: str) -> None:
+def _show_and_run(home: Home, line: str) -> None:
     """Show a command and run it; drop what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 

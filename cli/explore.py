@@ -103,7 +103,7 @@ def command(
         build = opened.data.build
         folder = opened.folder
         runs = [opened, *(open_run(run, home=home, device=device) for run in names[1:])]
-        curves = [_curves(run, where, start, opened, home) for run in runs]
+        curves = [_run_curves(run, where, start, opened, home) for run in runs]
         second = _compared(runs, curves)
     else:
         build = first
@@ -145,7 +145,7 @@ def command(
     else:
         split_name = None if answer is None else answer.split
         dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
-        graphs = [(_record(build, dataset, start, answers, part, home), *answers)]
+        graphs = [(_record_with_predictions(build, dataset, start, answers, part, home), *answers)]
         if answer is None or opened.data.unit != "nodes":
             graphs += _following(build, dataset, start, answers_at, part, home)
     page = output or default_output_path(folder / PAGE, force=force)
@@ -174,7 +174,7 @@ def _following(
     edges = 0
     for position in range(start + 1, min(start + RECORDS, len(dataset))):
         answers = answers_at(position)
-        graph = _record(build, dataset, position, answers, part, home)
+        graph = _record_with_predictions(build, dataset, position, answers, part, home)
         edges += graph.header["streets"]["count"]
         if edges > MAX_EDGES:
             break
@@ -182,7 +182,7 @@ def _following(
     return graphs
 
 
-def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Json:
+def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Json:
     """Return the curves of a run by epoch and by distance, keyed by its path below ``runs/``.
 
     The influence of every node is kept where the run is of the data of the ``first``.
@@ -236,7 +236,7 @@ def _compared(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
 
 
 def _predictions(answers: list[GraphPredictions]) -> tuple[Array | None, tuple[str, Array] | None]:
-    """Return what the first run predicted for nodes, and name and predictions of the other."""
+    """Return the first run's predictions for nodes, and the other run's name and predictions."""
     values = [each.values if each.classes is None else each.classes for each in answers]
     if not values or values[0] is None:
         return None, None
@@ -245,7 +245,7 @@ def _predictions(answers: list[GraphPredictions]) -> tuple[Array | None, tuple[s
     return values[0], (answers[1].run, values[1])
 
 
-def _record(
+def _record_with_predictions(
     build: Build,
     dataset: ShardedDataset,
     position: int,

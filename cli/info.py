@@ -67,14 +67,14 @@ def command(
     from kmip_data.manifest import dataset_names
 
     if model is not None:
-        result, text = _preset(name, model, home)
+        result, text = _preset_with_differences(name, model, home)
     elif name in dataset_names() and not sample and not requested_values(RECORDS):
         result, text = _dataset(name, home)
     else:
         build = find_selected_build(name, home, sample=sample)
         columns = facts_of_added_columns(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
-        text = _tables(build, columns)
+        text = _build_as_text(build, columns)
     # A line about a preset may have 600 letters.
     print_result(result, wrap_to_terminal(text, piped=None if model is None else WIDTH))
 
@@ -157,7 +157,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
     return result, "\n".join(text)
 
 
-def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
+def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.positions import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, key_value
@@ -243,7 +243,7 @@ def _classes(names: Sequence[str]) -> str:
     return f"{len(names)}: {join_first_words(names, CLASSES_SHOWN)}" if names else ""
 
 
-def _tables(build: Build, added: Sequence[Json]) -> str:
+def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
     from kmip_data.format.build_files import PAGE_NAME
     from kmip_data.format.card_page import SPREADS

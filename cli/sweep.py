@@ -103,8 +103,8 @@ def command(
         begin = partial(start, home=home, folder=folder, options=options)
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
-        cells = _run(sweep, home, begin)
-    _print(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
+        cells = _start_plan(sweep, home, begin)
+    _print_plan(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
 
 
 def _with_choices(plan: Plan, chosen: Json) -> Plan:
@@ -153,7 +153,7 @@ def _starter(
     return partial(submit_cells, settings=settings)
 
 
-def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
+def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
     """Return the cells of a plan, after starting them unless ``begin`` is None."""
     from kmip_data.models.sweeps.cells import MAX_RUNS, cells_of, combined_change_cells
     from kmip_data.plugins import import_plugins_of
@@ -173,7 +173,7 @@ def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell
     return cells
 
 
-def _rows(cells: list[Cell]) -> list[Json]:
+def _result_rows(cells: list[Cell]) -> list[Json]:
     """Return a row for each dataset, model and change: its seeds, sizes and published result."""
     from kmip_data.models.training.run.published_result import published_result_of
 
@@ -226,7 +226,7 @@ def _cells_text(rows: list[Json]) -> str:
     return "\n".join([format_table(header, lines), *sources, ""])
 
 
-def _print(
+def _print_plan(
     plan: Plan,
     cells: list[Cell],
     home: Home,
@@ -268,7 +268,7 @@ def _print(
     if not runs:
         text.append(f"The sweep {plan.name} has no run yet.")
     if dry_run:
-        result["cells"] = _rows(cells)
+        result["cells"] = _result_rows(cells)
         text.append(_cells_text(result["cells"]))
 
     # 2. After the work only failures are listed: results follow.

@@ -209,7 +209,7 @@ def command(
             name = f"folds-{changed_keys_digest(config)}"
         # Whatever is wrong with names, keys, values or sources is known before torch is imported,
         # which takes seconds.
-        _build(config, name, options)
+        _build_missing_data(config, name, options)
         say("Loading PyTorch", quiet=quiet)
         from kmip_data.models.training.run.train import train
 
@@ -217,13 +217,13 @@ def command(
     from kmip_data.models.training.machine import is_main_process
 
     if is_main_process():  # not one of the other processes of --devices N
-        _show(summary, row)
+        _print_summary(summary, row)
 
 
-def _show(summary: Summary, row: ShippedResult | None) -> None:
+def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
     """Print results, and the commands that show and measure the first run."""
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
-    text.append(f"{format_facts(_facts(summary))}\n")
+    text.append(f"{format_facts(_result_facts(summary))}\n")
     text.append(f"Next: {_command('explore', summary)}")
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.result import own_build
@@ -247,7 +247,7 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
     print_result(data, *text)
 
 
-def _build(config: RunConfig, name: str | None, options: Json) -> None:
+def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> None:
     """Build the data of a run where they are missing, unless the machine may lack the device it asks for."""
     from kmip_data.models.training.config.presets import build_folder_or_none
     from kmip_data.models.training.run.run_folder import check_name
@@ -276,7 +276,7 @@ def _settings_of(row: ShippedResult, stop_after: int | None) -> Json:
     }
 
 
-def _facts(summary: Summary) -> list[tuple[str, object]]:
+def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the paper's, the time and the memory."""
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.metrics import all_metrics

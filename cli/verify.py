@@ -1,4 +1,4 @@
-"""``kmip-data verify``: check every byte of a build, and build a damaged one again on request."""
+"""``kmip-data verify``: check every byte of a build; rebuild a damaged one on request."""
 
 from __future__ import annotations
 

@@ -197,9 +197,9 @@ def without_attribute(module: str, name: str, known: Iterable[str]) -> str:
 
 
 def is_likely_typo(name: str, known: str) -> bool:
-    """True if a name was surely meant for a known one, whose command can then be printed.
+    """True if a name is surely a misspelling of a known one, so that its command can be printed.
 
-    Numbers are meant as they were typed.
+    Numbers are never taken for misspelled.
 
     >>> is_likely_typo("epoch", "epochs"), is_likely_typo("split", "limit"), is_likely_typo("rwse2000", "rwse20")
     (True, False, False)

@@ -263,7 +263,7 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
 
 
 def facts_of_added_columns(build: Build) -> list[dict[str, object]]:
-    """:func:`column_facts` of all added columns.
+    """Return :func:`column_facts` of all added columns.
 
     A damaged one has ``name`` and the reason, ``damaged``.
     """

@@ -69,7 +69,7 @@ class ColumnValues:
                 self.finite &= math.isfinite(least) and math.isfinite(most)
                 if math.isnan(least):
                     self.missing += int(np.isnan(block).sum())
-                self._narrow = [name for name in self._narrow if _holds(name, block)]
+                self._narrow = [name for name in self._narrow if _keeps_every_bit(name, block)]
             self.low = least if self.low is None else min(self.low, least)
             self.high = most if self.high is None else max(self.high, most)
 
@@ -104,7 +104,7 @@ class ColumnValues:
         return replace(column, low=int(self.low), high=int(self.high))
 
 
-def _holds(name: str, values: Array) -> bool:
+def _keeps_every_bit(name: str, values: Array) -> bool:
     """True if a dtype gives back every bit of floats (n,)."""
     if values.dtype == name:
         return True

@@ -229,7 +229,7 @@ def graph_of_record(
     first = first[joins_two]
 
     # 3. The header.
-    fitted, scale, middle = _fitted(drawing.pos, up_axis_name(card))
+    fitted, scale, middle = _centred_and_scaled(drawing.pos, up_axis_name(card))
     packer = Packer()
     header = _page_header(fitted, lines, columns, layers, packer)
     if drawing.bonds is not None:
@@ -370,7 +370,7 @@ def atom_layers(columns: Values) -> list[Layer]:
     ]
 
 
-def _fitted(pos: Array, up: str) -> tuple[F64, float, F64]:
+def _centred_and_scaled(pos: Array, up: str) -> tuple[F64, float, F64]:
     """Return positions about their middle, the longest axis :data:`EXTENT` long, the upward axis last.
 
     Also return the scale and the original middle.

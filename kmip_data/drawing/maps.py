@@ -290,7 +290,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     Every map has its legend, and a scale bar; north is up.
     """
     # 1. The figure: maps in rows, each with space for its legend.
-    low, high = _frame(city.position)
+    low, high = _map_corners(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
     legend = 2.6
     rows = -(-len(layers) // 3)  # rows of three maps at most
@@ -396,8 +396,8 @@ def streets_longer_than_drawn(city: CityMap) -> Array:
     return np.asarray(city.lengths > LONGER * straight + 1)
 
 
-def _frame(position: F64) -> tuple[F64, F64]:
-    """Corners of the map, with a margin; below it there is room for the scale bar."""
+def _map_corners(position: F64) -> tuple[F64, F64]:
+    """Return the corners of the map, with a margin that has room for the scale bar below."""
     low, high = dense_area(position)
     longest = max(float((high - low).max()), 1.0)
     # A village along one street still needs a map of some height.

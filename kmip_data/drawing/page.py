@@ -117,14 +117,14 @@ def draw_explorer(
         graph.header["explore"]["influence"].append(influence)
 
     following = [
-        {"header": _header(other), "data": other.packer.text()} for other, *_ in graphs[1:]
+        {"header": _graph_header(other), "data": other.packer.text()} for other, *_ in graphs[1:]
     ]
     page = page_template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,
         thing=graph.thing,
         style=page_style(),
-        header=_header(graph),
+        header=_graph_header(graph),
         following=following,
         data=graph.packer.text(),
         script="\n".join(asset_text(ASSETS, name) for name in SCRIPTS),
@@ -132,7 +132,7 @@ def draw_explorer(
     write_output(path, page.encode())
 
 
-def _header(graph: Graph) -> str:
+def _graph_header(graph: Graph) -> str:
     """Return the JSON of a graph for the page."""
     header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
     return header.replace("<", "\\u003c")  # no "</script>" in a name ends the element
@@ -184,7 +184,10 @@ def _answered(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
     for answer in answers:
         if answer.layers:
             _add_attention(graph, answer)
-            shown["keys"] = {**_keys(answer, len(graph.test), graph.packer), "run": answer.run}
+            shown["keys"] = {
+                **_pack_chosen_keys(answer, len(graph.test), graph.packer),
+                "run": answer.run,
+            }
             break
     return shown
 
@@ -220,7 +223,7 @@ def _add_attention(graph: Graph, answer: GraphPredictions) -> None:
     graph.header["columns"].insert(0, column_facts)
 
 
-def _keys(answer: GraphPredictions, count: int, packer: Packer) -> Json:
+def _pack_chosen_keys(answer: GraphPredictions, count: int, packer: Packer) -> Json:
     """Pack chosen keys, (S, H, k) of each layer, so that a node's keys are contiguous.
 
     Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in

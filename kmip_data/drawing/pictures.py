@@ -98,7 +98,7 @@ def draw_png(
 
     for row, drawing in enumerate(drawings):
         spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
-        layer = _layer(drawing, sheet)
+        layer = _layer_of_nodes(drawing, sheet)
         if _is_formula(drawing):
             _draw_molecule(figure.add_subplot(grid[row, :2]), drawing)
         elif len(drawing.pos) < FEW and drawing.picture is None:
@@ -106,17 +106,17 @@ def draw_png(
         else:
             _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, layer, sheet)
             _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, layer, sheet)
-        _draw_degrees(_panel(figure, grid[row, 2], "degrees", sheet), drawing, sheet)
+        _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", sheet), drawing, sheet)
         if isinstance(layer, Categories):
-            _draw_classes(_panel(figure, grid[row, 3], "classes", sheet, y=False), layer)
+            _draw_classes(_add_panel(figure, grid[row, 3], "classes", sheet, y=False), layer)
         elif isinstance(layer, Scale):
-            _draw_values(_panel(figure, grid[row, 3], "values", sheet), layer)
+            _draw_values(_add_panel(figure, grid[row, 3], "values", sheet), layer)
         else:
             _draw_label(figure.add_subplot(grid[row, 3]), drawing, labels)
     save_figure(figure, path)
 
 
-def _panel(
+def _add_panel(
     figure: Figure, place: object, axes_group: str, sheet: _Sheet, *, y: bool = True
 ) -> Axes:
     """Add a panel that shares the axes of the first panel of its kind."""
@@ -126,7 +126,7 @@ def _panel(
     return axes
 
 
-def _layer(drawing: Drawing, sheet: _Sheet) -> Layer | None:
+def _layer_of_nodes(drawing: Drawing, sheet: _Sheet) -> Layer | None:
     """Return the classes or the target of the nodes, if they have any."""
     if drawing.y is not None:
         return class_layer("class", drawing.y, sheet.names)
@@ -135,7 +135,7 @@ def _layer(drawing: Drawing, sheet: _Sheet) -> Layer | None:
     return None
 
 
-def _colors(layer: Layer | None, count: int) -> F64:
+def _node_colors(layer: Layer | None, count: int) -> F64:
     """Return the colour of each node, (N, 4): the first hue without classes and target."""
     from matplotlib.colors import to_rgba_array
 
@@ -149,7 +149,7 @@ def _colors(layer: Layer | None, count: int) -> F64:
 
 def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
     """Show the cropped image of a molecule."""
-    axes.set_title(_title(axes, drawing, edges=True))
+    axes.set_title(_record_title(axes, drawing, edges=True))
     axes.imshow(_without_margins(drawing), interpolation="antialiased")
     axes.set_anchor("N")  # titles of a row on one line
     axes.set_axis_off()
@@ -174,16 +174,16 @@ def _without_margins(drawing: Drawing) -> U8:
 
 def _draw_graph(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
     """Draw nodes over edges, with arrows where an edge has none in the other direction."""
-    title = _title(axes, drawing, edges=True)
+    title = _record_title(axes, drawing, edges=True)
     if drawing.y is not None:
         title += f"; {_joining(drawing)}"
     axes.set_title(title)
-    _frame(axes, drawing.pos, sheet.up)
+    _set_limits(axes, drawing.pos, sheet.up)
     width = 1.0 if len(drawing.edge_index[0]) <= 2 * FEW else 0.5
     _add_lines(axes, drawing.pos[drawing.edge_index.T], current_style().quiet, width)
     if drawing.is_directed and drawing.pos.shape[1] == 2:
         _add_arrows(axes, drawing)
-    _add_points(axes, drawing, _colors(layer, len(drawing.pos)), rim=0.6)
+    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), rim=0.6)
 
 
 def _add_arrows(axes: Axes, drawing: Drawing) -> None:
@@ -194,7 +194,9 @@ def _add_arrows(axes: Axes, drawing: Drawing) -> None:
     apart = length > 0  # a self loop has no direction
     middle = (starts + 0.6 * along)[apart]
     heading = along[apart] / length[apart, None]
-    size = 0.16 * _scale(axes) * min(1.0, (200 / max(1, len(along))) ** 0.5)  # inches
+    size = (
+        0.16 * _relative_figure_size(axes) * min(1.0, (200 / max(1, len(along))) ** 0.5)
+    )  # inches
     axes.quiver(
         *middle.T,
         *heading.T,
@@ -214,13 +216,13 @@ def _add_arrows(axes: Axes, drawing: Drawing) -> None:
 
 
 def _draw_points(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
-    axes.set_title(_title(axes, drawing))
-    _frame(axes, drawing.pos, sheet.up)
+    axes.set_title(_record_title(axes, drawing))
+    _set_limits(axes, drawing.pos, sheet.up)
     rim = 0.0
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
         rim = 0.5
-    _add_points(axes, drawing, _colors(layer, len(drawing.pos)), rim=rim)
+    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), rim=rim)
     if drawing.metres:
         _add_metres(axes, drawing)
 
@@ -229,19 +231,19 @@ def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) 
     """Draw the nodes: larger where there are few; in three dimensions, paler with distance."""
     count = max(1, len(drawing.pos))
     style: dict[str, object] = {
-        "s": float(np.clip(14_000 / count, 3, 90)) * _scale(axes) ** 2,
-        "linewidths": rim * _scale(axes),
+        "s": float(np.clip(14_000 / count, 3, 90)) * _relative_figure_size(axes) ** 2,
+        "linewidths": rim * _relative_figure_size(axes),
         "edgecolors": current_style().ground,
         "clip_on": False,
         "zorder": 3,
     }
     if drawing.pos.shape[1] == 3:
         style["depthshade"] = False  # matplotlib's own makes them transparent
-        colors = _hazed(axes, drawing.pos, colors)
+        colors = _faded_by_distance(axes, drawing.pos, colors)
     axes.scatter(*drawing.pos.T, c=colors, **style)
 
 
-def _hazed(axes: Axes, points: Array, colors: F64) -> F64:
+def _faded_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
     """Mix the background into colours (N, 4) of points (N, 3), by their distance from the eye."""
     from matplotlib.colors import to_rgba
     from mpl_toolkits.mplot3d.proj3d import proj_transform
@@ -255,7 +257,7 @@ def _hazed(axes: Axes, points: Array, colors: F64) -> F64:
 
 
 def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
-    _frame(axes, drawing.pos, sheet.up)
+    _set_limits(axes, drawing.pos, sheet.up)
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
 
@@ -266,9 +268,9 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     if drawing.y is not None:
         sources, targets = drawing.y[shown]
         crossing = sources != targets
-    colors = _colors(layer, len(drawing.pos))[shown[1]]
+    colors = _node_colors(layer, len(drawing.pos))[shown[1]]
     if drawing.pos.shape[1] == 3:
-        colors = _hazed(axes, segments.mean(axis=1), colors)
+        colors = _faded_by_distance(axes, segments.mean(axis=1), colors)
     _add_lines(axes, segments[~crossing], colors[~crossing], width)
     _add_lines(axes, segments[crossing], current_style().ink, width)
 
@@ -287,7 +289,7 @@ def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> Non
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
     lines: Any = Line3DCollection if segments.shape[-1] == 3 else LineCollection
-    style = {"alpha": 0.65, "clip_on": False, "linewidths": width * _scale(axes)}
+    style = {"alpha": 0.65, "clip_on": False, "linewidths": width * _relative_figure_size(axes)}
     axes.add_collection(lines(segments, colors=colors, **style))
 
 
@@ -298,7 +300,7 @@ def _joining(drawing: Drawing) -> str:
     return f"{share:.1%} join two classes"
 
 
-def _title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
+def _record_title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
     """Return key and numbers of a record, wrapped to the width of the panel."""
     facts = count_with_noun(len(drawing.pos), "node")
     if edges:
@@ -312,7 +314,7 @@ def _title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
     return "\n".join(textwrap.fill(text, letters) for text in (drawing.key, facts))
 
 
-def _scale(axes: Axes) -> float:
+def _relative_figure_size(axes: Axes) -> float:
     """Return the size of the figure relative to the usual one, by which dots and lines shrink."""
     return float(axes.figure.get_figwidth() / WIDTH)
 
@@ -331,7 +333,7 @@ def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
     axes.axis(box)
 
 
-def _frame(axes: Axes, pos: Array, up: str) -> None:
+def _set_limits(axes: Axes, pos: Array, up: str) -> None:
     """Set equal scales on all axes, no ticks, and the limits of the data."""
     low = np.zeros(3)
     high = np.ones(3)
@@ -394,7 +396,7 @@ def _draw_degrees(axes: Axes, drawing: Drawing, sheet: _Sheet) -> None:
     from matplotlib.ticker import MaxNLocator
 
     incoming, outgoing = drawing.degrees()
-    room = 0.3 / _scale(axes)  # for the legend above the bars
+    room = 0.3 / _relative_figure_size(axes)  # for the legend above the bars
     first = current_style().palette[0]
     style = {"bins": sheet.bins, "log": sheet.log}
     if np.array_equal(incoming, outgoing):

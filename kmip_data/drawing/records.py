@@ -102,7 +102,7 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
         label_value = values[labels.attribute][0]
         label = label_text(labels, label_value, dataset.class_names)
 
-    pos, picture, source = _placed(
+    pos, picture, source = _node_positions(
         schema,
         values,
         edge_index,
@@ -144,7 +144,7 @@ def _in_metres(schema: Schema) -> bool:
     return any(column.attribute == "pos" and column.unit == "m" for column in schema.columns)
 
 
-def _placed(
+def _node_positions(
     schema: Schema,
     values: Values,
     edge_index: I64,

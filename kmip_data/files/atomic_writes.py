@@ -144,7 +144,10 @@ def write_file(
     if isinstance(data, bytes):
         needed = len(data)
         data = [data]
-    with write_errors(path, left=left, needed=needed), _opened(path.parent, root) as folder:
+    with (
+        write_errors(path, left=left, needed=needed),
+        _open_below_root(path.parent, root) as folder,
+    ):
         _refuse_irregular(path, folder)
         _remove_stale(folder, f"{path.name}.")
         partial = partial_name(path.name)
@@ -183,7 +186,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
     Hold the folder's lock; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
-    with write_errors(path, left=left), _opened(path.parent, root) as folder:
+    with write_errors(path, left=left), _open_below_root(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         with open(
             open_partial(path.with_name(partial), folder),
@@ -269,10 +272,10 @@ def make_folder(path: Path, *, root: Path) -> None:
     """Make the folder ``path``, and those between it and ``root``, where they are missing."""
     parent = root
     for name in path.relative_to(root).parts:
-        with _opened(parent, root) as folder, contextlib.suppress(FileExistsError):
+        with _open_below_root(parent, root) as folder, contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
         parent /= name
-    with _opened(path, root):
+    with _open_below_root(path, root):
         pass  # a folder, not a link
 
 
@@ -305,7 +308,7 @@ def remove_file(path: Path, *, root: Path | None = None) -> None:
 
     ``root`` and refusals as in :func:`write_file`.
     """
-    with contextlib.suppress(FileNotFoundError), _opened(path.parent, root) as folder:
+    with contextlib.suppress(FileNotFoundError), _open_below_root(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         os.unlink(path.name, dir_fd=folder)
 
@@ -345,14 +348,14 @@ def remove_files(
 
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder if nothing but its marker is in it."""
-    with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
+    with contextlib.suppress(OSError, ValueError), _open_below_root(folder.parent, root) as parent:
         remove_marker(folder, root=root or folder.parent)
         os.rmdir(folder.name, dir_fd=parent)
 
 
 def remove_tree(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder of temporary files with everything in it; links are neither followed nor removed."""
-    with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
+    with contextlib.suppress(OSError, UsageError), _open_below_root(folder.parent, root) as parent:
         shutil.rmtree(folder.name, dir_fd=parent)
 
 
@@ -395,7 +398,7 @@ def remove_scratch(folder: Path) -> None:
 
 def remove_partials(folder: Path, *, root: Path) -> None:
     """Remove half-written files of writers that no longer run from ``folder``, if it exists."""
-    with contextlib.suppress(FileNotFoundError), _opened(folder, root) as handle:
+    with contextlib.suppress(FileNotFoundError), _open_below_root(folder, root) as handle:
         _remove_stale(handle, "")
 
 
@@ -424,12 +427,12 @@ def refuse_links(folder: Path) -> None:
 
 def refuse_links_below(root: Path, folder: Path) -> None:
     """Raise UsageError where ``folder``, or one between it and ``root``, is a symbolic link."""
-    with contextlib.suppress(OSError), _opened(folder, root):
+    with contextlib.suppress(OSError), _open_below_root(folder, root):
         pass
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, root: Path | None) -> Iterator[int]:
+def _open_below_root(folder: Path, root: Path | None) -> Iterator[int]:
     """Open ``folder`` by way of ``root``, below which nothing may be a link."""
     opened = folder if root is None else root
     parts = folder.relative_to(opened).parts

@@ -33,10 +33,10 @@ def render_card(card: Card, *, picture: bool = False) -> str:
     """
     filters = (_bars, _code, _number, _join_settings, _text, code_block)
     page = page_template("kmip_data.format", "build.md", *filters)
-    return page.render(**_facts(card), picture=PICTURE_NAME if picture else None)
+    return page.render(**_template_values(card), picture=PICTURE_NAME if picture else None)
 
 
-def _facts(card: Card) -> dict[str, object]:
+def _template_values(card: Card) -> dict[str, object]:
     """Return what the template needs besides the card."""
     schema = card.schema_
     # The default split first, then the others by name.

@@ -111,7 +111,7 @@ class Shard:
         self._sizes: list[int] = []  # bytes to map
         self._buffer: memoryview | None = None
         if entry is not None:
-            with self._opened():  # compared with the card
+            with self._open_checked_files():  # compared with the card
                 pass
         if len(self.files) > 1:
             source = self._stream()
@@ -243,7 +243,7 @@ class Shard:
         return self._view(key, self._new_map(private=True))
 
     def _view(self, key: str, buffer: memoryview) -> Array:
-        entry = self._entry(key)
+        entry = self._expected_dataset(key)
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         values = np.frombuffer(buffer, entry.dtype, math.prod(shape), self._offsets[key] or 0)
         view: Array = values.reshape(shape)
@@ -251,7 +251,7 @@ class Shard:
 
     def read(self, key: str, start: int, stop: int) -> Array:
         """Return a writable copy of rows ``start:stop`` of a dataset (of columns of ``edge/index``)."""
-        entry = self._entry(key)
+        entry = self._expected_dataset(key)
         view = self.mapped(key)
         assert view is not None, "a shard on disk is mapped"
         rows = view[:, start:stop] if entry.axis else view[start:stop]
@@ -263,7 +263,7 @@ class Shard:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
             _library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
 
-    def _entry(self, key: str) -> ExpectedDataset:
+    def _expected_dataset(self, key: str) -> ExpectedDataset:
         try:
             return self.layout[key]
         except KeyError:
@@ -279,7 +279,7 @@ class Shard:
         return self._buffer
 
     def _new_map(self, *, private: bool = False) -> memoryview:
-        with self._opened() as opened:
+        with self._open_checked_files() as opened:
             try:
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
                 # Access beyond the end of a shorter file would kill the process.
@@ -297,7 +297,7 @@ class Shard:
         return buffer
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[list[io.FileIO]]:
+    def _open_checked_files(self) -> Iterator[list[io.FileIO]]:
         """Open the files and compare them with the card."""
         with contextlib.ExitStack() as stack:
             try:
@@ -415,15 +415,15 @@ def check_shard_edges(shard: Shard) -> None:
         outside = block >= limits[:, None]
         return f"leads to node {block[outside][0]:,}, out of its graph" if outside.any() else ""
 
-    _check(shard, NEIGHBOR if by_node else EDGE_INDEX, problem)
+    _refuse_first_bad_row(shard, NEIGHBOR if by_node else EDGE_INDEX, problem)
 
 
 def check_column(shard: Shard, column: Column) -> None:
     """Raise DamagedInput for the first row of a column that breaks a promise of the schema."""
-    _check(shard, column.key, lambda block, _: column.problem(block))
+    _refuse_first_bad_row(shard, column.key, lambda block, _: column.problem(block))
 
 
-def _check(shard: Shard, key: str, problem: Callable[[Array, int], str]) -> None:
+def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int], str]) -> None:
     """Raise DamagedInput for the first row of a dataset with a ``problem(rows, first row)``."""
     entry = shard.layout[key]
     pointers = {

@@ -163,7 +163,7 @@ def write_shard(
 
     content = ShardContent.of(records, schema, dataset, build_key)
     size = int(np.dot(bytes_per_graph_node_edge(schema), content.totals))
-    stream = _pieces(path, content, size)
+    stream = _shard_pieces(path, content, size)
 
     # 1. One file.
     if size <= MEMBER_BYTES:
@@ -242,7 +242,7 @@ def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDatase
     return left_out
 
 
-def _pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
+def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
     """Yield the bytes of the shard at ``path``, with ``size`` bytes of data, in order.
 
     HDF5 lays out a sparse file without the data of nodes and edges, next to the shard; they come
@@ -274,13 +274,13 @@ def _pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
         done = sparse.seek(0)
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
             yield sparse.read(offset - done)
-            yield from _data(entry, content)
+            yield from _rows_of_all_records(entry, content)
             rows = entry.shape(*content.totals)[entry.axis]
             done = sparse.seek(offset + entry.row_bytes * rows)
         yield sparse.read()
 
 
-def _data(entry: ExpectedDataset, content: ShardContent) -> Iterator[bytes]:
+def _rows_of_all_records(entry: ExpectedDataset, content: ShardContent) -> Iterator[bytes]:
     """Yield the bytes of node or edge data: rows of all records.
 
     Sources come before targets in ``edge/index``.

@@ -89,7 +89,7 @@ class Neighborhoods:
             sampled, owner = self._drawn(frontier, fanout, generator, replace)
             edges.append(sampled)
             targets.append(owner + (count - len(frontier)))
-            frontier, numbered = _met(self._source, sampled, number, count)
+            frontier, numbered = _number_sources(self._source, sampled, number, count)
             sources.append(numbered)
             count += len(frontier)
             nodes.append(frontier)
@@ -150,7 +150,7 @@ def _degrees(target: Integers, num_nodes: int) -> tuple[I64, bool]:
 
 
 @njit_nogil(inline="always")
-def _mixed(state: np.uint64) -> np.uint64:
+def _mix_bits(state: np.uint64) -> np.uint64:
     """Finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -158,9 +158,9 @@ def _mixed(state: np.uint64) -> np.uint64:
 
 
 @njit_nogil(inline="always")
-def _below(state: np.uint64, bound: np.int64) -> np.int64:
+def _random_below(state: np.uint64, bound: np.int64) -> np.int64:
     """Return a number below ``bound``, at most 2³², uniform but for one part in 2³² / ``bound``."""
-    return np.int64(((_mixed(state) >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+    return np.int64(((_mix_bits(state) >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
 @njit_nogil()
@@ -195,18 +195,18 @@ def _draw(
             continue
 
         # Mixed once more, or a node would have the numbers of the next node, one later.
-        state = _mixed(key + np.uint64(i) * _STEP)
+        state = _mix_bits(key + np.uint64(i) * _STEP)
         if replace:
             for j in range(begin, end):
                 state += _STEP
-                drawn[j] = first + _below(state, degree)
+                drawn[j] = first + _random_below(state, degree)
         else:
             # Floyd: a number that was drawn before gives way to the last one, which cannot have
             # been. A hub of 10⁵ edges takes no longer than a node of 20.
             for j in range(begin, end):
                 last = degree - end + j
                 state += _STEP
-                choice = first + _below(state, last + 1)
+                choice = first + _random_below(state, last + 1)
                 for other in drawn[begin:j]:
                     if other == choice:
                         choice = first + last
@@ -226,7 +226,7 @@ def _edges_of(degree: np.int64, fanout: int, replace: bool) -> int:
 
 
 @njit_nogil()
-def _met(
+def _number_sources(
     source: Integers,
     edges: I64,
     number: Integers,

@@ -56,9 +56,9 @@ def grouped_split(
     """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
 
     ``groups`` names the group (room) of each record. They are tried in an order shuffled by
-    ``seed``. Of all sums of groups, the nearest to ``val`` counts (the smaller of two), from the
-    first groups with that sum. With at least two groups, neither train nor val is empty. Parts are
-    in source order.
+    ``seed``. Of all sums of group sizes, the nearest to ``val`` is taken (the smaller of two equally
+    near), with the first groups that give it. With at least two groups, neither train nor val is
+    empty. Parts are in source order.
     """
     sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)

@@ -277,7 +277,7 @@ class Assembler:
         counts = self.store.count
         totals = counts[:, graph].tolist()
         if max(totals) * self._widest >= memory.MAPPED:
-            large = self._large(graph)
+            large = self._mapped_fields(graph)
             if large:
                 return self._gather_mapped(graph, large), totals[gather.NODE]
 
@@ -311,7 +311,7 @@ class Assembler:
         self._finish(values, converted, unchecked, index)
         return values, totals[gather.NODE]
 
-    def _large(self, graph: int) -> list[Field]:
+    def _mapped_fields(self, graph: int) -> list[Field]:
         """Return the fields of a graph that are mapped rather than copied."""
         table, _ = self.store.table(self._rows)
         large = []

@@ -41,7 +41,7 @@ def collates_by_rows(fields: Sequence[Field]) -> bool:
 def make_data(assembler: Assembler, graph: int) -> Data:
     """Return one graph of the store as ``Data``."""
     values, nodes = assembler.gather_one(graph)
-    data, mapping = _blank()
+    data, mapping = _blank_data()
     for name in assembler.names:
         mapping[name] = values[name]
     for field in assembler.fields:
@@ -206,7 +206,7 @@ def _with_edges(values: dict[str, object], edges: torch.Tensor) -> dict[str, obj
     return out
 
 
-def _blank() -> tuple[Data, dict[str, object]]:
+def _blank_data() -> tuple[Data, dict[str, object]]:
     """Return a new ``Data`` and the dict of its attributes, as ``copy.copy`` of an empty one does."""
     template = _template(Data)
     data = Data.__new__(Data)

@@ -116,10 +116,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         # Record numbers of this part in source order; ``None``: all records.
         self._records: I64 | None = None
         self._masks: dict[str, torch.Tensor] = {}
-        self._choose(self.split)
+        self._choose_part(self.split)
         super().__init__(str(build.path), transform)
 
-    def _choose(self, part: str | None) -> None:
+    def _choose_part(self, part: str | None) -> None:
         """Read the split: which records are in the part, or the masks of a single graph."""
         names = list(self.card.splits)
         info = f"kmip-data info {self.build.path}"

@@ -343,9 +343,9 @@ class GraphLoader(DataLoader[Data]):
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         if self.batch_size is None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)  # type: ignore[union-attr]
-        return self._drawn(epoch)
+        return self._drawn_batches(epoch)
 
-    def _drawn(self, epoch: int) -> Iterator[I64]:
+    def _drawn_batches(self, epoch: int) -> Iterator[I64]:
         """Yield the positions of each batch that the sampler draws."""
         set_epoch = getattr(self.sampler, "set_epoch", None)
         if callable(set_epoch):

@@ -65,10 +65,10 @@ class ShardStore:
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
         for column in added:
-            self._join(column)
+            self._join_added_column(column)
         self._index()
 
-    def _join(self, card: ColumnsCard) -> None:
+    def _join_added_column(self, card: ColumnsCard) -> None:
         """Open the files of an added column, each with the graphs of its shard."""
         schema = card.schema_
         folder = f"{COLUMNS}/{card.name}"

@@ -86,7 +86,7 @@ def free_host_memory() -> int:
     import psutil
 
     available = int(psutil.virtual_memory().available)
-    return max(0, min([available, *(limit - used for limit, used in _limits())]))
+    return max(0, min([available, *(limit - used for limit, used in _memory_limits())]))
 
 
 def require_memory(needed: int, purpose: str, remedy: str) -> None:
@@ -128,7 +128,7 @@ def mapped_copy(values: Array, folder: Path) -> Array:
         return np.memmap(file, values.dtype, "r+", shape=values.shape).view(np.ndarray)
 
 
-def _limits() -> Iterator[tuple[int, int]]:
+def _memory_limits() -> Iterator[tuple[int, int]]:
     """Limits of this process and their use, by ``ulimit`` and by control groups."""
     import psutil
 
@@ -182,7 +182,7 @@ def reused_array(shape: Sequence[int], dtype: DType) -> Array:
     try:
         buffer = _free[size].pop()
     except IndexError:
-        _trim(size)
+        _release_until_fits(size)
         buffer = _map(size)
     array: Array = np.ndarray(shape, dtype, buffer)
     reference = weakref.ref(array, _give_back)
@@ -276,10 +276,10 @@ def _map(size: int) -> U8:
 def _give_back(reference: weakref.ref[Array]) -> None:
     _, buffer = _used.pop(id(reference))
     _free[buffer.size].append(buffer)
-    _trim()
+    _release_until_fits()
 
 
-def _trim(more: int = 0) -> None:
+def _release_until_fits(more: int = 0) -> None:
     """Release free buffers until ``more`` bytes fit below the limit."""
     excess = free_buffer_bytes() - max(MAX_FREE_BUFFERS, _most - _used_bytes() - more)
     if excess <= 0:

@@ -67,10 +67,12 @@ def save_class(
         known = inspect.signature(loaded).parameters
         by_part = "split" in known and known["split"].default in _SPLITS
         if by_part and "split" not in arguments:
-            datasets = {part: _made(loaded, root, {**arguments, "split": part}) for part in PARTS}
+            datasets = {
+                part: _instance_of(loaded, root, {**arguments, "split": part}) for part in PARTS
+            }
             _check_differ(address, [dataset[0] for dataset in datasets.values() if len(dataset)])
         else:
-            datasets = {"": _made(loaded, root, arguments)}
+            datasets = {"": _instance_of(loaded, root, arguments)}
         sizes = {part: len(dataset) for part, dataset in datasets.items()}
     if not sum(sizes.values()):
         raise UsageError(f"{address} has no items.", next="other arguments: --set KEY=VALUE")
@@ -115,7 +117,7 @@ def _load(address: str) -> Any:
     return loaded
 
 
-def _made(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
+def _instance_of(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
     """Return the dataset, with ``root`` where its class names that argument."""
     if "root" in inspect.signature(loaded).parameters:
         arguments = {"root": str(root), **arguments}

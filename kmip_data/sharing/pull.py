@@ -105,7 +105,7 @@ def _pull_build(
     *,
     quiet: bool,
 ) -> Pulled:
-    card = _card(received)
+    card = _checked_card(received)
     entries = received.entries
 
     # 1. The added columns of the push, and the requested columns.
@@ -184,7 +184,7 @@ def _write_texts(folder: Path, card: Card) -> bool:
     return False
 
 
-def _card(received: Received) -> Card:
+def _checked_card(received: Received) -> Card:
     """Return the card of a push, after checking that the files it names are the pushed files."""
     address = f"{received.remote.address}/{CARD_NAME}"
     card = parse_pushed(received.read(CARD_NAME), Card, address)

@@ -159,7 +159,7 @@ def push_files(
         texts = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
         texts[BLOCKS_NAME] = blocks
         texts[SHARE_NAME] = share.to_json().encode()
-        _put(remote, share, mark, texts, page=page, quiet=quiet)
+        _write_missing_files(remote, share, mark, texts, page=page, quiet=quiet)
     return share
 
 
@@ -182,7 +182,7 @@ def _checked_address(address: str, kind: str, source: Path) -> Remote:
     return remote
 
 
-def _put(
+def _write_missing_files(
     remote: Remote,
     share: Share,
     mark: PushMark,
@@ -203,7 +203,7 @@ def _put(
     # 2. New files: missing there, or of other bytes.
     new = set()
     for name, entry in wanted.items():
-        if name not in present or _digest(remote, name, present[name]) != entry.sha256:
+        if name not in present or _remote_digest(remote, name, present[name]) != entry.sha256:
             new.add(name)
     if PAGE_NAME in new and PAGE_NAME in present and not page:
         say(f"{remote.address}/{PAGE_NAME} exists and is kept (--page overwrites it).")
@@ -267,7 +267,7 @@ def _present_files(
     return sizes
 
 
-def _digest(remote: Remote, name: str, size: int) -> str:
+def _remote_digest(remote: Remote, name: str, size: int) -> str:
     """Return the SHA-256 (hex) of a file that exists; all of it is read."""
     digest = hashlib.sha256()
     with contextlib.suppress(SourceUnavailable):

@@ -118,7 +118,7 @@ class Remote:
             with self._opened(name, 0) as file:
                 return read_exactly(file, most + 1)
 
-        return self._tried(name, read, most)
+        return self._with_retries(name, read, most)
 
     def range(self, name: str, start: int, stop: int) -> bytes | None:
         """Return bytes ``start`` to ``stop`` of a file.
@@ -128,7 +128,7 @@ class Remote:
         Raises ``UsageError`` where the server sends whole files only; ``DamagedInput`` where it
         gives more than asked for; ``SourceUnavailable`` where it does not answer.
         """
-        return self._tried(name, lambda: self._range(name, start, stop), stop - start)
+        return self._with_retries(name, lambda: self._range(name, start, stop), stop - start)
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
@@ -141,7 +141,7 @@ class Remote:
                 yield piece
                 start += len(piece)
 
-    def _tried(self, name: str, read: Callable[[], bytes], most: int) -> bytes | None:
+    def _with_retries(self, name: str, read: Callable[[], bytes], most: int) -> bytes | None:
         """Return the result of ``read``, at most ``most`` bytes; ``None`` if there is no file."""
         for attempt in itertools.count(1):
             try:

@@ -92,7 +92,7 @@ class Copies:
         keys = set(wanted)
         with work.lock:
             missing = sorted(keys - work.blocks.keys())
-            for run in _runs(missing):
+            for run in _runs_of_neighbours(missing):
                 future = work.pool.submit(self._copy, work, run)
                 work.blocks.update(dict.fromkeys(run, future))
             futures = {work.blocks[key] for key in keys}
@@ -112,7 +112,7 @@ class Copies:
         """Copy neighbouring blocks of a file, except those that are on disk already."""
         try:
             missing = [key for key in run if not self._is_on_disk(*key)]
-            for keys in _runs(missing):
+            for keys in _runs_of_neighbours(missing):
                 file, first = keys[0]
                 self._fetch(file, first, len(keys))
         except BaseException:
@@ -167,7 +167,7 @@ def blocks_between(file: str, start: int, stop: int) -> list[Key]:
     return [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))]
 
 
-def _runs(keys: list[Key]) -> Iterator[list[Key]]:
+def _runs_of_neighbours(keys: list[Key]) -> Iterator[list[Key]]:
     """Divide sorted blocks into neighbours that are requested together."""
     run: list[Key] = []
     following = None
@@ -207,11 +207,11 @@ class RemoteBuild(Build):
                 "a file, as a card names it",
                 "none, or an empty one",
             )
-        self.copies.fetch_blocks((name, 0) for name in self._heads.get(file, ()))
+        self.copies.fetch_blocks((name, 0) for name in self._first_blocks.get(file, ()))
         return RemoteShard(self, file)
 
     @functools.cached_property
-    def _heads(self) -> dict[str, list[str]]:
+    def _first_blocks(self) -> dict[str, list[str]]:
         """Files whose first blocks are fetched together, by the first of each group of shards."""
         files = [entry.file for entry in self.card.shards if entry.bytes]
         groups = [files[start : start + _HEADS] for start in range(0, len(files), _HEADS)]
@@ -263,7 +263,7 @@ class RemoteShard(Shard):
 
     def read(self, key: str, start: int, stop: int) -> Array:
         """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), as :meth:`Shard.read` does."""
-        entry = self._entry(key)
+        entry = self._expected_dataset(key)
         parts = []
         for first, end in self.byte_ranges(key, start, stop):
             parts.append(self._copies.read(self.file, first, end))
@@ -274,7 +274,7 @@ class RemoteShard(Shard):
 
     def byte_ranges(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges of rows ``start:stop`` of a dataset in the file."""
-        entry = self._entry(key)
+        entry = self._expected_dataset(key)
         offset = self._offsets[key] or 0
         size = entry.dtype.itemsize if entry.axis else entry.row_bytes
         for plane in range(entry.row[0] if entry.axis else 1):

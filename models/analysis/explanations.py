@@ -300,13 +300,13 @@ def evaluate_by_distance(
     band = np.searchsorted(STARTS, distance, side="right") - 1
     for number in np.unique(band[band >= 0]).tolist():
         values = node_values[band == number]
-        names.append(_name(number))
+        names.append(_band_name(number))
         nodes.append(len(values))
         means.append(float(values.mean()))
     return ByDistance(metric, tuple(names), tuple(nodes), tuple(means))
 
 
-def _name(number: int) -> str:
+def _band_name(number: int) -> str:
     """Return the distances of a band: ``5``, ``9–12``, or ``111+`` for the last one."""
     first = STARTS[number]
     if number + 1 == len(STARTS):

@@ -90,7 +90,7 @@ class Recorder:
         module: KMIPAttention,
         args: tuple[Tensor, ...],
     ) -> None:
-        """Record graphs within the size range from the input (N, d) of a layer; layer 0 counts them."""
+        """Record the graphs of the size range in a layer's input (N, d); layer 0 also counts them."""
         x, *rest = args
         ptr = rest[0] if rest else None
         least = self._range[0]

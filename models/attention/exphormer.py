@@ -205,11 +205,11 @@ class ExphormerAttention(nn.Module):
             features = self.edge(carried.edges)
             # One feature for all edges: multiply the N queries instead of the edges.
             if features.ndim == 2 and len(features) == 1:
-                sums.append(self._along(batch.edges, q * features, k, v))
+                sums.append(self._attend_along(batch.edges, q * features, k, v))
             else:
-                sums.append(self._along(batch.edges, q, k, v, features))
+                sums.append(self._attend_along(batch.edges, q, k, v, features))
         if carried.expander is not None:
-            sums.append(self._along(carried.expander, q * edge_features[:1], k, v))
+            sums.append(self._attend_along(carried.expander, q * edge_features[:1], k, v))
         if count := len(carried.virtual):
             nodes = batch.members
             virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
@@ -225,21 +225,21 @@ class ExphormerAttention(nn.Module):
             messages, weights = self._weighed(pairs, v)
             messages = _in_graphs(messages, nodes)
             weights = _in_graphs(weights, nodes)
-            carried = carried._replace(virtual=self._divide(messages, weights))
+            carried = carried._replace(virtual=self._divide_by_head(messages, weights))
 
         # 4. One normaliser for all kinds of edges.
         messages, weights = sums[0]
         for more_messages, more_weights in sums[1:]:
             messages = messages + more_messages
             weights = weights + more_weights
-        return self._divide(messages, weights), carried
+        return self._divide_by_head(messages, weights), carried
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return scaled queries, keys and values: (…, d) each."""
         root = math.sqrt(x.shape[-1] / self.heads)
         return self.query(x) / root, self.key(x), self.value(x)
 
-    def _along(
+    def _attend_along(
         self,
         edges: Edges,
         q: Tensor,
@@ -269,7 +269,7 @@ class ExphormerAttention(nn.Module):
         """(…, d) → (…, H, s)."""
         return x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
-    def _divide(self, messages: Tensor, weights: Tensor) -> Tensor:
+    def _divide_by_head(self, messages: Tensor, weights: Tensor) -> Tensor:
         """(…, d) by (…, H)."""
         # Scores are clamped: a weight is finite, or the NaN of products that overflow to both sides.
         check_weights(weights)

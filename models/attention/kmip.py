@@ -131,8 +131,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         queries.detach(),
         keys.detach(),
         k,
-        _tensor("query_ptr", query_ptr, queries),
-        _tensor("key_ptr", key_ptr, keys),
+        _pointer_tensor("query_ptr", query_ptr, queries),
+        _pointer_tensor("key_ptr", key_ptr, keys),
         backend,
     )
     if repeat_first_key:
@@ -202,7 +202,7 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
     return queries, keys, values
 
 
-def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
+def _pointer_tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
     """Return pointers as a tensor, which the search checks."""
     if ptr is None:
         return None
@@ -345,7 +345,7 @@ class KMIPAttention(nn.Module):
                 "batch came with ptr, or with padded graphs.", next="pass (N, dim) and one of them"
             )
         if padded:
-            return self._padded(x, ptr)
+            return self._attend_padded(x, ptr)
 
         # 1. Graphs: from pointers, or from a batch, which is checked once for all layers.
         x = problem.check_nodes(x, self.query.weight)
@@ -379,7 +379,7 @@ class KMIPAttention(nn.Module):
         joined_heads = attended.out.transpose(0, 1).flatten(1)
         return self.output(joined_heads)  # type: ignore[no-any-return]
 
-    def _padded(self, x: Tensor, mask: Pointers) -> Tensor:
+    def _attend_padded(self, x: Tensor, mask: Pointers) -> Tensor:
         """Attend within padded graphs (G, W, dim); return zeros for padding."""
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
@@ -402,7 +402,7 @@ class KMIPAttention(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
+        """Return the options that no submodule shows."""
         dim = self.query.in_features
         return f"{dim}, heads={self.heads}, k={self.k}, backend={self.backend!r}"
 

@@ -331,7 +331,7 @@ def pointers_of(graph: Tensor, graphs: int) -> Tensor:
 
 
 def pad_by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
-    """Rows of the nodes by graph: (N, d) → (G, W, d), W nodes of the largest graph, ``fill`` in the rest.
+    """Lay out node rows (N, d) by graph: (G, W, d), W nodes being the largest graph; ``fill`` elsewhere.
 
     ``graph`` and ``ptr`` are as :class:`GraphBatch` has them.
     """

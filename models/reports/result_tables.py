@@ -112,7 +112,7 @@ def _read(folder: Path) -> Run:
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
-    """Yield differences from ``base``, except for keys filled in from the data."""
+    """Yield the settings that differ from ``base``, except keys filled in from the data."""
     usual = dict(dotted_keys(base.model_dump()))
     chosen = dict(dotted_keys(config.model_dump()))
     # A warm-up shortened to fit a shorter run is not a choice.

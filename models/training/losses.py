@@ -217,7 +217,7 @@ def _over_processes(local: Tensor) -> Tensor:
 class Loss:
     """A loss function of ``(logits, target)``, a weighted mean over rows, and its supported targets.
 
-    ``compute`` ignores targets of NaN, or -1 of classes, and returns 0 without others.
+    ``compute`` ignores targets that are NaN or class -1, and returns 0 if there are no others.
     """
 
     compute: Callable[..., Tensor]

@@ -150,18 +150,18 @@ def _start_others(config: RunConfig) -> None:
         environment = {**os.environ, "RANK": str(number), "LOCAL_RANK": str(number)}
         others.append(subprocess.Popen(command, env=environment))
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0"}
-    atexit.register(_end, others)
-    threading.Thread(target=_watch, args=(others,), daemon=True).start()
+    atexit.register(_end_processes, others)
+    threading.Thread(target=_end_with_others, args=(others,), daemon=True).start()
 
 
-def _watch(others: list[subprocess.Popen[bytes]]) -> None:
+def _end_with_others(others: list[subprocess.Popen[bytes]]) -> None:
     """End this process when another one fails, as exchanges would wait until their time limit."""
     while not any(process.poll() for process in others):
         time.sleep(LOOK)
     # Usually an exchange fails meanwhile, or this process hits the same error.
     time.sleep(GRACE)
     say(f"Error: {lost_process_error()}")
-    _end(others)
+    _end_processes(others)
     os._exit(OutOfResources.exit_code)
 
 
@@ -180,7 +180,7 @@ def is_lost_process(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and lost_words
 
 
-def _end(others: list[subprocess.Popen[bytes]]) -> None:
+def _end_processes(others: list[subprocess.Popen[bytes]]) -> None:
     """Wait for processes that are about to end, then terminate, then kill them: only the first one writes."""
     for act in ("terminate", "kill"):
         for process in others:

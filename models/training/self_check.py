@@ -91,7 +91,7 @@ def kernel_sizes(model: ModelConfig) -> dict[str, int]:
 def check_results(sizes: dict[str, int]) -> dict[str, str]:
     """Return ``ok`` or the error of each component on this GPU; a passed GPU is not checked again."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    passed = Path(folder, "self-check", _key(sizes))
+    passed = Path(folder, "self-check", _environment_digest(sizes))
     if passed.exists():
         return dict.fromkeys(COMPONENTS, OK)
     log.warning("compiling and checking kernels for this GPU, once: up to a minute …")
@@ -103,7 +103,7 @@ def check_results(sizes: dict[str, int]) -> dict[str, str]:
     return results
 
 
-def _key(sizes: dict[str, int]) -> str:
+def _environment_digest(sizes: dict[str, int]) -> str:
     """Return a digest of sizes, GPU, versions of compilers, and the sources of models."""
     facts: list[object] = [sizes, torch.cuda.get_device_name()]
     for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
@@ -250,7 +250,7 @@ def train_layers(
         return Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
 
     for seed in range(steps):
-        batch = _batch(sizes["k"], table=table, seed=seed).to(device)
+        batch = _make_batch(sizes["k"], table=table, seed=seed).to(device)
         batch.x = batch.x.to(precision)
         if captured is not None:
             learned = captured(step, batch, optimizer, starts_step=True, ends_step=True)
@@ -260,7 +260,7 @@ def train_layers(
     return [learned.logits, *filter(torch.is_tensor, gradients)]
 
 
-def _batch(k: int, *, table: bool, seed: int) -> Data:
+def _make_batch(k: int, *, table: bool, seed: int) -> Data:
     """Make graphs of at most k nodes, where rounding cannot change the chosen keys."""
     from torch_geometric.data import Batch, Data
 

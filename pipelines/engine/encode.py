@@ -102,11 +102,15 @@ def encode_build(
     if recompute or unfinished or _missing(build, encodings):
         with signals.exit_on_signals(), build_lock(build.path, quiet=chosen.quiet):
             build.reread_card()
-            _add(build, encodings if recompute else _missing(build, encodings), chosen)
+            _encode_and_write_cards(
+                build, encodings if recompute else _missing(build, encodings), chosen
+            )
     return [read_columns_card(build, encoding.name) for encoding in encodings]
 
 
-def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
+def _encode_and_write_cards(
+    build: Build, missing: Sequence[Encoding], options: BuildOptions
+) -> None:
     """Compute the files, then write the cards; the caller holds the lock."""
     jobs = count_jobs(options.jobs)
     counts = build.card.counts

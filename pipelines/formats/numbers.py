@@ -191,7 +191,7 @@ def parse_numbers(text: U8, columns: int, powers: F64, values: F64) -> tuple[int
                 i += 2
                 continue
 
-        i, state, number = _number(text, i, powers)
+        i, state, number = _parse_number(text, i, powers)
         if state == _FAULT:
             return _FAULT, count
         outcome = max(outcome, state)
@@ -211,7 +211,7 @@ def parse_numbers(text: U8, columns: int, powers: F64, values: F64) -> tuple[int
 
 
 @njit_nogil()
-def _number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
+def _parse_number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
     """Return where the number at ``i`` ends, its result and its value, NaN where the field is empty."""
     sign = 1.0
     if text[i] == _MINUS:
@@ -220,12 +220,12 @@ def _number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
 
     # 1. Digits before and after the point: the number is ±mantissa · 10^scale.
     start = i
-    i, mantissa, _ = _digits(text, i, 0)
+    i, mantissa, _ = _parse_digits(text, i, 0)
     count = i - start
     scale = 0
     if text[i] == _POINT:
         start = i + 1
-        i, mantissa, scale = _digits(text, start, mantissa)
+        i, mantissa, scale = _parse_digits(text, start, mantissa)
         count += i - start
         scale = -scale
         if not count:
@@ -245,7 +245,7 @@ def _number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
             step = _COMMA - text[i]
             i += 1
         start = i
-        i, exponent, _ = _digits(text, i, 0)
+        i, exponent, _ = _parse_digits(text, i, 0)
         if i == start:
             return i, _FAULT, np.nan
         scale += step * exponent
@@ -259,7 +259,7 @@ def _number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
 
 
 @njit_nogil()
-def _digits(text: U8, i: int, value: int) -> tuple[int, int, int]:
+def _parse_digits(text: U8, i: int, value: int) -> tuple[int, int, int]:
     """Append the digits at ``i`` to ``value``; return where they end, it, and how many were taken."""
     taken = 0
     while text[i] >= _ZERO and text[i] - _ZERO < 10:

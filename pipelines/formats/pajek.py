@@ -29,10 +29,10 @@ def parse_pajek(text: str, name: str) -> Any:
             continue
         try:
             if cells[0].startswith("*"):
-                section = _begin(graph, cells)
+                section = _begin_section(graph, cells)
                 relation = cells[-1].removeprefix(":") if ":" in line else ""
             else:
-                _add(graph, section, cells, relation)
+                _add_line(graph, section, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
                 f"{name}, line {number}: {error}.", next="correct the line, or remove it"
@@ -40,7 +40,7 @@ def parse_pajek(text: str, name: str) -> Any:
     return graph
 
 
-def _begin(graph: Any, cells: list[str]) -> str:
+def _begin_section(graph: Any, cells: list[str]) -> str:
     """Begin a section; return its name."""
     section = cells[0].lower().split(":")[0]
     if section == "*vertices":
@@ -57,7 +57,7 @@ def _begin(graph: Any, cells: list[str]) -> str:
     return section
 
 
-def _add(graph: Any, section: str, cells: list[str], relation: str) -> None:
+def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None:
     """Add what a line of a section has."""
     if section == "*vertices":
         _add_vertex(graph, cells)

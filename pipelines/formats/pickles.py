@@ -231,10 +231,10 @@ class _Machine:
                 memo[_index(data, position)[0]] = stack[-1]
                 position += 4
             elif code == _GET:
-                push(self._recall(data[position]))
+                push(self._recall_memo(data[position]))
                 position += 1
             elif code == _LONG_GET:
-                push(self._recall(_index(data, position)[0]))
+                push(self._recall_memo(_index(data, position)[0]))
                 position += 4
             # A call reaches only what the allow-list maps its name to.
             elif code == _REDUCE:
@@ -296,10 +296,10 @@ class _Machine:
                 yield self._hand_out([]) if whole else [], position
                 return
             else:
-                position = self._rarely(code, position)
+                position = self._run_rare_opcode(code, position)
         raise EOFError("no end of the pickle")
 
-    def _rarely(self, code: int, position: int) -> int:  # noqa: C901, PLR0912 -- one branch a kind of opcode
+    def _run_rare_opcode(self, code: int, position: int) -> int:  # noqa: C901, PLR0912 -- one branch a kind of opcode
         """Read any other opcode by its description in pickletools and carry it out.
 
         Returns the position behind it.
@@ -326,7 +326,7 @@ class _Machine:
         elif opcode == "PUT":
             self._memo[argument] = stack[-1]
         elif opcode == "GET":
-            stack.append(self._recall(argument))
+            stack.append(self._recall_memo(argument))
         # Containers take all values above the last mark.
         elif opcode in {"LIST", "DICT", "POP_MARK"}:
             items = self._since_mark()
@@ -361,7 +361,7 @@ class _Machine:
             raise RefusedError(f"the opcode {opcode}")
         return position
 
-    def _recall(self, key: Value) -> Value:
+    def _recall_memo(self, key: Value) -> Value:
         value = self._memo.get(key, _MARKER)
         if value is _MARKER:
             raise RefusedError("a part of an earlier item, or of nothing")

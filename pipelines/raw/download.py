@@ -185,7 +185,7 @@ class _Download:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
         total = response.raw.length_remaining
         content_type = response.headers.get("Content-Type", "no type").split(";")[0][:60]
-        most = self._most(mirror)
+        most = self._size_limit(mirror)
         if total is not None and total > most:
             raise MirrorFailed(
                 f"has {total} bytes of {content_type}, and {most} are expected at most"
@@ -206,7 +206,7 @@ class _Download:
         atomic_writes.write_json(_side_path(self.path), self.partial.model_dump())
         return itertools.chain([head], pieces)
 
-    def _most(self, mirror: Mirror) -> float:
+    def _size_limit(self, mirror: Mirror) -> float:
         content = self.source.content
         return mirror.bytes or (content.max_total_bytes if content else math.inf)
 
@@ -220,9 +220,9 @@ class _Download:
                 atomic_writes.write_all(self.file.fileno(), piece)
                 size += len(piece)
                 progress.update(len(piece))
-                if size > self._most(mirror):
+                if size > self._size_limit(mirror):
                     self._discard()
-                    raise MirrorFailed(f"sent more than {self._most(mirror)} bytes")
+                    raise MirrorFailed(f"sent more than {self._size_limit(mirror)} bytes")
         # One of another length is noticed by the next request.
         if total not in {None, size}:
             raise MirrorFailed("cut the connection", retry=True)

@@ -67,7 +67,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
     complete = []
     counts = []
     for root in _roots(entries, content.anchor):
-        members, miscounted = _select(entries, root, content)
+        members, miscounted = _select_members(entries, root, content)
         counts += miscounted
         if not miscounted:
             complete.append(Selection(archive, bare, root, members))
@@ -102,7 +102,7 @@ def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
     return list(roots)
 
 
-def _select(
+def _select_members(
     entries: Sequence[Entry], root: str, content: Content
 ) -> tuple[dict[str, int], list[str]]:
     """Return the members below ``root`` with their sizes, and patterns with too few or too many files."""

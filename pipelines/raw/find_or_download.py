@@ -125,7 +125,7 @@ def obtain_raw(
     if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
     if sample:
-        return _sample(home, pipeline, params.limit, quiet=options.quiet)
+        return _generated_sample(home, pipeline, params.limit, quiet=options.quiet)
     return _Import(pipeline.manifest, home, options, "build").run()
 
 
@@ -135,13 +135,13 @@ def fetch_dataset(
     """Fetch and verify the raw data, so that a build needs no network.
 
     Unlike in :func:`obtain_raw`, a partial local copy does not suffice: without ``archives``, the
-    complete set or a download must exist, or is downloaded. Same errors.
+    complete set or a download must exist, or is downloaded. Errors are the same.
     """
     chosen = BuildOptions.of(manifest.name, options)
     return list(_Import(manifest, home, chosen, "fetch").run().receipts)
 
 
-def _sample(
+def _generated_sample(
     home: Home,
     pipeline: AnyPipeline,
     limit: int | None,
@@ -210,7 +210,7 @@ class _Import:
             return copy
         with import_lock(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
-            return self._earlier() or self._import()
+            return self._earlier() or self._import_sources()
 
     def _copies(self) -> list[RawFolder]:
         """Return existing copies; copies that differ from the manifest only if accepted."""
@@ -258,7 +258,7 @@ class _Import:
             next=f"{command} PATH (a sound copy of {copy.origin})",
         )
 
-    def _import(self) -> RawFolder:
+    def _import_sources(self) -> RawFolder:
         """Unpack every source, from the given archives or a download, into one copy."""
         show_license(self.manifest)
         # 1. Members of every source: given, else downloaded.
@@ -392,7 +392,7 @@ class _Import:
         errors = []
         for source in self.sources:
             try:
-                inputs.append(_local(source, path))
+                inputs.append(_local_source(source, path))
             except (DamagedInput, UsageError) as error:
                 errors.append(error)
         if not inputs:
@@ -404,7 +404,7 @@ class _Import:
         stored = self.folder / source.name
         if stored.is_file() and read_receipt(stored) is None:
             self._say(f"{stored} has no receipt: it is taken as a local archive")
-            return _local(source, stored, known=True)
+            return _local_source(source, stored, known=True)
 
         archive: Path = stored
         receipt = verified_receipt(stored)
@@ -447,7 +447,7 @@ class _Import:
         say(text, quiet=self.options.quiet)
 
 
-def _local(source: Source, archive: Path, *, known: bool = False) -> _Input:
+def _local_source(source: Source, archive: Path, *, known: bool = False) -> _Input:
     """Return a source in a local archive with a receipt of that archive."""
     selection = _selection(source, archive, known=known)
     return _Input(source, selection, selection.receipt(source.name))

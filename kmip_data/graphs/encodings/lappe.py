@@ -119,14 +119,14 @@ def laplacian_encoding(
         solved = None
         # The sparse solver needs more nodes than eigenvectors.
         if len(nodes) > max(dense_nodes, k + 2):
-            solved = _sparse(block, k)
+            solved = _pairs_by_lanczos(block, k)
             if solved is None:
                 require_memory(
                     DENSE_BYTES * len(nodes) ** 2,
                     f"LapPE of a component of {len(nodes):,} nodes with many equal eigenvalues",
                     "free some memory, or add another encoding, such as rwse20",
                 )
-        eigenvalues, modes = solved or _dense(block, k)
+        eigenvalues, modes = solved or _pairs_by_lapack(block, k)
         for value, mode in zip(eigenvalues.tolist(), modes.T, strict=False):
             pairs.append((value, c, mode))
 
@@ -136,7 +136,7 @@ def laplacian_encoding(
     for k, (value, c, mode) in enumerate(pairs[:count]):
         values[k] = max(value, 0.0)
         vectors[:, k] = 0
-        vectors[parts[c], k] = _signed(mode)
+        vectors[parts[c], k] = _with_positive_maximum(mode)
     return values, vectors
 
 
@@ -163,7 +163,7 @@ def _components(adjacency: csr_array) -> list[I64]:
     return sorted(parts, key=lambda nodes: int(nodes[0]))
 
 
-def _dense(adjacency: csr_array, count: int) -> tuple[F64, F64]:
+def _pairs_by_lapack(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     """Return the smallest nontrivial pairs of a connected graph, by LAPACK."""
     from scipy.linalg import eigh
 
@@ -174,7 +174,7 @@ def _dense(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     return values, modes
 
 
-def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64] | None:
+def _pairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] | None:
     """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
 
     Returns ``None`` where it does not find all, as with eigenvalues of many copies.
@@ -239,7 +239,7 @@ def _factorise(matrix: csc_array, shift: float) -> SuperLU:
     )
 
 
-def _signed(mode: F64) -> F64:
+def _with_positive_maximum(mode: F64) -> F64:
     """Flip an eigenvector so that its first largest entry is positive."""
     size = np.abs(mode)
     first = int(np.argmax(size >= size.max() * (1 - _SAME)))

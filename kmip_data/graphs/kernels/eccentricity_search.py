@@ -150,7 +150,7 @@ def search_groups(
 
         # 1. List the union of the balls of all lanes, and make room for twice its size where it
         #    does not fit, so that a run of growing unions allocates a few times only.
-        count = _union(pointer, neighbor, first, seeds, hops, nodes, local)
+        count = _nodes_within_hops(pointer, neighbor, first, seeds, hops, nodes, local)
         edges = 0
         for i in range(count):
             edges += pointer[nodes[i] + 1] - pointer[nodes[i]]
@@ -167,12 +167,12 @@ def search_groups(
         cells = np.uint64(count * lanes)
         for cell in range(cells):
             hop[cell] = np.inf
-        _sweep(subgraph, hop, subgraph.step, seeds, count, ends, lanes)
+        _relax(subgraph, hop, subgraph.step, seeds, count, ends, lanes)
 
         # 4. Add lengths inside the balls alone: NaN outside is never replaced and never propagated.
         for cell in range(cells):
             distance[cell] = np.inf if hop[cell] <= most else np.nan
-        _sweep(subgraph, distance, subgraph.length, seeds, count, ends, lanes)
+        _relax(subgraph, distance, subgraph.length, seeds, count, ends, lanes)
 
         # 5. Keep the largest distance of each lane, which NaN never is.
         for lane in range(width):
@@ -206,7 +206,7 @@ def _allocate_subgraph(nodes: int, edges: int, lanes: int) -> Subgraph:
 
 
 @njit_nogil()
-def _union(
+def _nodes_within_hops(
     pointer: I64, neighbor: I32, first: int, seeds: int, hops: int, nodes: I32, local: I32
 ) -> int:
     """List in ``nodes`` all nodes within ``hops`` of the group, nearest first; return their number.
@@ -300,7 +300,7 @@ def _take_off_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
 
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
-def _sweep(
+def _relax(
     subgraph: Subgraph,
     value: F32 | F64,
     length: F32 | F64,

@@ -48,7 +48,7 @@ def why_refused(_problem: SearchProblem) -> str | None:
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Scores (H, N, k) and indices (H, N, k) by the rule, no more than a limit of pairs at a time."""
+    """Return scores and indices (H, N, k) by the rule, a limited number of pairs at a time."""
     result = problem.new_result()
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
     small = []

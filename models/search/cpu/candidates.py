@@ -48,7 +48,7 @@ def integer_of_float(value: np.float32) -> int:
 
 @njit_nogil(error_model="numpy")
 def float_of_integer(rank: int) -> np.float32:
-    """Return the float32 of that :func:`integer_of_float` integer."""
+    """Return the float32 for an integer of :func:`integer_of_float`."""
     bits = rank ^ _FLIP if rank < 0 else rank
     number: np.float32 = simd.float_of_bits(bits)
     return number

@@ -286,7 +286,7 @@ def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) ->
 
 
 def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
-    """Return the command for data with other columns or classes than the data of the run.
+    """Return the next command where data have other columns or classes than the run's data.
 
     Files of your own with the run's columns are built again; others need a run of their own.
     """

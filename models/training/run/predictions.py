@@ -351,7 +351,7 @@ def evaluate_predictions(
     stored_split = None if about is None else about.split
     data = open_data(config, home=home, required=(), build=False, split=stored_split)
     part = split or ("test" if about is None else about.part)
-    values = _values(predictions, data, part)
+    values = _checked_values(predictions, data, part)
 
     # 3. The metrics, in the batches of an evaluation.
     links = data.task.target_type == "links"
@@ -372,7 +372,7 @@ def evaluate_predictions(
     return PredictionMetrics(data.build, data.split_name, part, measured)
 
 
-def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
+def _checked_values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     """Return checked values for the metrics, (rows, outputs)."""
     # 1. The array that the task needs: logits, or classes or values without them.
     task = data.task

@@ -54,8 +54,8 @@ class PublishedResult(NamedTuple):
 def published_result_of(config: RunConfig) -> PublishedResult | None:
     """Return the published result of a run's dataset, model and metric; None without one.
 
-    Runs with the settings of the paper's experiment on the influence of k aim at the figure of
-    their k, other runs at their preset's k.
+    Runs with the settings of the paper's experiment on the influence of k are compared with the
+    figure for their k, other runs with the figure for their preset's k.
     """
     if not config.preset:
         return None

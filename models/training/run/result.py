@@ -60,7 +60,7 @@ class SplitUsed(Strict):
 
 
 class TargetsUsed(Strict):
-    """Targets that the run predicts, stored for data without targets."""
+    """Targets that the run predicts, kept so that it can predict data without targets."""
 
     level: Level
     target_type: TargetType

@@ -491,7 +491,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
                     done = count_with_noun(loop.epoch, "epoch")
                     run.log(f"The run has {done} already, and ends without another one.")
             loop.train_epochs()
-            return _finish(run, loop)
+            return _evaluate_and_write(run, loop)
         except BaseException as error:
             explained = _explained(error, loop, last)
             stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
@@ -507,7 +507,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
             memory.release_buffers()
 
 
-def _finish(run: PreparedRun, loop: Loop) -> RunResult:
+def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     """Measure the best weights on every part and write weights and result."""
     config = run.config
     data = run.data

@@ -259,7 +259,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             yield fit_record(replace(graph, key=key), inferred.schema, inferred.target)
 
     def default_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
-        """Every split that masks give: they are no column, from which one could be made later."""
+        """Return a split for each fold of the masks: these are not stored, so none can be added later."""
         masks = params.inferred.masks
         folds = 1 if masks is None else masks[:1].size
         return [GraphSplitParams(fold=fold) for fold in range(folds)]

@@ -58,7 +58,7 @@ class EdgeCounts:
 
     @property
     def directed(self) -> str:
-        """Return whether the build's edges are directed, with the reason."""
+        """Return True if the build's edges are directed, with the reason."""
         added = self.params.undirected
         if not self.looked_for:
             return "no: there is no edge between two nodes"

@@ -112,9 +112,9 @@ def divide_by_masks(
     *,
     several: bool,
 ) -> dict[str, Array]:
-    """Keep the parts of the nodes of a single graph, by its masks of any shape.
+    """Keep the part of each node of a single graph, from masks of any shape.
 
-    Masks of ``several`` graphs are returned as their attributes, as a split divides graphs.
+    With ``several`` graphs, masks are returned as attributes: a split then divides graphs.
     """
     if not arrays:
         return {}

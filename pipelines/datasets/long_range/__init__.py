@@ -89,18 +89,18 @@ def tree(nodes: int, rng: Rng) -> I64:
 
 def caterpillar(nodes: int, rng: Rng) -> I64:
     """Return the edges of a path through half of the nodes, with the others attached to it."""
-    return _hang(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
+    return _attach_nodes(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
 
 
 def lobster(nodes: int, rng: Rng) -> I64:
     """Return the edges of a caterpillar of two thirds of the nodes, with the others attached to its legs."""
     spine = nodes // 3
     legs = 2 * nodes // 3
-    edges = _hang(line(spine, rng), spine, 0, legs, rng)
-    return _hang(edges, legs, spine, nodes, rng)
+    edges = _attach_nodes(line(spine, rng), spine, 0, legs, rng)
+    return _attach_nodes(edges, legs, spine, nodes, rng)
 
 
-def _hang(
+def _attach_nodes(
     edges: I64,
     first: int,
     low: int,

@@ -58,7 +58,7 @@ def frequent_categories(counts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 class Coded(NamedTuple):
-    """Categories of nodes or edges: position of each one's category among the names."""
+    """Category of each node or edge, as a position in the list of names."""
 
     code: Integers
     names: list[str]
@@ -105,9 +105,9 @@ def city_arrays(
 
     coded = {
         "oneway": Coded(graph.oneway, [*FLAGS]),
-        "lanes": _tagged(graph, "lanes"),
+        "lanes": _categories_of_tag(graph, "lanes"),
         "reversed": Coded(graph.reversed, [*FLAGS]),
-        "highway": _tagged(graph, "highway"),
+        "highway": _categories_of_tag(graph, "highway"),
     }
     if uses:
         coded["landuse"] = uses
@@ -204,7 +204,7 @@ def land_use_of_nodes(graph: StreetGraph, land_use: LandUse | None) -> Coded | N
     return Coded(of_area[nearest_land_use(land_use, graph.lon, graph.lat)], names.tolist())
 
 
-def _tagged(graph: StreetGraph, key: str) -> Coded:
+def _categories_of_tag(graph: StreetGraph, key: str) -> Coded:
     """Return the categories of a tag: its text, or where a street has several, their list."""
     names = [values[0] if len(values) == 1 else str(list(values)) for values in graph.values[key]]
     return Coded(graph.tags[key] % (len(names) + 1), [*names, MISSING])

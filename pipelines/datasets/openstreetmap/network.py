@@ -269,7 +269,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         ptr, steps = follow_streets(
             source[batch], target[batch], edge[batch], near, onward, endpoint, passed
         )
-        streets.append(_join(_columns(graph, *steps), ptr, graph.values, known))
+        streets.append(_join_to_streets(_columns(graph, *steps), ptr, graph.values, known))
     del near, onward, source, target, edge, first
 
     # 3. Parts between nodes that no street passed are streets already; they come first.
@@ -397,7 +397,7 @@ def _columns(
     }
 
 
-def _join(
+def _join_to_streets(
     steps: dict[str, Array],
     ptr: I64,
     values: Mapping[str, list[Values]],

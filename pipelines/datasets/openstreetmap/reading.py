@@ -110,13 +110,13 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
 
         return read_city_archive(raw.path)
 
-    area = _area(raw, params)
+    area = _chosen_area(raw, params)
     facts: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
         graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
         if area is not None:
-            graph = _part(graph, area, graph)
+            graph = _largest_part_inside(graph, area, graph)
         land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
     else:
         graph, land_use, facts = _from_extract(raw, extract, params, area, workdir)
@@ -141,7 +141,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     )
 
 
-def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
+def _chosen_area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
     """Return the chosen part of the map, ``None`` for all of it."""
     import shapely
 
@@ -186,7 +186,7 @@ def _from_extract(
     # Count streets before removing the margin, so that streets across the border count.
     graph = replace(graph, street_count=count_streets(graph))
     if everything is not None and area is not None:
-        graph = _part(graph, area, everything)
+        graph = _largest_part_inside(graph, area, everything)
     if not graph.num_edges:
         raise DamagedInput(
             f"{name} has no connected streets: {facts['ways']} ways of network type {params.network_type!r}.",
@@ -196,7 +196,9 @@ def _from_extract(
     return graph, land_use, facts
 
 
-def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) -> StreetGraph:
+def _largest_part_inside(
+    graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways
+) -> StreetGraph:
     """Return the largest component of the part inside the area."""
     component = largest_component(truncate_to_polygon(graph, area))
     if not component.num_edges:

@@ -142,7 +142,7 @@ def download_place(
     if network_type == "any":
         any_way = '["highway"]'
         network_type = "all"
-    with _asking(place, dataset):
+    with _checked_requests(place, dataset):
         try:
             outline = osmnx.geocode_to_gdf(place).union_all()
         except (ValueError, TypeError) as error:
@@ -196,7 +196,7 @@ def _land_use(outline: object) -> list[dict[str, object]]:
 
 
 @contextmanager
-def _asking(place: str, dataset: str) -> Iterator[None]:
+def _checked_requests(place: str, dataset: str) -> Iterator[None]:
     """Run OSMnx with a check of each server answer.
 
     OSMnx accepts an incomplete answer with an error in its ``remark``, and returns part of the

@@ -72,7 +72,7 @@ def pick_columns(
     if not known.any():
         raise DamagedInput(
             f"{name}: no point has a position: {', '.join(position)} are not finite.",
-            next=f"--set position={_guess(columns)}",
+            next=f"--set position={_guess_position(columns)}",
         )
     left_out = int((~known).sum())
     rows = np.flatnonzero(known)
@@ -111,7 +111,7 @@ def _numbers(columns: Columns, wanted: str, name: str, key: str) -> F64:
     if values.dtype != object:
         return values.astype(np.float64)
     row = next(row for row, text in enumerate(values) if not _is_float(text))
-    guess = _guess(columns)
+    guess = _guess_position(columns)
     hint = f"--set position={guess}" if guess.count(",") == 2 else "repair or replace the file"
     if key == "feature":
         hint = "leave out the feature; a column of texts can be the label"
@@ -135,7 +135,7 @@ def _no_column(columns: Columns, wanted: str, name: str, key: str) -> DamagedInp
         for other in names
         if comparable_name(other).rpartition(".")[0] == comparable_name(wanted)
     ]
-    hint = f"--set position={_guess(columns)}"
+    hint = f"--set position={_guess_position(columns)}"
     if key != "position":
         choice = twins or names
         hint = " or ".join(f"--set {key}={shlex.quote(column)}" for column in choice[:6])
@@ -147,7 +147,7 @@ def _no_column(columns: Columns, wanted: str, name: str, key: str) -> DamagedInp
     return DamagedInput(f"{name} {problem}, only {', '.join(names)[:500]}.", next=hint)
 
 
-def _guess(columns: Columns) -> str:
+def _guess_position(columns: Columns) -> str:
     """Return three columns that may be the position, or two, as an option's value."""
     numbers = [name for name, values in columns.values.items() if values.dtype != object]
     axes = []

@@ -76,7 +76,7 @@ def with_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -
 def label_files(names: Iterable[str]) -> dict[str, str]:
     """Return the file of labels of each cloud that has one, by name.
 
-    It is called as the cloud, with ``_labels`` or the suffix ``.labels``; or it lies in a folder of
+    It is named after the cloud, with ``_labels`` or the suffix ``.labels``; or it lies in a folder of
     labels next to the cloud's file.
     """
     every = sorted(names)

@@ -66,7 +66,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
         return Columns({})
 
     # 2. Separator, and names in the first line or in a comment above it.
-    layout = _layout(lines)
+    layout = _guess_layout(lines)
     if layout.separator == _ANY:
         data = data.translate(_ALIKE)
     check_count(layout.width)
@@ -163,7 +163,7 @@ def _cells(line: str, separator: str) -> list[str]:
     return [cell.strip() for cell in line.split(separator)]
 
 
-def _layout(lines: Sequence[str]) -> _Layout:
+def _guess_layout(lines: Sequence[str]) -> _Layout:
     """Return the separator with which most cells of the first lines are numbers.
 
     ``1,5 2,5`` is two decimal commas, ``1,5,2,5`` four integers: a separator in front is preferred.

@@ -58,7 +58,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
             raise DamagedInput(
                 f"Of train, val and test there are {listed}, not all as .pickle or all as .pt."
             )
-        read = stream_pickled if ending == ".pickle" else _joined
+        read = stream_pickled if ending == ".pickle" else _graphs_of_collated
         has_ids = self.is_coco and ending == ".pickle"
         for part, name in names.items():
             path = raw.path(name)
@@ -103,14 +103,14 @@ PIPELINE = SuperpixelPipeline
 
 
 def classes_of(labels: Array, where: str) -> Array:
-    """Return the class of each label (n,) that is an id of COCO's categories: its rank."""
+    """Return the class of each id (n,) of a COCO category: its rank among the ids."""
     unknown = labels[~np.isin(labels, COCO_IDS)]
     if unknown.size:
         raise DamagedInput(f"{where}: the label {unknown[0]} is not a category of COCO.")
     return np.searchsorted(COCO_IDS, labels)
 
 
-def _joined(path: Path) -> Iterator[Sequence[Array]]:
+def _graphs_of_collated(path: Path) -> Iterator[Sequence[Array]]:
     """Yield the graphs of PyTorch Geometric's ``(Data, slices)``, or its newer form."""
     content = read_torch_file(path, PYG, mapping=map_file(path))
     data, slices = content[:2] if isinstance(content, tuple) else (None, None)

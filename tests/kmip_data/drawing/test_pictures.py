@@ -288,7 +288,7 @@ def test_points_farther_away_are_paler(monkeypatch, tmp_path):
     cloud = drawing(1_200, 3, classes=0)
     axes = figure_of(monkeypatch, tmp_path, [cloud]).axes[0]
     blue = np.tile(to_rgba(current_style().palette[0]), (len(cloud.pos), 1))
-    pale = pictures._hazed(axes, cloud.pos, blue)[:, :3].sum(axis=1)
+    pale = pictures._faded_by_distance(axes, cloud.pos, blue)[:, :3].sum(axis=1)
     eye = np.array([np.sin(np.radians(32)), -np.cos(np.radians(32)), 0.4])  # from the front, above
     assert np.corrcoef(pale, cloud.pos @ eye)[0, 1] < -0.9
 

@@ -59,8 +59,8 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
 def test_a_gpu_is_checked_again_after_any_change_of_its_kernels(monkeypatch) -> None:
     """The key of a passed check is made of every kernel's source."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU.name)
-    key = self_check._key({})
-    assert self_check._key({}) == key
+    key = self_check._environment_digest({})
+    assert self_check._environment_digest({}) == key
     real = Path.read_text
     for changed in (*KERNELS.iterdir(), Path(gated_gcn.__file__).parent / "gpu/gate_kernels.py"):
 
@@ -69,7 +69,7 @@ def test_a_gpu_is_checked_again_after_any_change_of_its_kernels(monkeypatch) -> 
             return text + " " if path.name == changed.name else text
 
         monkeypatch.setattr(Path, "read_text", read)
-        assert self_check._key({}) != key, changed.name
+        assert self_check._environment_digest({}) != key, changed.name
 
 
 def test_another_result_of_the_search_is_found(monkeypatch) -> None:

@@ -150,7 +150,7 @@ def _graph(
             axis = 1 - axis
         edges = edges.T if axis else edges
     else:
-        matrix = _matrix(file, _ADJACENCY)
+        matrix = _first_matrix(file, _ADJACENCY)
         if matrix is None:
             raise ValueError(f"no adjacency among its arrays {', '.join(file.names)}")
         nodes = matrix.shape[0]
@@ -159,7 +159,7 @@ def _graph(
         edges, columns = edges_and_weights(matrix)
 
     # A small sparse matrix may declare any shape: check before making it dense.
-    features = _matrix(file, _FEATURES)
+    features = _first_matrix(file, _FEATURES)
     if features is not None:
         rows, *_ = features.shape
         nodes = nodes or rows
@@ -238,7 +238,7 @@ def _as_floats(values: Array) -> Array:
     return values.astype(np.float64 if changed_by_float32(values).any() else np.float32)
 
 
-def _matrix(file: NpzFile, names: Sequence[str]) -> Any:
+def _first_matrix(file: NpzFile, names: Sequence[str]) -> Any:
     """Return the matrix of the first name that there is, by its entries; checked."""
     from scipy import sparse
 

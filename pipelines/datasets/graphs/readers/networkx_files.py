@@ -174,9 +174,9 @@ def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
     import networkx as nx
 
     if form == "JSON":
-        return _json(path)
+        return _parse_json(path)
     if form == "GML":
-        return [_gml(decode_text(path.read_bytes(), path.name, encoding))]
+        return [_parse_gml(decode_text(path.read_bytes(), path.name, encoding))]
     if form == "Pajek":
         return [parse_pajek(decode_text(path.read_bytes(), path.name, encoding), path.name)]
     if b"<!DOCTYPE" in decompressed_head(path, _HEAD):
@@ -230,7 +230,7 @@ def _make_mixed_directions_directed(graph: Element, default: str, own: str) -> N
         parent.append(reverse)
 
 
-def _gml(text: str) -> Any:
+def _parse_gml(text: str) -> Any:
     """Return the graph of GML; repeated edges are allowed without its line ``multigraph 1``."""
     import networkx as nx
 
@@ -259,7 +259,7 @@ def _in_one_namespace(path: Path, namespace: str, viz: str) -> Element:
     return root
 
 
-def _json(path: Path) -> list[Any]:
+def _parse_json(path: Path) -> list[Any]:
     """Return the graphs of a file: one object of networkx, or a list of them."""
     import networkx as nx
 

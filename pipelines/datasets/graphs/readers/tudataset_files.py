@@ -86,7 +86,7 @@ def read(
     nodes[roles.NODE] = graph.index + 1
     edges = features("edge", len(listed.frame))
     edges[[roles.SOURCE, roles.TARGET]] = listed.frame[["0", "1"]]
-    edges = _joined(edges, findings.notices)
+    edges = _undirected_edges(edges, findings.notices)
     edges[roles.GRAPH] = graph.to_numpy()[edges[roles.SOURCE] - 1]
     graphs = pd.DataFrame({roles.GRAPH: range(1, last + 1)})
     if targets.names:
@@ -122,7 +122,7 @@ def _classes(labels: pd.DataFrame, options: ReadOptions, attributes: Attributes)
     return labels.rank(method="dense").astype(int) - 1
 
 
-def _joined(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
+def _undirected_edges(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     """Return the sorted edges without self-loops and duplicates."""
     ends = [roles.SOURCE, roles.TARGET]
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()

@@ -45,7 +45,7 @@ class NodeIndices:
         self._index_of = np.full(len(distinct), -1)  #: code -> index in the graph at hand
 
     def joining_edges(self, node_rows: I64, edge_rows: I64) -> I64:
-        """Return those of ``edge_rows`` (E,) whose ends are both among ``node_rows`` (N,)."""
+        """Return the rows of ``edge_rows`` (E,) whose two ends are in ``node_rows`` (N,)."""
         are_nodes = np.isin(self._end_codes[:, edge_rows], self._node_codes[node_rows])
         return edge_rows[are_nodes.all(axis=0)]
 

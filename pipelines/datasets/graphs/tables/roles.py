@@ -67,7 +67,7 @@ def matching_names(names: Iterable[str], usual: Iterable[str]) -> list[str]:
 
 
 def pairs_of_ends(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the pairs of columns that may be the ends of an edge by their names."""
+    """Return the pairs of columns whose names suggest the two ends of an edge."""
     by_name = {normalized_name(name): name for name in names}
     return [
         (by_name[source], by_name[target])

@@ -58,7 +58,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
 
     assert kmip(*train("done")).code == 0
     begun, half = stopped("begun", Loop, "train_epoch"), stopped("half", Loop, "end_epoch")
-    saved = stopped("saved", run_file, "_finish")
+    saved = stopped("saved", run_file, "_evaluate_and_write")
 
     def resume(run: Path) -> list[object]:
         return ["train", "--resume", run, "--home", home.root, "-q"]
