@@ -138,7 +138,7 @@ def main() -> NoReturn:
             # A terminal without © still gets the rest of the line.
             stream.reconfigure(errors="replace")
     if not {"--quiet", "-q"} & {*sys.argv}:
-        compiling.announce_first_compilation(say)
+        compiling.announce_compiling(say)
     sys.exit(run_command_line(sys.argv[1:]))
 
 

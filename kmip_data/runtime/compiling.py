@@ -10,24 +10,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-NOTICE = "Compiling kernels{} for this machine: some seconds, on first use only."
-#: Part of the package -> use of its kernels.
-_USES = {
-    "models": " of networks",
-    "graphs": " of graph algorithms",
-    "reading": " that read builds",
-    "runtime": " that read builds",
-    "pipelines": " that read raw files",
-    "drawing": " that draw graphs",
-}
+NOTICE = "Compiling kernels for this machine: some seconds, on first use only."
+SILENT = 1.0  #: seconds of compiling that pass without a notice
 
 _seconds = 0.0  #: seconds of the finished compilations
 _announce: Callable[[str], object] | None = None
-_announced = set[str]()
 
 
-def announce_first_compilation(function: Callable[[str], object]) -> None:
-    """Call ``function`` with :data:`NOTICE` when this process compiles the first kernel of a part."""
+def announce_compiling(function: Callable[[str], object]) -> None:
+    """Call ``function`` with :data:`NOTICE` once, when this process has compiled for :data:`SILENT` seconds."""
     global _announce
     _announce = function
 
@@ -37,13 +28,15 @@ def time_without_compiling() -> float:
     return time.perf_counter() - _seconds
 
 
-def _notify(module: str) -> None:
-    """Announce the kernels of the part of the package that a module belongs to, once."""
-    _, _, inside = module.partition("kmip_data.")
-    use = _USES.get(inside.partition(".")[0], "")
-    if _announce is not None and use not in _announced:
-        _announced.add(use)
-        _announce(NOTICE.format(use))
+def _notify(begun: float) -> None:
+    """Announce that kernels are compiled, if that takes long, and more are to come.
+
+    ``begun`` is the time at which the outermost kernel began.
+    """
+    global _announce
+    if _announce is not None and _seconds + time.perf_counter() - begun > SILENT:
+        _announce(NOTICE)
+        _announce = None
 
 
 def watch_numba() -> None:
@@ -59,7 +52,7 @@ def watch_numba() -> None:
         def on_start(self, event: Any) -> None:
             if self.depth == 0:
                 self.begun = time.perf_counter()
-                _notify(event.data["dispatcher"].py_func.__module__)
+            _notify(self.begun)
             self.depth += 1
 
         def on_end(self, event: Any) -> None:

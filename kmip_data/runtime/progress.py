@@ -91,7 +91,8 @@ class Progress:
             say(f"{self.description}: {done} {self.unit}")
 
     def message(self, text: str) -> None:
-        """Print a line above the bar, unless quiet."""
+        """Print a line above the bar, unless quiet; it is progress, too."""
+        self._last = time.monotonic()
         say(text, quiet=self.quiet)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.cli import python
 
 from kmip_data.runtime.compiling import NOTICE
@@ -39,22 +40,26 @@ def test_without_a_place_for_it(tmp_path):
     assert run(tmp_path, **dict.fromkeys(names, str(tmp_path / "home")))[0] == "None"
 
 
-def test_compiling_is_announced_once_a_part_and_counts_in_no_working_time(tmp_path):
-    """The clock of trainings stands still: of two kernels the first, and only on the first run."""
+@pytest.mark.parametrize(("silent", "notices"), [(0, [NOTICE]), (1000, [])])
+def test_compiling_is_announced_once_if_it_takes_long_and_counts_in_no_working_time(
+    tmp_path, silent, notices
+):
+    """The clock of trainings stands still. A notice comes before a further kernel, on the first run."""
     code = (
         "import sys, time; sys.path.insert(0, {folder!r})\n"
         "from kmip_data.runtime import compiling\n"
-        "compiling.announce_first_compilation(print)\n"
+        "compiling.announce_compiling(print)\n"
+        "compiling.SILENT = {silent}\n"
         "import kernel\n"
         "wall, work = time.perf_counter(), compiling.time_without_compiling()\n"
-        "kernel.double(4); kernel.double(4.0)\n"
+        "kernel.double(4); kernel.double(4.0); kernel.double(4j)\n"
         "wall, work = time.perf_counter() - wall, compiling.time_without_compiling() - work\n"
         "print(work < wall - 0.01)\n"
     )
     (tmp_path / "kernel.py").write_text(KERNEL)
-    code = code.format(folder=str(tmp_path))
+    code = code.format(folder=str(tmp_path), silent=silent)
     environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     first = python("-B", "-c", code, **environment).out.splitlines()
     second = python("-B", "-c", code, **environment).out.splitlines()
-    assert first == [NOTICE.format(""), "True"]
+    assert first == [*notices, "True"]
     assert second == ["False"]

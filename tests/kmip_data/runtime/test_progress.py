@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,3 +44,18 @@ def test_elsewhere_a_line_after_each_interval(monkeypatch, capsys):
         lines.update(1)
         lines.message("done")
     assert capsys.readouterr().err == "build toy: 3 graphs\nencode: 5 of 8 it\ndone\n"
+
+
+def test_a_message_takes_the_place_of_a_line_of_progress(monkeypatch, capsys):
+    """A line every ten seconds shows that work goes on: none stands between rows of a table."""
+    clock = SimpleNamespace(monotonic=lambda: seconds)
+    monkeypatch.setattr(progress, "time", clock)
+    seconds = 0.0
+    with Progress("training", 4, unit="batches") as lines:
+        seconds = 9.0
+        lines.message("epoch 1")
+        seconds = 11.0
+        lines.update(1)
+        seconds = 20.0
+        lines.update(1)
+    assert capsys.readouterr().err == "epoch 1\ntraining: 2 of 4 batches\n"
