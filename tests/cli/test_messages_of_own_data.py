@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from support.cli import done, refused
@@ -115,6 +117,10 @@ def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
     assert "of batches" not in outcome.out
     assert re.search(r"\n *test +MAE [0-9.]+", outcome.out)
     assert "4 rows of test, split 'split', " in done("predict", "r").out
+    # The median of train is 5 / 3, and its mean 5.5 / 3; test has 16 / 3 to 19 / 3.
+    assert "; a constant answer has 4.1667\n" in outcome.out
+    squared = done("train", "sol", *QUICK, "--set", "training.metric=r2").out
+    assert "; a constant answer has -115.2000\n" in squared
     # The parts are a split, and no attribute of an item unless it is named.
     item = kmip_data.open("sol", split="train")[0]
     assert set(item.keys()) == {"x", "edge_index", "edge_attr", "y"}
@@ -122,6 +128,21 @@ def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
     done("encode", "sol", "rwse3", "-q")
     encoded = kmip_data.open("sol", columns=["rwse3"])[0]
     assert set(encoded.keys()) == {"x", "edge_index", "edge_attr", "y", "rwse"}
+
+
+def test_the_constant_answer_of_nodes_and_missing_numbers(home, tmp_path):
+    write_people(tmp_path / "soc", "age")
+    table = (tmp_path / "soc/nodes.csv").read_text().replace("p3,3,", "p3,,")
+    (tmp_path / "soc/nodes.csv").write_text(table)
+    words = ["--set", "label=age", "--set", "task=regression", "-q"]
+    done("build", "graphs", "--name", "soc", "--archive", tmp_path / "soc", *words)
+    trained = done("train", "soc", *QUICK, "--json").json
+    graph = kmip_data.open("soc")[0]
+    known = graph.y.isfinite()
+    train, test = graph.y[graph.train_mask & known], graph.y[graph.test_mask & known]
+    error = (test - train.median()).abs().mean()
+    chance = json.loads((Path(trained["run"]) / "result.json").read_text())["chance"]
+    assert chance == pytest.approx(float(error))
 
 
 def test_other_data_of_a_run(people, home, tmp_path):

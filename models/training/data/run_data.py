@@ -252,6 +252,25 @@ class RunData(ABC):
         for start in range(0, len(dataset), PIECE):
             yield make_batch(assembler, dataset.records[start : start + PIECE])[attribute]
 
+    def targets_of(self, part: str) -> torch.Tensor:
+        """Return all targets ``y`` of a part of a regression, (rows, outputs)."""
+        dataset = ShardedDataset(
+            self.build,
+            None if self.unit == "nodes" else part,
+            split_name=self.split_name,
+            columns=["y"],
+        )
+        if self.unit == "nodes":
+            whole = dataset[0]
+            targets = self.task.targets(whole)[dataset.masks[f"{part}_mask"]]
+            return targets.view(-1, self.task.outputs)
+        assert dataset.assembler is not None, "there is no transform"
+        pieces = []
+        for start in range(0, len(dataset), PIECE):
+            batch = make_batch(dataset.assembler, dataset.records[start : start + PIECE])
+            pieces.append(self.task.targets(batch).view(-1, self.task.outputs))
+        return torch.cat(pieces)
+
     @property
     def parts(self) -> tuple[str, ...]:
         """Parts that are not empty, in order."""

@@ -235,14 +235,35 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 
 
 def chance_metric(data: RunData, metric: str) -> float | None:
-    """Return the metric on test of a constant answer: accuracy of the largest class, ROC-AUC of a half."""
+    """Return the metric on test of a constant answer.
+
+    That is the accuracy of the largest class, a ROC-AUC of a half, the MAE of the median of the
+    train targets, or the R² of their mean.
+    """
     if metric == "roc_auc":
         return 0.5
+    if metric in {"mae", "r2"} and {"train", "test"} <= {*data.parts}:
+        return _metric_of_constant(data, metric)
     classes = data.build.card.statistics.get("classes", {}).get("splits", {})
     counts = classes.get(data.split_name, {}).get("test", [])
     if metric != "accuracy" or not sum(counts):
         return None
     return float(max(counts) / sum(counts))
+
+
+def _metric_of_constant(data: RunData, metric: str) -> float | None:
+    """Return the metric on test of the median (MAE) or mean (R²) of the train targets, each by itself."""
+    import torch
+
+    from kmip_data.models.training.accumulators import SplitMetrics
+
+    train = data.targets_of("train")
+    center = train.nanmedian(dim=0).values if metric == "mae" else train.nanmean(dim=0)
+    test = data.targets_of("test")
+    metrics = SplitMetrics(data.task, metric)
+    metrics.update(center.expand_as(test), test, torch.zeros(()))
+    value = metrics.compute()[metric]
+    return value if math.isfinite(value) else None
 
 
 def metric_title(name: str) -> str:
