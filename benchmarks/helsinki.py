@@ -14,8 +14,8 @@ from support.maps.osm_maps import write_areas, write_streets
 from benchmarks.eccentricity import upstream
 from benchmarks.table import Row
 from benchmarks.turns import seconds
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
@@ -32,7 +32,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     pipeline = load_pipeline(load_manifest("helsinki"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        params, quiet = OpenStreetMapParams(), BuildOptions(quiet=True)
+        params, quiet = OpenStreetMapParams(), ExecutionOptions(quiet=True)
         raw = obtain_raw(pipeline, params, Home(folder / "home"), quiet, sample=False)
         source = raw.path / pipeline.manifest.content.anchor
         write_streets(source, folder / "streets.osm")

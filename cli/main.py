@@ -22,8 +22,8 @@ import click
 import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
+from kmip_data.cli.shared.corrected_command import complete_step
 from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
-from kmip_data.cli.shared.remedies import complete_step
 from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import say

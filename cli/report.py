@@ -12,7 +12,7 @@ from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import SWEEP_OR_RUN, check_name_among_runs
 from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
-from kmip_data.cli.shared.printed_tables import report_text, step_after_report
+from kmip_data.cli.shared.printed_tables import report_text, step_to_best_run
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -104,7 +104,7 @@ def command(
     elif form == "csv":
         text = rows_as_csv(rows).decode()
     elif form == "text":
-        text = f"{report_text(tables)}\n{step_after_report(tables)}\n"
+        text = f"{report_text(tables)}\n{step_to_best_run(tables)}\n"
     else:
         # A page of LaTeX is narrower than a screen.
         sheets = [results_sheet(results, narrow=form == "latex") for results in tables]

@@ -24,9 +24,9 @@ from .datasets.nodes import Planetoid as Planetoid
 from .datasets.opening import open as open  # noqa: A004
 from .datasets.points import S3DIS as S3DIS
 from .datasets.points import ShapeNetPart as ShapeNetPart
-from .datasets.pyg import GNNBenchmarkDataset as GNNBenchmarkDataset
-from .datasets.pyg import LRGBDataset as LRGBDataset
-from .datasets.pyg import ShapeNet as ShapeNet
+from .datasets.pyg_named_datasets import GNNBenchmarkDataset as GNNBenchmarkDataset
+from .datasets.pyg_named_datasets import LRGBDataset as LRGBDataset
+from .datasets.pyg_named_datasets import ShapeNet as ShapeNet
 from .datasets.superpixels import COCOSP as COCOSP
 from .datasets.superpixels import CIFAR10Superpixels as CIFAR10Superpixels
 from .datasets.superpixels import MNISTGraphs as MNISTGraphs

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from kmip_data.builds.added_columns import WORK
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Build, Home, find_build, make_build_newest
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
 from kmip_data.files.path_errors import absolute_path, occupied_error
@@ -56,14 +56,14 @@ def build_dataset(
     ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split
     (``test_area`` …), which is added; others are the defaults. A ``sample`` is built from generated
     raw files of size ``limit``. ``options`` say how to build:
-    :class:`~kmip_data.builds.options.BuildOptions`. ``root`` is another name for ``home``.
+    :class:`~kmip_data.builds.execution_options.ExecutionOptions`. ``root`` is another name for ``home``.
 
     Raises ``UsageError`` if a name or value is wrong, several builds match, or ``output`` holds
     something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` if the raw files are
     unavailable; ``DamagedInput`` if a record cannot be built from them; ``OutOfResources`` if disk
     or memory runs out: the next call resumes.
     """
-    chosen = BuildOptions.of(name, options)
+    chosen = ExecutionOptions.of(name, options)
     pipeline = load_pipeline(require_dataset(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
     if not sample:
@@ -154,7 +154,7 @@ def _matching_build(
     home: Home,
     *,
     sample: bool,
-    options: BuildOptions,
+    options: ExecutionOptions,
 ) -> Build | None:
     """Return the matching finished build, if it can be identified without raw files."""
     wanted = params.model_dump(mode="json")
@@ -236,7 +236,7 @@ def build_own(
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
-    chosen = BuildOptions.of(recipe, options)
+    chosen = ExecutionOptions.of(recipe, options)
     _check_name(name)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)

@@ -29,6 +29,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import (
     Build,
     Home,
@@ -37,7 +38,6 @@ from kmip_data.builds.home import (
     list_builds,
     named_build,
 )
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
@@ -95,13 +95,13 @@ def obtain(
     The name of a shipped dataset takes precedence over a folder; anything else is found by
     :func:`find`, which has the same arguments, such as ``root`` for ``home``. A missing split is
     added even if ``build`` is false.
-    ``options`` say how to build: :class:`~kmip_data.builds.options.BuildOptions`. Raises
+    ``options`` say how to build: :class:`~kmip_data.builds.execution_options.ExecutionOptions`. Raises
     ``UsageError`` where a name or value is wrong, several builds match, or none does and ``build``
     is false.
     """
     dataset_name = os.fspath(name)
     home = Home.locate(home, root)
-    BuildOptions.of(dataset_name, options)  # checked also where nothing is built
+    ExecutionOptions.of(dataset_name, options)  # checked also where nothing is built
     # A folder, a saved dataset or your own: find it, never build.
     if dataset_name not in dataset_names():
         existing = find(

@@ -237,7 +237,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 _REPAIR = "repair or replace the file"
 
 
-def classes_as_text(value: object) -> object:
+def classes_option_text(value: object) -> object:
     """Return a number of classes, or a list of their values, as the command line gives it."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))

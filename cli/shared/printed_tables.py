@@ -88,7 +88,7 @@ def report_text(tables: Iterable[Table]) -> str:
     return "\n\n".join(_text(results_sheet(results)) for results in tables) + "\n"
 
 
-def step_after_report(tables: Sequence[Table]) -> str:
+def step_to_best_run(tables: Sequence[Table]) -> str:
     """Return the line that names the next command: it opens the best run of the first table."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.run_folder import home_option, short_run

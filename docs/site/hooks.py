@@ -34,7 +34,11 @@ STUBS = {
 }
 #: Modules that pages import from, besides the public names.
 MODULES = {
-    "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home", "kmip_data.builds.options"),
+    "builds": (
+        "kmip_data.pipelines.find",
+        "kmip_data.builds.home",
+        "kmip_data.builds.execution_options",
+    ),
     "errors": ("kmip_data.errors",),
     "graphs": (
         "kmip_data.graphs.tensor_graphs",

@@ -57,17 +57,17 @@ class ColumnsCard(Strict):
     digest: str = ""
 
     @property
-    def members(self) -> dict[str, ShardMember]:
+    def member_of_file(self) -> dict[str, ShardMember]:
         """Size and digest of each file."""
-        members = {}
+        member_of_file = {}
         for entry in self.files:
-            members.update(entry.files)
-        return members
+            member_of_file.update(entry.files)
+        return member_of_file
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file."""
-        return {file: member.sha256 for file, member in self.members.items()}
+        return {file: member.sha256 for file, member in self.member_of_file.items()}
 
     @property
     def schema_(self) -> Schema:

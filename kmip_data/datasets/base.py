@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Unpack
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Build, Home, home_argument
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
@@ -59,7 +59,7 @@ class RuleArguments(PartArguments, total=False):
 _PARTS = {*PARTS, TRAIN_AND_VAL}
 _DEFAULTS: dict[str, object] = {
     **dict.fromkeys(RuleArguments.__annotations__),
-    **{field.name: field.default for field in fields(BuildOptions)},
+    **{field.name: field.default for field in fields(ExecutionOptions)},
     "split": "train",
     "force_reload": False,
     "build": True,
@@ -109,7 +109,7 @@ class BuiltDataset(ShardedDataset):
     **arguments
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``engine``, ``scheduler``, ``quiet``: see
-        :class:`~kmip_data.builds.options.BuildOptions`.
+        :class:`~kmip_data.builds.execution_options.ExecutionOptions`.
     """
 
     #: Name of the dataset; of a class with several, one whose parameters all of them have.

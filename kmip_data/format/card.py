@@ -46,7 +46,7 @@ def is_path_component(text: str) -> bool:
     return re.fullmatch(_NAME, text) is not None
 
 
-def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _check_parameters(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Refuse parameters that no option can set."""
     # Parameters are compared, printed and typed: nothing nested survives that.
     for name, value in parameters.items():
@@ -63,7 +63,7 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return parameters
 
 
-Parameters = Annotated[dict[str, Any], AfterValidator(_plain)]
+Parameters = Annotated[dict[str, Any], AfterValidator(_check_parameters)]
 
 
 # Known keys of the statistics; a writer may add others.

@@ -18,9 +18,9 @@ from torch_geometric.data import Batch, Data
 from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.reading.assemble import Assembler
+from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_from_a_loader
 from kmip_data.runtime.threads import close_at_exit, prepare_ahead
 

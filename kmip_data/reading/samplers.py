@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DistributedSampler, Sampler
 
 from kmip_data.arrays import I64
-from kmip_data.reading.order import BatchRule
+from kmip_data.reading.batch_rule import BatchRule
 
 
 class EpochSampler(Sampler[int]):

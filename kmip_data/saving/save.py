@@ -16,8 +16,8 @@ import pandas as pd
 from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data, HeteroData
 
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import feature_problems
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput, UsageError
@@ -146,7 +146,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
             atomic_writes.remove_marker(partial, root=partial)
-            options = BuildOptions(output=partial, quiet=True, jobs=1)
+            options = ExecutionOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
             card = run_build(plan, pipeline.chosen_splits(params))
         except (DamagedInput, UsageError) as error:

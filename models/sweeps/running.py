@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import (
     FolderInUse,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.models.sweeps.cells import Cell

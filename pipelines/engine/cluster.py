@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import first_problem
@@ -98,7 +98,7 @@ class DaskWorkers(Executor):
     def __init__(
         self,
         work: Path,
-        options: BuildOptions,
+        options: ExecutionOptions,
         *,
         jobs: int,
         needs: Iterable[Path],

@@ -20,8 +20,8 @@ from kmip_data.builds.added_columns import (
     read_columns_card,
     shards_digest,
 )
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import COLUMNS, Build
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
@@ -92,7 +92,7 @@ def encode_build(
     Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput``
     where a shard is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
     """
-    chosen = BuildOptions.of(build.card.dataset, options)
+    chosen = ExecutionOptions.of(build.card.dataset, options)
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
@@ -109,7 +109,7 @@ def encode_build(
 
 
 def _encode_and_write_cards(
-    build: Build, missing: Sequence[Encoding], options: BuildOptions
+    build: Build, missing: Sequence[Encoding], options: ExecutionOptions
 ) -> None:
     """Compute the files, then write the cards; the caller holds the lock."""
     jobs = count_jobs(options.jobs)
@@ -198,7 +198,7 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
         card = read_columns_card(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    for name, member in card.members.items():
+    for name, member in card.member_of_file.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != member.bytes:
             return False

@@ -17,8 +17,8 @@ import numpy as np
 from kmip_data import __version__
 from kmip_data.arrays import Array
 from kmip_data.builds.added_columns import WORK
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import json_digest
@@ -88,7 +88,7 @@ class BuildPlan:
     params: Params
     raw: RawFolder
     home: Home
-    options: BuildOptions
+    options: ExecutionOptions
 
     @cached_property
     def key(self) -> str:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import COLUMNS, Build, Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
@@ -56,7 +56,7 @@ def repair_build(
     build can have; ``UsageError`` where the build was not made by this version of a pipeline.
     """
     path = Path(path).absolute()
-    chosen = BuildOptions.of("", options)
+    chosen = ExecutionOptions.of("", options)
     report = verify_build(path)
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))
@@ -86,7 +86,7 @@ def repair_build(
     return broken
 
 
-def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
+def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
     """Build every shard and split on the card, and then the card."""
     card = read_card(path)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from kmip_data.builds.added_columns import WORK
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import write_errors
@@ -46,7 +46,7 @@ from kmip_data.text import count_with_noun
 
 
 def executor_for(
-    options: BuildOptions,
+    options: ExecutionOptions,
     work: Path,
     *,
     jobs: int,

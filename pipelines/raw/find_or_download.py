@@ -12,8 +12,8 @@ from typing import Unpack
 
 from pydantic import TypeAdapter
 
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import write_errors
@@ -109,7 +109,7 @@ def obtain_raw(
     pipeline: AnyPipeline,
     params: Params,
     home: Home,
-    options: BuildOptions,
+    options: ExecutionOptions,
     *,
     sample: bool,
 ) -> RawFolder:
@@ -137,7 +137,7 @@ def fetch_dataset(
     Unlike in :func:`obtain_raw`, a partial local copy does not suffice: without ``archives``, the
     complete set or a download must exist, or is downloaded. Errors are the same.
     """
-    chosen = BuildOptions.of(manifest.name, options)
+    chosen = ExecutionOptions.of(manifest.name, options)
     return list(_Import(manifest, home, chosen, "fetch").run().receipts)
 
 
@@ -186,7 +186,7 @@ class _Import:
         self,
         manifest: Manifest,
         home: Home,
-        options: BuildOptions,
+        options: ExecutionOptions,
         command: str,
     ) -> None:
         self.manifest = manifest

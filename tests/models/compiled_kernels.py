@@ -125,7 +125,7 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
             "differentiate_gate": back,
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
             "update_edges": {"SHARED": False, **rows},
-            "sum_gradients": {"STEPS": STEPS, **rows},
+            "sum_norm_gradients": {"STEPS": STEPS, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():

@@ -20,8 +20,8 @@ from support.builds.toy_pipeline import (
 )
 from support.cases import contents, damage, flip
 
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home, list_builds
-from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.format.card import read_card
@@ -43,11 +43,11 @@ class Toy:
         self.folder = folder
         self.home = Home(folder)
         self.pipeline: ToyPipeline = InProcessPipeline(toy_manifest())
-        self.raw_calls: list[tuple[Any, BuildOptions]] = []
+        self.raw_calls: list[tuple[Any, ExecutionOptions]] = []
         write_raw(folder / "raw", 20)
 
     def obtain_raw(
-        self, _: Any, params: Any, __: Home, options: BuildOptions, *, sample: bool
+        self, _: Any, params: Any, __: Home, options: ExecutionOptions, *, sample: bool
     ) -> Any:
         self.raw_calls.append((params, options))
         return raw_folder(self.folder / "raw", sample=sample)
@@ -110,7 +110,7 @@ def test_the_key_follows_content_not_container(toy: Toy) -> None:
         build_key(toy.pipeline, ToyParams(k=3), raw),
     }
     assert len(others) == 4
-    plan = BuildPlan(toy.pipeline, params, raw, Home(toy.folder), BuildOptions())
+    plan = BuildPlan(toy.pipeline, params, raw, Home(toy.folder), ExecutionOptions())
     assert (plan.key, plan.folder.name) == (key, f"toy-k2-{key}")
     assert len(key) == 12
 

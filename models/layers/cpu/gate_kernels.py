@@ -303,7 +303,7 @@ def update_edges(
 
 
 @njit_nogil()
-def sum_gradients(
+def sum_norm_gradients(
     d: int,
     k: int,
     pre: F32,
@@ -364,8 +364,9 @@ def differentiate_gate(
     """Gradient of z for each edge, and its sums at targets and at sources.
 
     ``edges`` are (pre, grad), ``means`` the gradient of the quotients of :func:`gate_edges`, these, and
-    their divisors. Where grad, the gradient of the new edges, is not empty, g is as in :func:`sum_gradients`,
-    ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes factor · g − offset
+    their divisors. Where grad, the gradient of the new edges, is not empty, g is as in
+    :func:`sum_norm_gradients`, ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes
+    factor · g − offset
     − slope · (z − mean). ``results`` are the gradient of z from edge ``first_edge`` on, and the
     gradient of at_target. Gradients of at_source and message are added to ``at_sources``, node i's to row ``i -
     first``, in the order of the edges.

@@ -253,7 +253,7 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
     operands = (flat_elements(pre), flat_elements(grad), flat_elements(norm))
-    work = partial(gate_kernels.sum_gradients, d, k, *operands, options.dropout, _flat(*sums))
+    work = partial(gate_kernels.sum_norm_gradients, d, k, *operands, options.dropout, _flat(*sums))
     run_in_ranges(work, nodes, grain=MIN_NODES_PER_THREAD)
     return sums.sum(1, dtype=torch.float64)
 

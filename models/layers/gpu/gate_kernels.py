@@ -178,7 +178,7 @@ def gradient_through_norm(
 
 
 @triton.jit
-def sum_gradients(
+def sum_norm_gradients(
     pre,
     grad,
     norm,
@@ -340,7 +340,7 @@ def differentiate_gate(
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is not
-    None, g is as in :func:`sum_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets
+    None, g is as in :func:`sum_norm_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets
     and slopes, and factor · g − offset − slope · (z − mean) is added to the gradient of z.
     """
     # 1. The gradient of the sum of messages, by node.

@@ -209,7 +209,7 @@ class _GatedEdges(torch.autograd.Function):
                 norm, deviation = constants
                 rows = ROWS // block
                 partial_sums = torch.empty(cdiv(entries.count, rows * STEPS), 2, d, device=z.device)
-                gate_kernels.sum_gradients[count_programs(entries.count, rows * STEPS, d)](
+                gate_kernels.sum_norm_gradients[count_programs(entries.count, rows * STEPS, d)](
                     z,
                     grad_new,
                     norm,

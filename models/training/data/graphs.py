@@ -16,8 +16,8 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
+from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import dataset_family

@@ -227,12 +227,12 @@ class Loop:
         # Gradients are exchanged once, at the end of a step.
         waits = module.shared and not ends_step
         with module.network.no_sync() if waits else nullcontext():
-            logits, target, loss, backward = module.forward_loss(batch)
+            logits, target, loss, backward_loss = module.train_loss(batch)
             if starts_step:
                 # Zero in place, because captured steps contain the addresses of gradients.
                 optimizer.zero_grad(set_to_none=self.captured is None)
             # Divide each loss by the full number of batches, also in a short last group.
-            self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
+            self.scaler.scale(backward_loss / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
         if ends_step:
             self.scaler.unscale_(optimizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,16 @@ from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import peak_host_memory, return_freed_memory
 from kmip_data.runtime.progress import Progress
+
+
+class TrainLoss(NamedTuple):
+    """Outputs and losses of the train rows of a batch."""
+
+    logits: Tensor  #: (rows, outputs)
+    target: Tensor  #: targets of the rows
+    loss: Tensor  #: mean loss of all rows, for reports
+    #: Loss to differentiate. It is not ``loss`` if processes share the batch: each has its rows.
+    backward_loss: Tensor
 
 
 class TrainingModule(nn.Module):
@@ -99,11 +109,8 @@ class TrainingModule(nn.Module):
                 subject = "The weights"
             raise self.diverged(f"{subject} are not finite numbers", error.what) from error
 
-    def forward_loss(self, batch: Data) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return logits, targets and loss of a batch's train rows, and the loss to differentiate.
-
-        The losses differ if processes share a batch: the reported one covers all rows.
-        """
+    def train_loss(self, batch: Data) -> TrainLoss:
+        """Compute the loss of a batch's train rows."""
         # Ignore rows of a repeated graph.
         share = float("train_mask" not in batch)
         for norm in self._norms:
@@ -112,11 +119,11 @@ class TrainingModule(nn.Module):
         with autocast(self.config.training.precision, device_type, cached=False):
             logits, target = rows_of_part(batch, "train", *self(batch))
             if self.shared:
-                backward, loss = self.loss.divided(logits, target)
+                backward_loss, loss = self.loss.divided(logits, target)
             else:
                 loss = self.loss(logits, target)
-                backward = loss
-        return logits, target, loss, backward
+                backward_loss = loss
+        return TrainLoss(logits, target, loss, backward_loss)
 
     def begin_epoch(self, epoch: int) -> int | None:
         """Set the current epoch, and k if it has a schedule; return that k."""

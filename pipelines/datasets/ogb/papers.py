@@ -185,7 +185,7 @@ class FeatureStream:
         bounds = [*range(first, self._nodes, max(step, 1)), self._nodes]
         self._next = (first, first + step)
 
-        def block(rows: tuple[int, int]) -> Array:
+        def feature_block(rows: tuple[int, int]) -> Array:
             start, stop = rows
             values = stream.take((stop - start) * FEATURES).reshape(-1, FEATURES)
             with np.errstate(over="ignore"):
@@ -198,7 +198,7 @@ class FeatureStream:
                 )
             return stored
 
-        self._blocks = prepare_ahead(pairwise(bounds), block, threads=1, depth=_AHEAD)
+        self._blocks = prepare_ahead(pairwise(bounds), feature_block, threads=1, depth=_AHEAD)
 
 
 def _features(raw: Path, nodes: int) -> ArrayStream:
@@ -231,7 +231,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
     if not by_columns:
         streams[1].skip(edges)
 
-    def block(start: int) -> Array:
+    def edge_block(start: int) -> Array:
         count = min(external_edge_sort.BLOCK_EDGES, edges - start)
         if by_columns:
             ends = streams[0].take(2 * count).reshape(-1, 2).T
@@ -247,7 +247,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
         return ends.astype(np.int64, copy=False)
 
     starts = range(0, edges, external_edge_sort.BLOCK_EDGES)
-    for ends in prepare_ahead(starts, block, threads=1, depth=_AHEAD):
+    for ends in prepare_ahead(starts, edge_block, threads=1, depth=_AHEAD):
         yield ends[0], ends[1]
 
 

@@ -42,7 +42,7 @@ from kmip_data.pipelines.user_files import (
     OwnTextParams,
     check_codes,
     class_codes,
-    classes_as_text,
+    classes_option_text,
     escaped_key,
     files_below,
 )
@@ -146,7 +146,7 @@ class OwnPointParams(PointParams, OwnTextParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        return classes_as_text(value)
+        return classes_option_text(value)
 
     @model_validator(mode="after")
     def _columns(self) -> Self:

@@ -32,7 +32,7 @@ from kmip_data.pipelines.user_files import (
     OwnPipeline,
     check_codes,
     class_codes,
-    classes_as_text,
+    classes_option_text,
     escaped_key,
     files_below,
 )
@@ -122,7 +122,7 @@ class OwnSuperpixelParams(OwnParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        return classes_as_text(value)
+        return classes_option_text(value)
 
     @model_validator(mode="after")
     def _classes(self) -> Self:

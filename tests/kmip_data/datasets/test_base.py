@@ -7,14 +7,14 @@ import pytest
 
 import kmip_data
 from kmip_data import manifest
+from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.find import find, obtain
 
-OPTIONS = [field.name for field in fields(BuildOptions)]
+OPTIONS = [field.name for field in fields(ExecutionOptions)]
 CLASSES = sorted(
     {load_manifest(name).dataset_class for name in dataset_names()}
     & set(kmip_data.__all__) - {"ShardedDataset"}

@@ -57,7 +57,7 @@ def measured(
     optimizer = build_optimizer(module, config, torch.device("cpu"))
 
     def step() -> None:
-        module.forward_loss(batch)[3].backward()
+        module.train_loss(batch).backward_loss.backward()
         optimizer.step()
 
     step()  # compiles, and makes gradients and the moments of the optimizer

@@ -18,7 +18,7 @@ from support.builds.toy_pipeline import build_toy, built_units, digests, write_r
 from support.cases import until
 from support.shared import ROOT
 
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.cluster import SharedView, check_view, local_versions
@@ -217,6 +217,6 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_options_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
-        BuildOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
+        ExecutionOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
     with pytest.raises(UsageError, match="'threads'"):
-        BuildOptions.of("toy", {"engine": "threads"})
+        ExecutionOptions.of("toy", {"engine": "threads"})

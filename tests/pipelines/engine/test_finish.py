@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support.shared import ROOT, shared_data
 
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, with_build_name
@@ -96,6 +96,6 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
     params = pipeline.Params(k=3)
     assert (
-        building._matching_build(pipeline, params, home, sample=False, options=BuildOptions())
+        building._matching_build(pipeline, params, home, sample=False, options=ExecutionOptions())
         is None
     )

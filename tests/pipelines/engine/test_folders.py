@@ -14,8 +14,8 @@ from support.builds.toy_pipeline import (
     write_raw,
 )
 
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER
@@ -35,7 +35,7 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
     params = pipeline.Params(**parameters)
     raw = raw_folder(folder / "raw")
     split = pipeline.SplitParams()
-    options = BuildOptions(output=output, jobs=1, quiet=True)
+    options = ExecutionOptions(output=output, jobs=1, quiet=True)
     return build_raw(BuildPlan(pipeline, params, raw, Home(folder), options), split)
 
 

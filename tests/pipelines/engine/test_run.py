@@ -16,7 +16,7 @@ from support.attacks import crash_points
 from support.builds.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
 from support.cases import until
 
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.format.split_files import read_split
@@ -177,7 +177,7 @@ def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
 )
 def test_a_bound_of_memory_that_cannot_be_kept(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        BuildOptions.of("toy", options)
+        ExecutionOptions.of("toy", options)
     assert words in str(caught.value)
 
 

@@ -18,8 +18,8 @@ from support.attacks.archives import ATTACKS, CONTENT, GOOD, WANTED, good_tar, g
 from support.attacks.http_server import File, page
 from support.builds.toy_pipeline import toy_manifest
 
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import (
@@ -95,7 +95,7 @@ def obtain(manifest: Manifest, home: Home, **options):
 def obtain_by(
     pipeline: Pipeline, home: Home, *, sample: bool = False, limit: int | None = None, **options
 ):
-    chosen = BuildOptions(**{"quiet": True, **options})
+    chosen = ExecutionOptions(**{"quiet": True, **options})
     return obtain_raw(pipeline, Params(limit=limit), home, chosen, sample=sample)
 
 

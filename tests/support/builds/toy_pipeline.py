@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import Field
 from support.builds.records import column_of
 
+from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
@@ -270,7 +270,7 @@ def build_toy(
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
     plan = BuildPlan(
-        pipeline, params, raw, Home(home or folder), BuildOptions(jobs=jobs, **options)
+        pipeline, params, raw, Home(home or folder), ExecutionOptions(jobs=jobs, **options)
     )
     return build_raw(plan, split)
 

@@ -136,14 +136,14 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
         model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1}
     )
     plain = learn(build, tmp_path, _graphs(_Plain), **options)
-    plain_learn = TrainingModule.forward_loss
+    plain_learn = TrainingModule.train_loss
 
     def waits(self, batch, **watching):
         learned = plain_learn(self, batch, **watching)
         learned[2].item()
         return learned
 
-    monkeypatch.setattr(TrainingModule, "forward_loss", waits)
+    monkeypatch.setattr(TrainingModule, "train_loss", waits)
     failed = learn(build, tmp_path, _graphs(), **options)
     assert len(failed.told) == 1
     assert_same(plain, failed)

@@ -562,7 +562,7 @@ def test_scaled_losses_may_overflow_a_gradient():
 def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
     uneven, tmp_path, monkeypatch, what
 ):
-    learn, calls = TrainingModule.forward_loss, []
+    learn, calls = TrainingModule.train_loss, []
 
     def spoiling(self, data):
         calls.append(self.epoch)
@@ -578,7 +578,7 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
             backward = backward + torch.sqrt((next(self.model.parameters()) * 0).sum())
         return logits, target, loss, backward
 
-    monkeypatch.setattr(TrainingModule, "forward_loss", spoiling)
+    monkeypatch.setattr(TrainingModule, "train_loss", spoiling)
     config = tiny_config(uneven)  # 13 graphs: batches of 3, steps of 2, 2 and 1 of them
     with pytest.raises(CheckFailed) as caught:
         train(config, home=Home(tmp_path), name="astray", quiet=True)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmip_data.reading.order import BatchRule, cut_by_nodes
+from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
 
 
 def slow_cut(order, nodes, limit):

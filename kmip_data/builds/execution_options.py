@@ -17,7 +17,7 @@ EngineName = Literal["processes", "dask"]
 
 
 class BuildArguments(TypedDict, total=False):
-    """The fields of :class:`BuildOptions` as keyword arguments of a function."""
+    """The fields of :class:`ExecutionOptions` as keyword arguments of a function."""
 
     archives: Sequence[Path]
     offline: bool
@@ -35,7 +35,7 @@ MIN_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class ExecutionOptions:
     """Options of a build that do not change its bytes."""
 
     archives: Sequence[Path] = ()  #: local copies to take instead of a download
@@ -57,7 +57,7 @@ class BuildOptions:
     quiet: bool = False  #: no progress
 
     @classmethod
-    def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
+    def of(cls, dataset: str, arguments: Mapping[str, Any]) -> ExecutionOptions:
         """Collect and check keyword arguments before anything is read or written.
 
         Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is
