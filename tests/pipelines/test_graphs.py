@@ -149,7 +149,9 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
     assert done.json["split"] == "fold"
     data = kmip_data.open("own", split=None)[0]
     assert data.y.tolist() == [0, 1, 0, -1, 0, 1, 0, 1, 0]
-    assert data.fold.tolist() == [0, 1, 2] * 3
+    assert "fold" not in data
+    parts = kmip_data.open("own", split=None, columns=["fold"])[0].fold
+    assert parts.tolist() == [0, 1, 2] * 3
     assert kmip_data.open("own", "train")[0].train_mask.tolist() == [
         True, False, False, False, False, False, True, False, False,
     ]  # fmt: skip
