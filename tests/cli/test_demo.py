@@ -18,7 +18,7 @@ def small(monkeypatch):
         monkeypatch.setattr(demo, name, value)
 
 
-def test_a_minute_in_seconds(tmp_path, small):
+def test_the_demo_draws_measures_and_reports(tmp_path, small):
     """Untrained networks guess; commands, picture, page and times are as in the whole demo."""
     outcome = done("demo", "--home", tmp_path / "d", "--json")
     result = outcome.json

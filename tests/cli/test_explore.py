@@ -34,7 +34,7 @@ def opened(monkeypatch):
     return addresses
 
 
-def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
+def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_path):
     done("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
     page = sample / "explore.html"
     assert opened == [page.as_uri()]

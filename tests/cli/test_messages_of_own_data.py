@@ -145,7 +145,7 @@ def test_the_constant_answer_of_nodes_and_missing_numbers(home, tmp_path):
     assert chance == pytest.approx(float(error))
 
 
-def test_other_data_of_a_run(people, home, tmp_path):
+def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path):
     done("train", "soc", *QUICK, "--name", "first")
     (tmp_path / "new.csv").write_text("source,target\np0,p1\n")
     message = refused("predict", "first", "--dataset", tmp_path / "new.csv")
@@ -189,7 +189,7 @@ def test_other_data_of_a_run(people, home, tmp_path):
     assert "targets for classification of each graph" in message
 
 
-def test_runs_of_one_name(people, home, tmp_path):
+def test_a_report_has_one_row_for_the_seeds_of_a_name(people, home, tmp_path):
     """The seeds of a name are one row of a report; other settings are listed line by line."""
     done("train", "soc", *QUICK, "--name", "two", "--seeds", "0..1")
     rows = done("report", "two", "--format", "json").json["rows"]

@@ -86,7 +86,7 @@ def test_one_number_an_edge_may_come_without_an_axis() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 119])
-def test_atoms_that_are_none(value: int) -> None:
+def test_integers_beyond_those_of_atoms_are_refused(value: int) -> None:
     x = torch.zeros(3, len(ATOM.sizes), dtype=torch.int64)
     x[1, 0] = value
     with pytest.raises(DamagedInput) as caught:
@@ -187,6 +187,6 @@ def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
 
 
 @pytest.mark.parametrize("name", ["lappe+lappe", "lappe+signnet", "rwse+rwse32", "rwse+"])
-def test_sums_that_are_none(name) -> None:
+def test_wrong_sums_of_positional_encodings_are_refused(name) -> None:
     with pytest.raises(ValueError, match=r"column|called ''"):
         ModelConfig(hidden_dim=96, positional=name)

@@ -192,7 +192,7 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
         read_city_archive(folder)
 
 
-def test_published_counts(home: Path, archive: Path) -> None:
+def test_a_city_with_other_counts_than_published_is_refused(home: Path, archive: Path) -> None:
     """A stand-in with the published counts is taken; one edge or label less is not."""
     tensors = read_city_archive(home / "raw files" / "paris")
     for name in ("paris", "shanghai", "la", "london"):

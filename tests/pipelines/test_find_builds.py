@@ -52,7 +52,7 @@ def test_a_name_means_the_build_with_the_defaults(home, monkeypatch):
     assert kmip_data.open("s3dis").build.path.name == "s3dis-k32"
 
 
-def test_parameters_choose(home):
+def test_parameters_choose_the_build(home):
     for arguments, folder in (
         ({"k": "4"}, "k4"),
         ({"limit": 2}, "limit2"),

@@ -46,7 +46,7 @@ def test_a_row_at_a_time_gives_the_same(raw):
         assert np.array_equal(fast, slow)
 
 
-def test_numbers_are_the_nearest(tmp_path):
+def test_numbers_are_parsed_to_the_nearest_float(tmp_path):
     """Numbers of every length and form, empty fields, both ends of lines and blocks of all sizes."""
     rng = np.random.default_rng(0)
     words = []

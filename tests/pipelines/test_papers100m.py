@@ -264,7 +264,7 @@ PASSES = {
         if (name, n) not in {("sort", 2), ("shard", 2), ("shard", 3)}
     ],
 )
-def test_killed_in_a_pass(name, n, raw, tmp_path, torture_count):
+def test_a_build_killed_in_a_pass_continues_with_it(name, n, raw, tmp_path, torture_count):
     """The same command continues with this pass, gives the same bytes and leaves no runs."""
     within, done = PASSES[name]
     whole = build_dataset(NAME, home=Home(tmp_path / "whole"), archives=[raw], **QUIET)
@@ -301,7 +301,7 @@ def test_a_build_of_several_files_is_found_again(raw, tmp_path, monkeypatch):
         build_dataset(NAME, home=Home(tmp_path), **QUIET)
 
 
-def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
+def test_a_large_graph_is_drawn_as_a_sample(raw, tmp_path, monkeypatch):
     """A large graph is drawn as samples that say so: edges of the graph into the nodes that are shown."""
     build = build_dataset(NAME, home=Home(tmp_path), archives=[raw], **QUIET)
     monkeypatch.setattr(reader, "RELEASED_MAP_BYTES", 0)

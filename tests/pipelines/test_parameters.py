@@ -64,7 +64,7 @@ def test_what_says_nothing_is_refused():
             check_params(load_pipeline(load_manifest(dataset)).Params, values, dataset)
 
 
-def test_no_hops_are_refused(tmp_path) -> None:
+def test_zero_hops_are_refused(tmp_path) -> None:
     message = refused("build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path)
     assert "found: hops = '0'" in message
     assert not any(tmp_path.iterdir())

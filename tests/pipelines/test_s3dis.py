@@ -133,7 +133,7 @@ def test_upstream_split_at_full_size(full_keys, seed):
     }
 
 
-def test_other_splits_and_limits(full_keys):
+def test_rules_and_limits_choose_other_parts(full_keys):
     drawn = split(full_keys, split_rule="room", split_seed=3)
     rooms = {part: {full_keys[i].split("/")[0] for i in rows} for part, rows in drawn.parts.items()}
     assert not rooms["train"] & rooms["val"]

@@ -110,7 +110,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     assert sorted([*split.parts["train"], *split.parts["val"]]) == list(range(300))
 
 
-def test_labels_of_graphs():
+def test_stratification_uses_the_labels_of_graphs():
     one_hot = np.eye(CLASSES, dtype=np.int64)[[2, 0, 1, 2]]
     assert stratification_labels(records(one_hot, column("graph")), None)[0].tolist() == [
         2,

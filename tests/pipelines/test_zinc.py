@@ -149,7 +149,7 @@ def test_bad_molecules_are_named(copy):
     check_each(check, FAULTS)
 
 
-def test_lists_of_numbers(copy, tmp_path):
+def test_faulty_lists_of_molecules_are_named(copy, tmp_path):
     count = len(load(copy / "val.pickle"))
     for text, message in (
         ("0,1,x", r"val\.index, entry 3: 'x'"),

@@ -60,7 +60,7 @@ def test_builds_have_the_published_digests(name, tmp_path) -> None:
     assert files_unlike_published(card) == []
 
 
-def test_another_build_is_told(tmp_path) -> None:
+def test_verify_compares_with_the_published_digests(tmp_path) -> None:
     home = ("--home", tmp_path)
     assert kmip("build", "paris", "--sample", "-q", *home).code == 0
     whole = kmip("verify", "paris", "--sample", "--published", *home)

@@ -89,7 +89,7 @@ def test_reading_edges_that_lead_out(copy, name):
 
 
 @pytest.mark.parametrize(("key", "value"), [("node/y", 3), ("node/y", 255), ("edge/weight", 10)])
-def test_values_out_of_range(copy, key, value):
+def test_edges_out_of_range_are_refused_by_every_reader(copy, key, value):
     folder = copy("index")
     put(folder, "shards/00000.h5", key, 0, value)
     dataset = ShardedDataset(folder)
@@ -174,7 +174,7 @@ NAMES = [
 ]
 
 
-def test_names_that_are_none(copy, tmp_path):
+def test_cards_with_wrong_names_are_refused(copy, tmp_path):
     folder = copy("index")
     original = (folder / CARD_NAME).read_text()
 

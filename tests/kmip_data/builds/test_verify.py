@@ -104,7 +104,7 @@ def test_a_good_build_has_no_problems(build):
     }
 
 
-def test_folder_without_card(tmp_path):
+def test_a_folder_without_card_is_refused(tmp_path):
     with pytest.raises(UsageError):
         verify_build(tmp_path)
 
@@ -307,7 +307,7 @@ def test_splits_that_are_not_those_of_the_card(points, changes, what):
     assert problems_of(verify_build(points)) == [("splits/stride.h5", what)]
 
 
-def test_splits_that_are_none(points):
+def test_faulty_split_files_are_problems(points):
     put_split(points, b"<html>")
     assert problems_of(verify_build(points)) == [("splits/stride.h5", "is not an HDF5 file")]
     # Overlapping, repeated and out of range: what the writer refuses, made by hand.

@@ -47,7 +47,7 @@ def test_s3dis_has_its_parts_records_and_arguments(home):
     )
 
 
-def test_features_and_lengths(home):
+def test_features_and_lengths_of_edges_are_chosen(home):
     whole = s3dis(home, split="val")[0]
     dataset = s3dis(
         home, split="val", features="position-color", edge_attr=True, transform=T.NormalizeScale()

@@ -227,7 +227,7 @@ def home(tmp_path_factory):
 QUIET = {"quiet": True, "jobs": 1, "k": 4, "limit": 24, "sample": True}
 
 
-def test_the_parts_of_pyg(home):
+def test_train_of_s3dis_is_all_outside_the_test_area(home):
     """PyTorch Geometric's train part is all blocks outside the test area."""
     whole = S3DIS(home, split=None, **QUIET)
     in_area = [key.startswith("Area_6") for key in whole.keys]
@@ -325,7 +325,7 @@ def test_a_dataset_has_the_task_that_its_manifest_states(name):
     assert task == stated_task(manifest.task)
 
 
-def test_metrics_of_tasks():
+def test_metrics_of_datasets_fit_their_tasks():
     chosen = [*USUAL_METRICS.items()]
     for name in dataset_names():
         chosen += load_manifest(name).metrics.items()

@@ -67,7 +67,7 @@ def check(page, folder, *expected):
     assert not faint, "share of the canvas and of the nodes that are painted"
 
 
-def test_a_run_on_a_cloud(tmp_path):
+def test_a_page_draws_the_predictions_of_a_cloud(tmp_path):
     records = s3dis_records(1, nodes=(600, 600), k=8)
     build = write_build(tmp_path / "build", records, s3dis_schema(8))
     dataset = ShardedDataset(build)
@@ -78,7 +78,7 @@ def test_a_run_on_a_cloud(tmp_path):
     check(page, tmp_path, "influence", "class", "right or wrong", "predicted class")
 
 
-def test_two_runs_on_a_city(build, city, tmp_path):
+def test_a_page_draws_two_runs_on_a_city(build, city, tmp_path):
     guess = np.zeros(len(city.classes), np.int64)
     graph = city_graph(build, guess, "random-seed0", "helsinki/gcn/a")
     answer = GraphPredictions("helsinki/gcn/a", "random-seed0", guess, "", np.arange(0), ())

@@ -79,7 +79,7 @@ def test_one_hot_columns_say_what_they_stand_for_and_other_builds_are_refused(ci
         read_city_map(write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4)))
 
 
-def test_layers_of_a_city(city):
+def test_a_city_has_layers_of_classes_eccentricity_and_splits(city):
     classes, eccentricity, random, spatial = city_layers(city)
     assert isinstance(classes, Categories)
     assert sum(classes.counts) == len(city.classes)

@@ -34,7 +34,7 @@ def test_room_is_required_beforehand(tmp_path):
         require_room(tmp_path, 10**18, "A mountain")
 
 
-def test_bytes_for_people():
+def test_bytes_are_printed_with_a_unit():
     assert [human_bytes(n) for n in (0, 999, 3000, 1_234_567, 1.7e9, 5e12)] == [
         *("0 B", "999 B", "3 kB", "1.2 MB", "1.7 GB", "5.0 TB"),
     ]

@@ -111,7 +111,7 @@ def _read_in_child(shard):
     )
 
 
-def test_processes_and_threads(tmp_path):
+def test_a_shard_is_read_by_processes_and_threads(tmp_path):
     """A pickled shard is small; a fork and several threads read the same."""
     records = write(tmp_path / "s.h5")
     shard = Shard(tmp_path / "s.h5")

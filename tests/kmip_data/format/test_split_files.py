@@ -104,7 +104,7 @@ def test_faulty_splits_are_refused(tmp_path, name, value, words):
     assert str(path) in caught.value.what
 
 
-def test_truncated_and_mutated(tmp_path):
+def test_truncated_and_mutated_splits_are_refused(tmp_path):
     data, path = encode()[0], tmp_path / "s.h5"
     for size in range(0, len(data), 64):
         path.write_bytes(data[:size])

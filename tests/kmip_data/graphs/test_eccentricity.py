@@ -89,7 +89,7 @@ def test_order_direction_and_threads_do_not_matter() -> None:
         set_num_threads(None)
 
 
-def test_the_authors_numbers() -> None:
+def test_eccentricity_equals_the_authors_to_the_last_bit() -> None:
     """Huangpu, made when the graphs were directed: all 5,268 to the last bit."""
     folder = shared_data("city_networks_huangpu")
     load = lambda name: torch.load(folder / f"{name}.pt", weights_only=True)

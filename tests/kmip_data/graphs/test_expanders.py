@@ -73,7 +73,7 @@ def test_the_best_of_a_hundred_is_kept_where_none_is_good_enough(
     np.testing.assert_array_equal(best, drawn[1])
 
 
-def test_names_and_degrees() -> None:
+def test_expanders_are_parsed_by_degree_and_seed() -> None:
     with pytest.raises(UsageError):
         expander_targets(20, 0, generator())
     assert parse_encoding("expander3") == parse_encoding("expander3-seed0") == Expander(3)

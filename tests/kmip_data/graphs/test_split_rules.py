@@ -74,7 +74,7 @@ def labels_of(count, classes, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(2, 30), min_size=1, max_size=12), st.data())
-def test_equal_to_sklearn(counts, data):
+def test_a_stratified_draw_equals_scikit_learns(counts, data):
     """Labels in any order, that are no positions, and parts of any size that it takes."""
     labels = np.repeat(np.arange(len(counts)) * 7 - 3, counts)
     labels = np.array(data.draw(st.permutations(labels.tolist())))

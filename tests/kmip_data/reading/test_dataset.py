@@ -202,7 +202,7 @@ def test_chosen_columns_and_views(build, records):
     assert dataset.num_node_features == 6
 
 
-def test_lengths_of_edges(build, records):
+def test_lengths_of_edges_are_computed_in_float32(build, records):
     item = ShardedDataset(build, edge_lengths=True)[4]
     pos, (source, target) = expected(records[4]).pos.numpy(), item.edge_index.numpy()
     difference = pos[source] - pos[target]
@@ -276,7 +276,7 @@ def test_one_graph_has_masks(one_graph):
             assert torch.equal(getattr(dataset, name), dataset[0][name])
 
 
-def test_pickled_and_copied(build, records):
+def test_a_pickled_or_copied_dataset_has_the_same_items(build, records):
     dataset = ShardedDataset(build, "test")[1:]
     dataset[0]  # maps the shards
     for other in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset), copy.copy(dataset)):

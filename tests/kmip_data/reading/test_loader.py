@@ -66,7 +66,7 @@ def assert_batches(batches, wanted):
         assert_same(batch, other)
 
 
-def test_batches_are_pygs(dataset, subtests):
+def test_batches_equal_pygs_whatever_is_prefetched(dataset, subtests):
     wanted = list(DataLoader(dataset, 3, sampler=ORDER))
     for prefetch in (0, 1, 5):
         with subtests.test(f"{prefetch} ahead"):
@@ -74,7 +74,7 @@ def test_batches_are_pygs(dataset, subtests):
             assert_batches(loader, wanted)
 
 
-def test_arguments_of_pyg(dataset, subtests):
+def test_arguments_of_pygs_loader_give_its_batches(dataset, subtests):
     for options in (
         {"follow_batch": ["x", "edge_index"]},
         {"exclude_keys": ["y", "pos"]},
@@ -142,7 +142,7 @@ def test_neighbours_of_large_graphs(tmp_path):
         assert_same(expand_edges(batch), wanted)
 
 
-def test_tables_of_other_batches(dataset):
+def test_neighbour_tables_of_other_batches_are_expanded(dataset):
     batch = next(iter(GraphLoader(dataset, 3, compact=True)))
     wanted = next(iter(DataLoader(dataset, 3)))
     for bare in (
@@ -233,7 +233,7 @@ def test_resumes_after_every_batch(numbers, options):
         assert numbers_of(resumed) == epochs[2]
 
 
-def test_the_epoch_of_a_state(numbers):
+def test_a_restored_state_keeps_its_epoch(numbers):
     whole, loader, resumed = (GraphLoader(numbers, 4, shuffle=True) for _ in range(3))
     first, second = numbers_of(whole), numbers_of(whole)
     numbers_of(loader)
@@ -431,7 +431,7 @@ def test_samplers_of_any_kind(numbers):
     assert numbers_of(loader) == [[4, 5], [6]]
 
 
-def test_max_nodes_and_lengths(numbers):
+def test_batches_have_at_most_max_nodes(numbers):
     batches = list(GraphLoader(numbers, max_nodes=64, shuffle=True))
     assert sorted(n for batch in batches for n in batch.number.tolist()) == list(range(50))
     assert all(batch.num_nodes <= 64 for batch in batches)

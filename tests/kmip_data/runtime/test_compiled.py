@@ -32,7 +32,7 @@ def test_machine_code_is_kept_until_a_kernel_of_the_package_changes(tmp_path):
         assert counts == misses
 
 
-def test_without_a_place_for_it(tmp_path):
+def test_kernels_without_a_cache_folder_are_not_cached(tmp_path):
     # Names that cannot be folders, for root too: the source's own cache folder and the user's.
     (tmp_path / "__pycache__").write_text("")
     (tmp_path / "home").write_text("")

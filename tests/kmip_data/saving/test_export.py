@@ -186,7 +186,7 @@ def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys
     assert pull(str(pushed), Home(tmp_path / "home"), quiet=True).path == pulled.path
 
 
-def test_pt_has_every_tensor(graphs, city, tmp_path, subtests) -> None:
+def test_an_export_as_pt_has_every_tensor(graphs, city, tmp_path, subtests) -> None:
     for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
         dataset = kmip_data.ShardedDataset(build)
         files = export(build, "pt", tmp_path / build.path.name, quiet=True)

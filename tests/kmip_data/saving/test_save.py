@@ -128,7 +128,7 @@ def regular_graph(n, k):
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_comes_back_unchanged(tmp_path, name):
+def test_saved_items_are_opened_unchanged(tmp_path, name):
     torch.manual_seed(0)
     items = list(DATASETS[name]())
     build = kmip_data.save(items, tmp_path / "saved")
@@ -182,7 +182,7 @@ def test_a_sharded_dataset_keeps_its_keys(tmp_path):
         assert_same(item, wanted)
 
 
-def test_splits_of_graphs(tmp_path):
+def test_a_given_split_of_graphs_is_saved(tmp_path):
     for form in (list, torch.tensor, np.array):
         split = {"train": form([5, 3, 8]), "val": form([1]), "test": form([0, 39])}
         build = kmip_data.save(TUDatasetLike(), tmp_path / form.__name__, split=split)
@@ -307,7 +307,7 @@ UNFIT = [
 ]
 
 
-def test_what_cannot_be_saved(tmp_path):
+def test_data_that_cannot_be_saved_are_refused(tmp_path):
     def check(case):
         with pytest.raises((UsageError, DamagedInput), match=case[1]):
             kmip_data.save(case[0], tmp_path / "b")

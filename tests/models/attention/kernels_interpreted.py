@@ -120,7 +120,7 @@ def test_many_keys_of_a_query(monkeypatch) -> None:
 @pytest.mark.parametrize(
     "segment", [3, *(pytest.param(s, marks=pytest.mark.torture) for s in (1, 2, 8, 64))]
 )
-def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
+def test_lists_of_pairs_may_be_cut_anywhere(segment: int, monkeypatch) -> None:
     """Lists that begin, end or stop short at a cut, also where all pairs after it are without a key."""
     monkeypatch.setattr(launch, "SEGMENT", segment)
     monkeypatch.setattr(launch, "_PAIRS", 2)

@@ -72,7 +72,7 @@ def chosen(
 
 
 @pytest.mark.parametrize("form", ["table", "list"])
-def test_who_takes_the_edges(form: str, monkeypatch) -> None:
+def test_device_and_precision_choose_the_kernel_of_the_edges(form: str, monkeypatch) -> None:
     monkeypatch.setattr(kernels, "triton_runs", lambda _: True)
     assert chosen("cpu", form) == ("cpu" if form == "table" else "torch")
     assert chosen("cuda", form) == "gpu"
@@ -89,7 +89,7 @@ def test_who_takes_the_edges(form: str, monkeypatch) -> None:
     assert chosen("cuda", form) == "torch"
 
 
-def test_what_triton_needs(monkeypatch) -> None:
+def test_triton_needs_its_package_a_recent_gpu_and_a_compiler(monkeypatch) -> None:
     there = {"triton": object(), "capability": (8, 0), "cc": "/usr/bin/cc"}
     monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: there[name])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["capability"])

@@ -144,7 +144,7 @@ def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", None])
-def test_normed_is_what_it_says(activation) -> None:
+def test_a_norm_block_equals_its_steps(activation) -> None:
     rows, more, residual = torch.randn(3, 9, 5).unbind()
     torch.manual_seed(1)
     out = layers.apply_norm_block(

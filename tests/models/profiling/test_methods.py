@@ -61,7 +61,7 @@ def test_gradients_equal_our_own():
     check_each(check, ["naive", "full"])
 
 
-def test_names_data_and_sizes():
+def test_methods_have_names_inputs_and_sizes():
     assert set(backend_names()) <= set(method_names())
     assert default_methods("cpu")[0] == "auto"
     assert "flash" not in default_methods("cpu")

@@ -81,7 +81,7 @@ def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0)
     return Summary(runs, [read_result(run) for run in runs])
 
 
-def test_equal_to_the_digit(tmp_path) -> None:
+def test_a_reproduction_equal_to_the_digit_is_reported(tmp_path) -> None:
     data, text = check_reproduced(a_row(), a_summary(tmp_path, *TEST))
     assert text.count("equal, weights too") == 3
     assert "92.00 ± 2.00" in text

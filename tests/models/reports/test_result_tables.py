@@ -265,7 +265,7 @@ def test_a_preset_as_it_is_has_no_changes(tmp_path):
     check_each(check, preset_names())
 
 
-def test_what_differs_is_said(tmp_path):
+def test_rows_name_what_differs(tmp_path):
     def check(case):
         number, (options, said) = case
         home, dataset = tmp_path / str(number), options.get("dataset", "malnet-tiny")

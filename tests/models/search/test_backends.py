@@ -150,7 +150,7 @@ def refined(monkeypatch) -> list[int]:
     return rows
 
 
-def test_dense_of_wide_rows(monkeypatch, refined) -> None:
+def test_the_dense_search_of_wide_rows_equals_the_rule(monkeypatch, refined) -> None:
     """Ties, near ties and numbers of any size in sums of up to 1,024 products."""
     monkeypatch.setattr(dense, "_SMALL", 0)
 

@@ -145,7 +145,7 @@ def test_large_k_equals_the_rule(device, shapes, staged: int, k: int) -> None:
     check(device, normal(1, 9, 10).round(), normal(1, 700, 10).round(), k, ((0, 9), (0, 700)))
 
 
-def test_ties_and_far_centres(device, shapes) -> None:
+def test_ties_and_shifted_keys_equal_the_rule(device, shapes) -> None:
     """Lists overflow again and again; the work for a query stays linear in its keys."""
     for ordered in (False, True):
         shapes(ordered=ordered, tiles=1)

@@ -162,7 +162,7 @@ def test_a_device_is_lost_that_cannot_be_waited_for(monkeypatch) -> None:
     assert not topk._is_lost(torch.device("cpu"))
 
 
-def test_kept_machine_code(fake, tmp_path, caplog) -> None:
+def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, caplog) -> None:
     """It is compiled once for each NVRTC; where it is damaged, its folder is named."""
     fake.patch.setattr(launch, "_count", iter(range(1, 9)))
     with caplog.at_level(logging.INFO, logger=launch.__name__):

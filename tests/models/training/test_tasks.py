@@ -68,7 +68,7 @@ def test_values_are_learned_and_the_lowest_error_wins(tmp_path):
     assert summary.results[0].metrics["test"]["mae"] < 0.2
 
 
-def test_numbers_may_be_unknown(tmp_path):
+def test_regression_leaves_unknown_targets_out(tmp_path):
     build = rings(tmp_path / "b", "values", 40, unknown=True)
     regression = train(tiny_config(build), home=Home(tmp_path), quiet=True).results[0]
     assert np.isfinite(regression.metrics["test"]["mae"])

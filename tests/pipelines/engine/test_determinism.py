@@ -70,7 +70,7 @@ def test_any_number_of_jobs_any_order_and_a_path_with_spaces_and_no_ascii(tmp_pa
         ),
     ],
 )
-def test_any_surroundings(
+def test_bytes_do_not_depend_on_environment_and_umask(
     tmp_path: Path, reference: dict[str, str], variables: Any, umask: int
 ) -> None:
     write_raw(tmp_path / "raw", GRAPHS)

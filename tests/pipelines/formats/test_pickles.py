@@ -69,7 +69,7 @@ def same(value, wanted):
         assert value == wanted
 
 
-def test_data_come_through():
+def test_arrays_of_every_protocol_are_read_unchanged():
     for protocol in PROTOCOLS:
         value = {
             "arrays": [
@@ -108,7 +108,7 @@ HOSTILE = [
 ]
 
 
-def test_nothing_else_is_run(tmp_path):
+def test_a_refused_pickle_says_that_it_was_not_run(tmp_path):
     marker = tmp_path / "executed"
     for make in HOSTILE:
         for protocol in PROTOCOLS:
@@ -269,7 +269,7 @@ def test_lists_of_every_length(tmp_path):
         same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
 
 
-def test_a_list_made_at_once(tmp_path):
+def test_a_list_of_one_opcode_is_streamed(tmp_path):
     assert stream(tmp_path / "a", b"(I1\nI2\nl.") == [1, 2]
     assert stream(tmp_path / "a", b"(I1\nI2\nlI3\na.") == [1, 2, 3]
 

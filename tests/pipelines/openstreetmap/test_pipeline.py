@@ -72,7 +72,7 @@ def test_helsinki_comes_with_a_package_and_needs_no_network(home):
     assert card.complete
 
 
-def test_anothers_vocabulary(home):
+def test_a_city_can_have_the_vocabulary_of_another(home):
     paris = shared_data("osm", "paris_3e_11e.osm.pbf")
     other = build_city("marais", {"osm_file": paris, "vocabulary": "helsinki"}, home=home)
     vocabulary = other.card.statistics["city"]["vocabulary"]

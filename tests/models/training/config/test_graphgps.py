@@ -96,7 +96,7 @@ def test_a_swept_k_is_named(tmp_path):
             read_graphgps(written(tmp_path, keys))
 
 
-def test_a_file_of_graphgps(tmp_path):
+def test_a_file_of_graphgps_becomes_a_configuration(tmp_path):
     path = tmp_path / "voc.yaml"
     path.write_text(VOC)
     config, unread = read_graphgps(path)

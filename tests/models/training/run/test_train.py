@@ -143,7 +143,7 @@ def test_nan_among_features_is_found_before_the_first_epoch(tmp_path):
 
 
 @pytest.mark.parametrize("per", ["epoch", "step"])
-def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
+def test_the_loop_equals_the_papers_code(tmp_path, monkeypatch, per):
     """Against the loop of the paper's code written out: seven batches, three a step, the last one alone.
 
     Norms are those before clipping; a logger gets the rows of ``metrics.csv``.
@@ -200,7 +200,7 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
         torch.testing.assert_close(last[name], weight, rtol=1e-5, atol=1e-7)
 
 
-def test_what_a_run_leaves(done, build, home):
+def test_a_run_writes_config_metrics_result_and_weights(done, build, home):
     run = done.runs[0]
     assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
@@ -324,7 +324,7 @@ def test_a_negative_seed_is_refused(build, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_test_part(tmp_path):
+def test_a_build_without_a_test_part_is_trained(tmp_path):
     build = learnable_build(
         tmp_path / "build", graphs=4, parts={"train": [0, 1], "val": [2, 3], "test": []}
     )
