@@ -61,11 +61,12 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.labels is None:
         # Nothing is trained on it, so its split has no use.
+        predict = f"kmip-data predict {_run_for(build)} --dataset {_name_of(build)}"
         return f"""\
 {card.dataset}{card.remark}
 {format_facts(pairs, indent=2)}
 
-Next: kmip-data preview {_name_of(build)}; to predict: kmip-data predict RUN --dataset {_name_of(build)}"""
+Next: kmip-data preview {_name_of(build)}; to predict: {predict}"""
     remedy = fill_step(card, split)
     if empty and remedy.startswith("--"):
         step = f"train {_name_of(build)} {remedy}"
@@ -84,6 +85,16 @@ Next: kmip-data preview {_name_of(build)}; to predict: kmip-data predict RUN --d
 {parts}
 
 Next: kmip-data {step}""".rstrip()
+
+
+def _run_for(build: Build) -> str:
+    """Return the run of the home that can predict a build without targets, else RUN."""
+    from kmip_data.builds.home import Home
+    from kmip_data.models.training.run.run_folder import short_run
+    from kmip_data.models.training.run.states import fitting_run
+
+    run = fitting_run(build, Home.locate())
+    return "RUN" if run is None else shlex.quote(short_run(run))
 
 
 def _is_shipped(card: Card) -> bool:

@@ -483,6 +483,10 @@ def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path)
     advised = remedy_of(refused("train", "new"))
     assert advised == ["predict", f"{home}/runs/old/gcn/second", "--dataset", "new"]
     assert done(*advised, "--json").json["rows"] == 4
+    words = ["build", "graphs", "--name", "newer", "--archive", tmp_path / "new", "--like", "old"]
+    step = done(*words, "-q").out.rpartition("to predict: kmip-data ")[2]
+    assert shlex.split(step) == ["predict", "old/gcn/second", "--dataset", "newer"]
+    done(*shlex.split(step))
 
 
 def test_a_file_that_is_not_there_has_a_near_name(tmp_path):
