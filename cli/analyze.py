@@ -13,11 +13,11 @@ from kmip_data.cli.shared.command_classes import Command, Group
 from kmip_data.cli.shared.names import RUN, SWEEP_OR_RUN
 from kmip_data.cli.shared.options import (
     combined_options,
-    distinct_numbers,
     force_option,
     home_option,
     json_option,
     number_option,
+    parse_distinct_numbers,
     plugin_option,
     work_options,
 )
@@ -130,7 +130,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
     )
     ks = None
     if options["ks"] is not None:
-        ks = sorted(distinct_numbers("--k", options["ks"]))
+        ks = sorted(parse_distinct_numbers("--k", options["ks"]))
     run = options["run"]
     gaussian = options["gaussian"]
     if bool(run) == bool(gaussian):
@@ -146,7 +146,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
 
-    source = _source(projections.about)
+    source = _source_description(projections.about)
     if saved:
         picture, csv_file = saved
         write_output(csv_file, study.to_csv())
@@ -210,7 +210,7 @@ def _saved_files_line(paths: tuple[Path, Path] | None) -> list[str]:
     return [f"saved  {paths[0]}  {paths[1]}"] if paths else []
 
 
-def _source(about: Mapping[str, Any]) -> str:
+def _source_description(about: Mapping[str, Any]) -> str:
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
     extent = name_remark(bool(about.get("sample")), about.get("complete"))

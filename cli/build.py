@@ -131,7 +131,7 @@ def command(
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.build import build_dataset
 
-    draws, settings = _takes_picture_setting(settings)
+    draws, settings = _separate_picture_setting(settings)
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])
         if draws:
@@ -166,7 +166,7 @@ def command(
     split = ensure_split(build, requested_values(SPLITS))
     if describe is not None:
         sources = requested_values(SOURCES)
-        _describe(build, describe, _command(sources["name"], archives, describe))
+        _write_description(build, describe, _build_command(sources["name"], archives, describe))
     _print_warnings(build, name)
     if draws:
         _add_picture(build, home, quiet=options["quiet"])
@@ -185,7 +185,7 @@ def _print_warnings(build: Build, name: str) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def _command(name: str, archives: tuple[Path, ...], describe: Path | None) -> str:
+def _build_command(name: str, archives: tuple[Path, ...], describe: Path | None) -> str:
     """Return the command that builds your own graphs, after a dry run or from an edited description.
 
     A description has the parameters that say how columns are used, and replaces them.
@@ -206,7 +206,7 @@ def _command(name: str, archives: tuple[Path, ...], describe: Path | None) -> st
     return f"{shlex.join(words)} {parameters_as_options(parameters)}".strip()
 
 
-def _describe(build: Build, path: Path, command: str) -> None:
+def _write_description(build: Build, path: Path, command: str) -> None:
     """Write the uses of the columns of a build as TOML, with the command that builds with them."""
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.files.atomic_writes import write_output
@@ -244,9 +244,9 @@ def _dry_run(
         _print_warnings(build, "graphs")
         described = description_on_card(build.card.statistics)
         assert described is not None, "a build of graphs describes its columns"
-        step = _command(name, archives, describe)
+        step = _build_command(name, archives, describe)
         if describe is not None:
-            _describe(build, describe, step)
+            _write_description(build, describe, step)
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
         summary = summary_of_build(build, split, kept=False)
         has_target = build.card.schema_.labels is not None or " --like " in step
@@ -259,7 +259,7 @@ def _dry_run(
         )
 
 
-def _takes_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+def _separate_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
     """Return True if ``build`` draws the picture of its page, and the other settings."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -349,7 +349,7 @@ def _build_recipe(
             next="leave out --sample",
         )
     if len(archives) > (recipe != "superpixels"):
-        raise _several_archives(recipe, archives)
+        raise _several_archives_error(recipe, archives)
     if name is None:
         raise UsageError(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
@@ -364,7 +364,7 @@ def _build_recipe(
     return build_own(recipe, name, sources, **options)
 
 
-def _several_archives(recipe: str, archives: tuple[Path, ...]) -> UsageError:
+def _several_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:
     """Return the error for more paths than the recipe takes."""
     step = "copy them into a folder or zip, and pass it alone: --archive FOLDER"
     if recipe == "graphs":

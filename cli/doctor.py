@@ -47,20 +47,20 @@ def command(home: Home) -> None:
     #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not
     #: needed), ``problem`` must be fixed.
     sections = {
-        "Program": _program(),
-        "Devices": _devices(),
-        "Search backends": _backends(),
-        "GPU self-check": _self_check(),
-        "Home": _home(home),
+        "Program": _check_program(),
+        "Devices": _check_devices(),
+        "Search backends": _check_backends(),
+        "GPU self-check": _check_gpu_kernels(),
+        "Home": _check_home(home),
     }
     checks = []
     wrong = []
     for section, lines in sections.items():
-        _print(section)
+        _print_line(section)
         for name, status, detail in lines:  # each is printed when it is known
             check = {"section": section, "name": name, "status": status, "detail": detail}
             checks.append(check)
-            _print(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
+            _print_line(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 wrong.append(f"{name}: {detail}")
     print_result({"ok": not wrong, "checks": checks})
@@ -72,13 +72,13 @@ def command(home: Home) -> None:
         )
 
 
-def _print(line: str) -> None:
+def _print_line(line: str) -> None:
     """Print a line at once, unless the command prints JSON."""
     if not wants_json():
         click.echo(line)
 
 
-def _program() -> Iterator[tuple[str, str, str]]:
+def _check_program() -> Iterator[tuple[str, str, str]]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -95,8 +95,8 @@ def _program() -> Iterator[tuple[str, str, str]]:
         name = match["name"]
         least = match["least"]
         extra = match["extra"]
-        version = _version(name)
-        sound = _numbers(version) >= _numbers(least)
+        version = _installed_version(name)
+        sound = _version_numbers(version) >= _version_numbers(least)
         if extra is not None:
             extras[extra] = extras.get(extra, True) and sound
         elif not sound:
@@ -105,7 +105,7 @@ def _program() -> Iterator[tuple[str, str, str]]:
         yield "packages", "problem", "; ".join(wrong)
     else:
         names = ("torch", "torch-geometric", "numpy", "h5py")
-        yield "packages", "ok", ", ".join(f"{name} {_version(name)}" for name in names)
+        yield "packages", "ok", ", ".join(f"{name} {_installed_version(name)}" for name in names)
     # Extras: one is usable if all of its packages are.
     for extra, sound in extras.items():
         if extra not in PACKAGES:  # the extra of all commands, or of development
@@ -119,18 +119,18 @@ def _program() -> Iterator[tuple[str, str, str]]:
             yield f"[{extra}]", "no", detail
 
 
-def _version(package: str) -> str:
+def _installed_version(package: str) -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
     return ""
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a version, so that 2.10 compares above 2.9."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
-def _devices() -> Iterator[tuple[str, str, str]]:
+def _check_devices() -> Iterator[tuple[str, str, str]]:
     import psutil
     import torch
 
@@ -150,7 +150,7 @@ def _devices() -> Iterator[tuple[str, str, str]]:
         yield "cuda", "no", reason
 
 
-def _backends() -> Iterator[tuple[str, str, str]]:
+def _check_backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
     from kmip_data.models.training.self_check import LATE, OK, check_components
 
@@ -175,7 +175,7 @@ def _backends() -> Iterator[tuple[str, str, str]]:
         yield "C++ compiler", "no", "none found; only keops needs one"
 
 
-def _self_check() -> Iterator[tuple[str, str, str]]:
+def _check_gpu_kernels() -> Iterator[tuple[str, str, str]]:
     import torch
 
     if not torch.cuda.is_available():
@@ -191,7 +191,7 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
             yield component, "problem", reason
 
 
-def _home(home: Home) -> Iterator[tuple[str, str, str]]:
+def _check_home(home: Home) -> Iterator[tuple[str, str, str]]:
     from kmip_data.pipelines.raw.find_or_download import accepted_licenses
 
     if os.access(home.nearest, os.W_OK | os.X_OK):

@@ -104,7 +104,7 @@ def command(
         folder = opened.folder
         runs = [opened, *(open_run(run, home=home, device=device) for run in names[1:])]
         curves = [_run_curves(run, where, start, opened, home) for run in runs]
-        second = _compared(runs, curves)
+        second = _run_to_compare(runs, curves)
     else:
         build = first
         folder = build.path
@@ -139,7 +139,7 @@ def command(
                 "A city is a single graph and is shown completely.",
                 next=f"leave out {min(refused)}",
             )
-        predicted, other = _predictions(answers)
+        predicted, other = _node_predictions(answers)
         run, split = ("", None) if answer is None else (answer.run, answer.split)
         graphs = [(city_graph(build, predicted, split, run, other=other), *answers)]
     else:
@@ -147,7 +147,7 @@ def command(
         dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
         graphs = [(_record_with_predictions(build, dataset, start, answers, part, home), *answers)]
         if answer is None or opened.data.unit != "nodes":
-            graphs += _following(build, dataset, start, answers_at, part, home)
+            graphs += _following_records(build, dataset, start, answers_at, part, home)
     page = output or default_output_path(folder / PAGE, force=force)
     draw_explorer(graphs, curves, page)
     result = {
@@ -161,7 +161,7 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _following(
+def _following_records(
     build: Build,
     dataset: ShardedDataset,
     start: int,
@@ -221,7 +221,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
     }
 
 
-def _compared(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
+def _run_to_compare(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
     """Return the run that the first one is compared with, if it is of the same data and split."""
     from kmip_data.drawing.page import runs_to_compare
 
@@ -235,7 +235,9 @@ def _compared(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
     return None
 
 
-def _predictions(answers: list[GraphPredictions]) -> tuple[Array | None, tuple[str, Array] | None]:
+def _node_predictions(
+    answers: list[GraphPredictions],
+) -> tuple[Array | None, tuple[str, Array] | None]:
     """Return the first run's predictions for nodes, and the other run's name and predictions."""
     values = [each.values if each.classes is None else each.classes for each in answers]
     if not values or values[0] is None:
@@ -261,7 +263,7 @@ def _record_with_predictions(
     if position < len(dataset):  # else refused below
         key = dataset.keys[position]
         picture = source_pictures(build, home, [key]).get(key)
-    predicted, other = _predictions(answers)
+    predicted, other = _node_predictions(answers)
     run = answers[0].run if answers else ""
     graph = graph_of_record(dataset, position, predicted, run, picture, other=other)
     where = f" of {part}" if part else ""

@@ -69,7 +69,7 @@ def command(
     if model is not None:
         result, text = _preset_with_differences(name, model, home)
     elif name in dataset_names() and not sample and not requested_values(RECORDS):
-        result, text = _dataset(name, home)
+        result, text = _dataset_as_json_and_text(name, home)
     else:
         build = find_selected_build(name, home, sample=sample)
         columns = facts_of_added_columns(build)
@@ -79,7 +79,7 @@ def command(
     print_result(result, wrap_to_terminal(text, piped=None if model is None else WIDTH))
 
 
-def _dataset(name: str, home: Home) -> tuple[Json, str]:
+def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
     """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import describe_digests, load_manifest
@@ -120,7 +120,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
     license_ = manifest.license
     pairs += [
         ("digests", describe_digests(manifest)),
-        ("classes", _classes(manifest.class_names)),
+        ("classes", _classes_text(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", opened),
         # Your own files have none.
@@ -146,7 +146,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
 
     # 3. Parameters, notes, citation, and the builds that exist.
-    parameters = format_table(["of build", "default", "what"], _parameters(manifest), indent=2)
+    parameters = format_table(["of build", "default", "what"], _parameter_rows(manifest), indent=2)
     text.append(f"\nParameters\n{parameters}")
     if manifest.notes:
         text.append("\n  ".join(["\nNotes", *manifest.notes]))
@@ -212,7 +212,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     return result, "\n".join(text)
 
 
-def _parameters(manifest: Manifest) -> list[list[str]]:
+def _parameter_rows(manifest: Manifest) -> list[list[str]]:
     """Return the parameters of a dataset: option, default, meaning."""
     fields: dict[str, FieldInfo] = {}
     for model in parameter_models(manifest).values():
@@ -238,7 +238,7 @@ def _parameters(manifest: Manifest) -> list[list[str]]:
     return rows
 
 
-def _classes(names: Sequence[str]) -> str:
+def _classes_text(names: Sequence[str]) -> str:
     """Return the number of classes and the first names; empty without any."""
     return f"{len(names)}: {join_first_words(names, CLASSES_SHOWN)}" if names else ""
 
@@ -253,11 +253,11 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
         *build_pairs(build),
         ("key", card.key),
         ("parameters", card.variant),
-        ("classes", _classes(card.class_names)),
+        ("classes", _classes_text(card.class_names)),
         ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
     ]
     text = [f"{card.heading}\n\n{format_facts(pairs)}"]
-    text.append(f"\nColumns\n{_columns(card.schema_)}")
+    text.append(f"\nColumns\n{_columns_text(card.schema_)}")
     if added:
         header = ["name", "attributes", "bytes", "what"]
         rows = []
@@ -313,7 +313,7 @@ def _classes_by_part(card: Card) -> str:
     return "\n" + format_table(["class", "count", *columns], rows)
 
 
-def _columns(schema: Schema) -> str:
+def _columns_text(schema: Schema) -> str:
     """Return the columns: content, storage and presentation of each."""
     rows = []
     for column in schema.columns:

@@ -70,8 +70,8 @@ def command(everything: bool, home: Home) -> None:
     cards = sorted(home.built.glob(f"*/{CARD_NAME}"))
     unreadable = [card.parent for card in cards if card.parent not in readable]
     unfinished = unfinished_builds(home)
-    runs = _runs(home)
-    sizes = list(_sizes(home))
+    runs = _run_facts(home)
+    sizes = list(_folder_sizes(home))
     total = sum(size for _, _, size in sizes)
     free = shutil.disk_usage(home.nearest).free
     result: Json = {
@@ -120,14 +120,14 @@ def command(everything: bool, home: Home) -> None:
 
     # 3. The catalogue, which would push the builds out of sight.
     if everything:
-        result["datasets"], lines = _datasets()
+        result["datasets"], lines = _datasets_as_json_and_text()
         text = [lines, "\nLicenses and sources: kmip-data info NAME; your builds: kmip-data list"]
     else:
         text.append("\nDatasets to build: kmip-data list --all")
     print_result(result, *text)
 
 
-def _runs(home: Home) -> list[Json]:
+def _run_facts(home: Home) -> list[Json]:
     """Return name, bytes and begin of each run of a home, the newest first."""
     from kmip_data.cli.shared.removable_folders import folder_bytes
 
@@ -140,7 +140,7 @@ def _runs(home: Home) -> list[Json]:
     return runs
 
 
-def _datasets() -> tuple[list[dict[str, object]], str]:
+def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
     """Return the shipped datasets and datasets of installed plugins, for JSON and as tables by family."""
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.plugins import names_of_installed_plugins
@@ -174,7 +174,7 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
     return entries, "\n".join(text)
 
 
-def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
+def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
     """Yield folder, content and bytes of everything on disk, largest first; runs by model.
 
     Other files of the home are `.`; compiled kernels lie in the user's cache folder.

@@ -149,10 +149,10 @@ def run_command_line(args: list[str]) -> int:
 
         return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
     with strip_control_characters():
-        return _run(args)
+        return _run_and_handle_errors(args)
 
 
-def _run(args: list[str]) -> int:
+def _run_and_handle_errors(args: list[str]) -> int:
     """Run one command line; each kind of ending has its own exit code."""
     meta = {}
     try:
@@ -179,7 +179,7 @@ def _run(args: list[str]) -> int:
         return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
         explained = error_for_user(error, args)
-        known = explained or _unknown(error)
+        known = explained or _save_traceback_of_bug(error)
         complete_step(known, args, PROGRAM)
         code = errors.UNKNOWN_ERROR
         if explained is not None:
@@ -204,7 +204,7 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
     if isinstance(error, errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
-        return _error_of_line(error, args)
+        return _error_for_line(error, args)
     of_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     if of_torch or isinstance(error, MemoryError):
         return errors.OutOfResources(
@@ -223,21 +223,21 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
     return None
 
 
-def _error_of_line(error: click.ClickException, args: Sequence[str]) -> errors.UsageError:
+def _error_for_line(error: click.ClickException, args: Sequence[str]) -> errors.UsageError:
     """Return the error for a line that does not fit its command."""
     context = getattr(error, "ctx", None) or click.Context(root, info_name=PROGRAM)
     step = f"{context.command_path} --help"
     if isinstance(error, click.NoSuchOption):
-        return _no_option(error.option_name, context, args)
+        return _unknown_option_error(error.option_name, context, args)
     if isinstance(error, click.BadParameter) and error.param is not None:
-        return _error_of_value(error, error.param, context, args)
+        return _error_for_value(error, error.param, context, args)
 
     if key := _key_without_value(error, args):
         refused = errors.UsageError(f"--set {key} has no value.", next=step)
         refused.meant = (key, f"{key}=")
         return refused
-    if extra := _extra_model(error, context):
-        return _did_you_mean(error, extra)
+    if extra := _extra_model_and_option(error, context):
+        return _error_with_correction(error, extra)
     instead = _WITH_NAME.get(context.info_name or "")
     if instead and isinstance(error, click.UsageError) and len(args) == 2:
         return errors.UsageError(
@@ -246,12 +246,12 @@ def _error_of_line(error: click.ClickException, args: Sequence[str]) -> errors.U
             next=f"kmip-data {instead} {shlex.quote(args[1])}",
         )
     if context.info_name == "build" and isinstance(error, click.UsageError):
-        step = _with_archive(args) or step
+        step = _line_with_archive_option(args) or step
     usage = context.get_usage().removeprefix("Usage: ")
     return errors.UsageError(error.format_message(), expected=usage, next=step)
 
 
-def _error_of_value(
+def _error_for_value(
     error: click.BadParameter,
     param: click.Parameter,
     context: click.Context,
@@ -263,8 +263,8 @@ def _error_of_value(
     missing = isinstance(error, click.MissingParameter)
     if isinstance(param.type, click.Choice):
         choices = param.type.choices
-        if wrong := _mistyped(args, choices):
-            return _did_you_mean(error, wrong)
+        if wrong := _mistyped_choice(args, choices):
+            return _error_with_correction(error, wrong)
         if option.startswith("--"):
             step = f"{option} {choices[0]}"
         if missing:
@@ -281,14 +281,16 @@ def _error_of_value(
     return errors.UsageError(error.format_message(), expected=usage, next=step)
 
 
-def _did_you_mean(error: click.ClickException, wrong: tuple[str, str]) -> errors.UsageError:
+def _error_with_correction(
+    error: click.ClickException, wrong: tuple[str, str]
+) -> errors.UsageError:
     """Return the error for a word on the line that was meant for another."""
     refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
     refused.meant = wrong
     return refused
 
 
-def _with_archive(args: Sequence[str]) -> str | None:
+def _line_with_archive_option(args: Sequence[str]) -> str | None:
     """Return the line of a build with a file behind its name as ``--archive``; ``None`` without one."""
     from kmip_data.cli.shared.names import dataset_name_of_file
     from kmip_data.manifest import dataset_names, load_manifest
@@ -334,7 +336,9 @@ def _key_without_value(error: click.ClickException, args: Sequence[str]) -> str 
     return setting and setting[1]
 
 
-def _extra_model(error: click.ClickException, context: click.Context) -> tuple[str, str] | None:
+def _extra_model_and_option(
+    error: click.ClickException, context: click.Context
+) -> tuple[str, str] | None:
     """Return a model that stands alone on the line of a training, and its option."""
     from kmip_data.strict_model import shipped_names
 
@@ -344,7 +348,7 @@ def _extra_model(error: click.ClickException, context: click.Context) -> tuple[s
     return extra[1], f"--model {extra[1]}"
 
 
-def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
+def _mistyped_choice(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
     """Return the word on the line that was surely meant for a choice, and that choice."""
     from kmip_data.format.split_files import part_name
 
@@ -361,7 +365,9 @@ def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | 
     return None
 
 
-def _no_option(option: str, context: click.Context, args: Sequence[str]) -> errors.UsageError:
+def _unknown_option_error(
+    option: str, context: click.Context, args: Sequence[str]
+) -> errors.UsageError:
     """Return the error for an unknown option: a key of ``--set``, or the nearest option."""
     step = f"{context.command_path} --help"
     typed = re.search(rf"(?m)^{re.escape(option)}[=\n](?!-)(.+)", "\n".join(args))
@@ -390,7 +396,7 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
         key = _configuration_key(option)
         step += ", or --set KEY=VALUE"
     elif "settings" in names:
-        key = _parameter_of(option, args)
+        key = _dataset_parameter(option, args)
     if key:
         line = re.sub(
             rf"(?m)^{re.escape(option)}(?:[=\n](?!-).+)?$",
@@ -415,7 +421,7 @@ def _no_option(option: str, context: click.Context, args: Sequence[str]) -> erro
     return error
 
 
-def _parameter_of(option: str, args: Sequence[str]) -> str:
+def _dataset_parameter(option: str, args: Sequence[str]) -> str:
     """Return the parameter of the dataset on the line that an option names; empty if none."""
     from kmip_data.cli.shared.datasets import parameter_models
     from kmip_data.manifest import dataset_names, load_manifest
@@ -449,7 +455,7 @@ def _configuration_key(option: str) -> str:
     return min(keys, key=lambda key: key.count("."), default="")
 
 
-def _unknown(error: Exception) -> errors.KmipDataError:
+def _save_traceback_of_bug(error: Exception) -> errors.KmipDataError:
     """Save the traceback to a file: the command may have run for hours."""
     import tempfile
     import traceback

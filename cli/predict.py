@@ -66,7 +66,7 @@ def command(
     rows = len(next(iter(predictions.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
     if output is None:
-        name = _file_name(about, other_data=data["dataset"] is not None)
+        name = _default_file_name(about, other_data=data["dataset"] is not None)
         output = default_output_path(Path(about.run) / name, force=force)
     write_predictions(output, predictions)
     records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
@@ -82,7 +82,7 @@ def command(
     )
 
 
-def _file_name(about: PredictionOrigin, *, other_data: bool) -> str:
+def _default_file_name(about: PredictionOrigin, *, other_data: bool) -> str:
     """Return the default name of a file of predictions, which says of what they are.
 
     Only predictions of the same rows have the same name, so that no others are written over.

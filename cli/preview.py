@@ -14,7 +14,7 @@ from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     force_option,
     inspect_options,
-    number_list,
+    parse_number_list,
     part_option,
     path_option,
 )
@@ -184,7 +184,7 @@ def record_positions(text: str | None, count: int, where: str) -> list[int]:
         # The middle of each third: neighbours in a build are often alike.
         shown = min(USUAL_RECORDS, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    chosen = list(dict.fromkeys(number_list("--records", text)))
+    chosen = list(dict.fromkeys(parse_number_list("--records", text)))
     last = max(chosen)
     if last >= count or len(chosen) > MAX_RECORDS:
         raise UsageError(

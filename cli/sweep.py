@@ -13,9 +13,9 @@ import click
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import BUILD, SWEEP
 from kmip_data.cli.shared.options import (
-    distinct_numbers,
     number_option,
     offline_option,
+    parse_distinct_numbers,
     plugin_option,
     sample_option,
     set_option,
@@ -94,8 +94,8 @@ def command(
     from kmip_data.models.sweeps.cells import read_plan
 
     devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
-    start = _starter(jobs, devices, submit, slurm)
-    sweep = _with_choices(read_plan(plan), chosen)
+    start = _choose_cell_starter(jobs, devices, submit, slurm)
+    sweep = _override_plan(read_plan(plan), chosen)
     begin = None
     if not (dry_run or status):
         folder = home.root / "sweeps" / sweep.name
@@ -107,7 +107,7 @@ def command(
     _print_plan(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
 
 
-def _with_choices(plan: Plan, chosen: Json) -> Plan:
+def _override_plan(plan: Plan, chosen: Json) -> Plan:
     """Return a plan with the datasets, models, seeds, epochs and keys given as options."""
     from kmip_data.models.training.config.compose import SAMPLE_EPOCHS
 
@@ -124,12 +124,12 @@ def _with_choices(plan: Plan, chosen: Json) -> Plan:
     for dataset in update.get("datasets", ()):
         BUILD.convert(dataset, None, click.get_current_context())
     if chosen["seeds"] is not None:
-        update["seeds"] = tuple(distinct_numbers("--seeds", chosen["seeds"]))
+        update["seeds"] = tuple(parse_distinct_numbers("--seeds", chosen["seeds"]))
         update["seeds_of"] = {}
     return plan.model_copy(update=update)
 
 
-def _starter(
+def _choose_cell_starter(
     jobs: int, gpus: Sequence[str], submit: str | None, slurm: Sequence[str]
 ) -> Callable[..., None]:
     """Return the function that starts cells: on this machine, or on a cluster."""
@@ -294,7 +294,7 @@ def _print_plan(
         for (dataset, model), change in best_on_val(cells).items():
             result["chosen"].append({"dataset": dataset, "model": model, "change": change})
             text.append(f"Best on val: {change} of {model} on {dataset}")
-    text += _next_step(plan, home, has_results=bool(result["results"]), dry_run=dry_run)
+    text += _next_step_lines(plan, home, has_results=bool(result["results"]), dry_run=dry_run)
     print_result(result, *text)
 
     if failed and not (dry_run or status):
@@ -305,7 +305,7 @@ def _print_plan(
         raise CheckFailed(message, left=left, next="the same command tries them again")
 
 
-def _next_step(plan: Plan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
+def _next_step_lines(plan: Plan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
     """Return the line that names the next command, if there is one."""
     from kmip_data.builds.home import Home
 

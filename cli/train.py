@@ -14,11 +14,11 @@ from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
     PLUGINS,
     device_option,
-    distinct_numbers,
-    number_list,
     number_option,
     offline_option,
     options_on_line,
+    parse_distinct_numbers,
+    parse_number_list,
     path_option,
     plugin_option,
     sample_option,
@@ -154,9 +154,9 @@ def command(
     if sum(given_as) != 1:
         step = "kmip-data train --help"
         if resume is not None:
-            step = _only_with("--resume", resume)
+            step = _command_with_only("--resume", resume)
         elif reproduce is not None:
-            step = _only_with("--reproduce", reproduce)
+            step = _command_with_only("--reproduce", reproduce)
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
             expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
@@ -168,7 +168,7 @@ def command(
     row = None
     options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:
-        _refuse_others("--resume", resume)
+        _refuse_other_options("--resume", resume)
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(
@@ -180,22 +180,22 @@ def command(
         )
     else:
         if reproduce is not None:
-            _refuse_others("--reproduce", reproduce)
+            _refuse_other_options("--reproduce", reproduce)
             from kmip_data.models.reports.shipped_results import shipped_result
 
             row = shipped_result(reproduce)
             dataset = row.dataset
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None
-            chosen |= _settings_of(row, chosen["stop_after"])
+            chosen |= _options_of_row(row, chosen["stop_after"])
         _refuse_second_model()
         options |= {
-            "seeds": None if seeds is None else distinct_numbers("--seeds", seeds),
-            "folds": None if folds is None else distinct_numbers("--folds", folds),
+            "seeds": None if seeds is None else parse_distinct_numbers("--seeds", seeds),
+            "folds": None if folds is None else parse_distinct_numbers("--folds", folds),
         }
         chosen |= {"home": home, "file": file, "quiet": quiet}
         if chosen["neighbors"] is not None:
-            chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
+            chosen["neighbors"] = parse_number_list("--neighbor-sampling", chosen["neighbors"])
         from kmip_data.models.training.config.compose import compose_configuration
 
         config = compose_configuration(
@@ -224,13 +224,13 @@ def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
     """Print results, and the commands that show and measure the first run."""
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     text.append(f"{format_facts(_result_facts(summary))}\n")
-    text.append(f"Next: {_command('explore', summary)}")
+    text.append(f"Next: {_run_command('explore', summary)}")
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.result import own_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
-    predict = f"{_command('predict', summary)} --dataset"
+    predict = f"{_run_command('predict', summary)} --dataset"
     if own_build(summary.results[0], Home(run.parents[3])):
         text.append(
             f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
@@ -263,7 +263,7 @@ def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> N
     obtain(dataset, data.parameters, data.split, sample=data.sample, **chosen)
 
 
-def _settings_of(row: ShippedResult, stop_after: int | None) -> Json:
+def _options_of_row(row: ShippedResult, stop_after: int | None) -> Json:
     """Return the options that train a row of our results again."""
     # A row may have stopped before the end of its schedule: so does its repetition.
     last = min(stop_after or row.epochs, row.epochs)
@@ -309,7 +309,7 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     ]
 
 
-def _command(name: str, summary: Summary) -> str:
+def _run_command(name: str, summary: Summary) -> str:
     """Return the command that shows or measures the first run."""
     from kmip_data.models.training.run.run_folder import home_option, short_run
 
@@ -347,7 +347,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
         learned_column(build.card, build.path, features=data.features == "all")
     except UsageError as error:
         described = description_on_card(build.card.statistics)
-        if other := _other_with_targets(build, home):
+        if other := _other_build_with_targets(build, home):
             error.lines["next"] = f"an earlier build with targets: kmip-data train {other}"
             error.meant = (data.dataset, other)
         elif build.card.schema_.labels is None and described is not None and described.task:
@@ -358,7 +358,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
         raise
 
 
-def _other_with_targets(build: Build, home: Home) -> str | None:
+def _other_build_with_targets(build: Build, home: Home) -> str | None:
     """Return the folder name of the newest other build of this name with targets, if there is one."""
     from kmip_data.builds.home import matching_builds
     from kmip_data.format.targets import learned_column
@@ -393,17 +393,17 @@ _GO_WITH = {
 _GO_WITH_BOTH = {"--home", "--json", "--quiet", "--plugin", "--offline"}
 
 
-def _refuse_others(option: str, value: str) -> None:
+def _refuse_other_options(option: str, value: str) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
     others = options_on_line() - {option} - _GO_WITH[option] - _GO_WITH_BOTH
     if others:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
-            next=f"{_only_with(option, value)}; with other settings, another run with --dataset",
+            next=f"{_command_with_only(option, value)}; with other settings, another run with --dataset",
         )
 
 
-def _only_with(option: str, value: str) -> str:
+def _command_with_only(option: str, value: str) -> str:
     """Return the command with the typed options that go with ``option``, and no others."""
     context = click.get_current_context()
     words = ["kmip-data", "train", option, value]

@@ -44,34 +44,34 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
     pairs = [
         # The license of a shipped dataset is printed before its files are read.
         *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
-        *_of_files(card),
-        *_skipped(card.statistics.get("skipped", ())),
-        *(("warning", line) for line in _warnings(card, split)),
+        *_facts_of_own_files(card),
+        *_facts_of_skipped_records(card.statistics.get("skipped", ())),
+        *(("warning", line) for line in _split_warnings(card, split)),
         ("split", split),
         ("", card.splits[split].note),
-        ("other builds", _about_others(build)),
+        ("other builds", _note_on_other_builds(build)),
     ]
 
     parts = format_table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
     if not kept:
         return f"{format_facts(pairs[1:], indent=2)}\n\n{parts}"
 
-    step = f"train {_name_of(build)}"
+    step = f"train {_selecting_argument(build)}"
     if split != card.default_split:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.labels is None:
         # Nothing is trained on it, so its split has no use.
-        predict = f"kmip-data predict {_run_for(build)} --dataset {_name_of(build)}"
+        predict = f"kmip-data predict {_run_for(build)} --dataset {_selecting_argument(build)}"
         return f"""\
 {card.dataset}{card.remark}
 {format_facts(pairs, indent=2)}
 
-Next: kmip-data preview {_name_of(build)}; to predict: {predict}"""
+Next: kmip-data preview {_selecting_argument(build)}; to predict: {predict}"""
     remedy = fill_step(card, split)
     if empty and remedy.startswith("--"):
-        step = f"train {_name_of(build)} {remedy}"
+        step = f"train {_selecting_argument(build)} {remedy}"
     elif empty or not _has_targets(build, features=False):
-        step = f"preview {_name_of(build)}"
+        step = f"preview {_selecting_argument(build)}"
     elif not _has_targets(build):
         from kmip_data.models.training.config.presets import family_of
 
@@ -112,7 +112,7 @@ def target_candidates(card: Card) -> list[str]:
     ]
 
 
-def _of_files(card: Card) -> Iterator[tuple[str, object]]:
+def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
     """Yield the summary of your own files as pairs of label and value."""
     from kmip_data.format.targets import target_type_of
 
@@ -159,7 +159,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
 
 
-def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
+def _facts_of_skipped_records(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
     """Yield the number of skipped records, and the first ones with their reasons."""
     if not skipped:
         return
@@ -170,7 +170,7 @@ def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]
         yield "", f"and {len(skipped) - _LISTED:,} more, on the card"
 
 
-def _warnings(card: Card, split: str) -> Iterator[str]:
+def _split_warnings(card: Card, split: str) -> Iterator[str]:
     """Yield a line for each part of a split without records, or without some of the classes."""
     from kmip_data.format.targets import target_column, target_type_of
     from kmip_data.pipelines.added_splits import fill_step
@@ -228,7 +228,7 @@ def _other_builds(build: Build) -> list[Build]:
     return [other for other in same_name if other.path != build.path]
 
 
-def _about_others(build: Build) -> str:
+def _note_on_other_builds(build: Build) -> str:
     """Return the other builds of your own dataset, and which one its name means; empty without any."""
     from kmip_data.builds.home import Home, matching_builds
 
@@ -245,7 +245,7 @@ def _about_others(build: Build) -> str:
     return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
 
 
-def _name_of(build: Build) -> str:
+def _selecting_argument(build: Build) -> str:
     """Return the argument that selects a build: the name of its dataset if unambiguous, else its folder."""
     from kmip_data.builds.home import Home
 

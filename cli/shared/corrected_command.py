@@ -29,7 +29,7 @@ def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> No
     if not args or args[0] in _LOSING:
         return
     if error.meant is not None:
-        corrected = _with_word(args, *error.meant)
+        corrected = _replace_typed_word(args, *error.meant)
         if corrected is not None:
             error.lines["next"] = shlex.join([program, *corrected])
             return
@@ -45,12 +45,12 @@ def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> No
         return
     line = shlex.join([program, *args])
     if options[1].strip() not in line:
-        kept = _without(args, shlex.split(options[1]))
+        kept = _drop_replaced_options(args, shlex.split(options[1]))
         line = shlex.join([program, *kept])
         error.lines["next"] = f"{step[: options.start(1)]}{line} {options[1].strip()}"
 
 
-def _without(args: Sequence[str], options: Sequence[str]) -> list[str]:
+def _drop_replaced_options(args: Sequence[str], options: Sequence[str]) -> list[str]:
     """Return the line without the values that ``options`` replace: of ``--set`` the same key alone."""
     replaced = set()
     for option, value in zip(options, [*options[1:], ""], strict=True):
@@ -81,7 +81,7 @@ def _without(args: Sequence[str], options: Sequence[str]) -> list[str]:
     return kept
 
 
-def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
+def _replace_typed_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
     """Return the line with another word; None unless the typed one stands in it once."""
     word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
     if sum(len(word.findall(arg)) for arg in args) != 1:
@@ -96,13 +96,13 @@ def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
     if meant.endswith("="):  # of a key whose value follows a blank
         position = next(number for number, word in enumerate(line) if word.endswith(meant))
         value = "".join(line[position + 1 : position + 2])
-        if not value or value.startswith("--") or _is_data(value, args):
+        if not value or value.startswith("--") or _is_data_name(value, args):
             return None
         line[position : position + 2] = [line[position] + value]
     return line
 
 
-def _is_data(word: str, args: Sequence[str]) -> bool:
+def _is_data_name(word: str, args: Sequence[str]) -> bool:
     """True if a word on the line names a dataset, or a build of the home."""
     from kmip_data.builds.home import Home
     from kmip_data.cli.shared.names import BUILD

@@ -124,10 +124,12 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             runs = [name for name in known if name.count("/") == 2]
             meant = in_folder or any(map(of_name.fullmatch, runs))
         if not meant:
-            self._refuse(text, known, home, "" if ctx is None else ctx.params.get("run") or "")
+            self._refuse_unknown(
+                text, known, home, "" if ctx is None else ctx.params.get("run") or ""
+            )
         return text
 
-    def _refuse(self, text: str, known: list[str], home: Home, run: str) -> NoReturn:
+    def _refuse_unknown(self, text: str, known: list[str], home: Home, run: str) -> NoReturn:
         """Raise the error for a name that means nothing; the data of a ``run``, if not empty.
 
         A dataset of the user's own needs another command, a folder lacks a file, a dataset is no
@@ -157,7 +159,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 f"{text!r} is a dataset of your own.", next=rebuild_command(builds, text)
             )
         if {"dataset", "build"} & {*self.kinds} and _has_data_files(Path(text).expanduser()):
-            raise _is_file(text, home, run)
+            raise _file_instead_of_name_error(text, home, run)
         if Path(text).expanduser().is_dir():
             files = [_FILES[kind] for kind in self.kinds if kind in _FILES]
             raise UsageError(
@@ -165,7 +167,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 next="kmip-data list, which names your builds and runs",
             )
         if {"dataset", "build"} & {*self.kinds} and Path(text).expanduser().is_file():
-            raise _is_file(text, home, run)
+            raise _file_instead_of_name_error(text, home, run)
         unfinished = [] if os.sep in text else home.built.glob(f"{glob.escape(text)}-*/shards")
         if "build" in self.kinds and any(unfinished):
             raise UsageError(
@@ -254,7 +256,7 @@ def _has_data_files(folder: Path) -> bool:
     return False
 
 
-def _is_file(text: str, home: Home, run: str) -> UsageError:
+def _file_instead_of_name_error(text: str, home: Home, run: str) -> UsageError:
     """Return the error for a file where a name is expected, with the command that builds from it.
 
     Data of a ``run`` have the columns and classes that it was trained on.

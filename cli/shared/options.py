@@ -28,7 +28,7 @@ PLUGINS = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins given on th
 MAX_NUMBERS = 10_000  #: most numbers in one list
 
 
-def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
+def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
     from kmip_data.builds.home import Home
 
     home = Home.locate(value)
@@ -52,7 +52,7 @@ def combined_options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 home_option = click.option(
-    "--home", metavar="DIR", callback=_home, is_eager=True,  # names are looked up in it
+    "--home", metavar="DIR", callback=_locate_home, is_eager=True,  # names are looked up in it
     help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
 )  # fmt: skip
 json_option = click.option(
@@ -130,16 +130,18 @@ offline_option = click.option(
 raw_options = combined_options(archive_options, offline_option)
 
 
-def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+def _refuse_address(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Refuse an address, which would become a folder ``s3:``."""
     if value is not None:
         absolute_path(value)
     return value
 
 
-def _existing(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+def _refuse_missing_file(
+    ctx: click.Context, param: click.Parameter, value: Path | None
+) -> Path | None:
     """Refuse a file that does not exist, with the nearest one, or the configuration of the newest run."""
-    path = _local(ctx, param, value)
+    path = _refuse_address(ctx, param, value)
     if path is None or path.exists():
         return path
     option = param.opts[0]
@@ -163,7 +165,7 @@ def path_option(
 ) -> Callable[[F], F]:
     """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
     path_type = click.Path(path_type=Path, dir_okay=metavar == "DIR")
-    callback = _existing if exists else _local
+    callback = _refuse_missing_file if exists else _refuse_address
     return click.option(flag, *names, metavar=metavar, type=path_type, callback=callback, **options)
 
 
@@ -200,19 +202,21 @@ def set_option(text: str) -> Callable[[F], F]:
         multiple=True,
         metavar="KEY=VALUE",
         is_eager=True,
-        callback=_key_values,
+        callback=_check_key_values,
         help=text,
     )
 
 
-def _key_values(ctx: click.Context, param: click.Parameter, items: Sequence[str]) -> Sequence[str]:
+def _check_key_values(
+    ctx: click.Context, param: click.Parameter, items: Sequence[str]
+) -> Sequence[str]:
     for item in items:
         if "=" not in item:
-            raise _no_value(item)
+            raise _missing_value_error(item)
     return items
 
 
-def _no_value(key: str) -> UsageError:
+def _missing_value_error(key: str) -> UsageError:
     """Return the error for ``--set KEY`` without a value, which a blank may have cut off."""
     from kmip_data.models.training.config.overrides import documented_keys
 
@@ -231,13 +235,13 @@ jobs_option = click.option(
 )  # fmt: skip
 
 
-def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _store_dask_address(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     ctx.params["engine"] = "processes" if value is None else "dask"
     ctx.params["scheduler"] = value or None
 
 
 dask_option = click.option(
-    "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_dask,
+    "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_store_dask_address,
     help="Dask cluster with a shared file system: scheduler address or file. Without ADDRESS, one is started.",
 )  # fmt: skip
 
@@ -253,12 +257,12 @@ def options_on_line() -> set[str]:
     return options
 
 
-def number_list(option: str, text: str) -> list[int]:
+def parse_number_list(option: str, text: str) -> list[int]:
     """Read ``1,5,7`` and ``0..3``, where repeats count.
 
     Raises :class:`UsageError` where ``text`` is neither.
 
-    >>> number_list("--seeds", "0..2,7")
+    >>> parse_number_list("--seeds", "0..2,7")
     [0, 1, 2, 7]
     """
     numbers: list[int] = []
@@ -281,9 +285,9 @@ def number_list(option: str, text: str) -> list[int]:
     return numbers
 
 
-def distinct_numbers(option: str, text: str) -> list[int]:
-    """Read a list as :func:`number_list` does; raise :class:`UsageError` where a number repeats."""
-    numbers = number_list(option, text)
+def parse_distinct_numbers(option: str, text: str) -> list[int]:
+    """Read a list as :func:`parse_number_list` does; raise :class:`UsageError` where a number repeats."""
+    numbers = parse_number_list(option, text)
     for number, count in Counter(numbers).items():
         if count > 1:
             raise UsageError(

@@ -96,8 +96,8 @@ def format_table(
     train      39
     test       10
     """
-    # A cell stays in its line: `with_row_notes` counts lines as rows.
-    shown = ([_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
+    # A cell stays in its line: `add_row_notes` counts lines as rows.
+    shown = ([_format_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
 
     # Column by column: the widest cell, and numbers to the right where all are numbers.
     columns = []
@@ -115,10 +115,10 @@ def _is_number(cell: str) -> bool:
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
-def with_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
+def add_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     r"""Add notes below the rows of a :func:`format_table`, indented; empty notes are left out.
 
-    >>> with_row_notes(format_table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
+    >>> add_row_notes(format_table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
     'part\ntrain\n    shuffled\ntest'
     """
     head, *rows = lines.splitlines()
@@ -132,7 +132,9 @@ def with_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
 def format_facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
     # Several pairs may have one name, or none: each is a line.
-    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
+    shown = [
+        (name, _format_cell(value)) for name, value in pairs if value not in (None, "", [], ())
+    ]
     width = indent + max((len(name) for name, _ in shown), default=0)
     # Further lines of a value stand below its first.
     gap = "\n" + " " * (width + 2)
@@ -163,7 +165,7 @@ def wrap_to_terminal(text: str, *, piped: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import format_table, with_row_notes
+from kmip_data.cli.shared.output import add_row_notes, format_table
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def builds_table(builds: list[Build]) -> str:
         date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""
         about = ", ".join(filter(None, [difference, card.sources, date, state]))
         notes.append(wrap(about, 76))
-    return with_row_notes(format_table(["name", "graphs", "disk", "built"], rows), notes)
+    return add_row_notes(format_table(["name", "graphs", "disk", "built"], rows), notes)
 
 
 def runs_table(runs: Sequence[RunStatus]) -> str:
@@ -73,7 +73,7 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
         if run.state == "running" and run.left:
             left = f"{run.left} left, by the epochs so far"
         notes.append([left, run.reason, run.resume and f"resume: {run.resume}"])
-    return with_row_notes(
+    return add_row_notes(
         format_table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
     )
 
@@ -85,7 +85,7 @@ def report_text(tables: Iterable[Table]) -> str:
     """Return tables of results as text, each with its title and notes."""
     from kmip_data.models.reports.sheets import results_sheet
 
-    return "\n\n".join(_text(results_sheet(results)) for results in tables) + "\n"
+    return "\n\n".join(_sheet_text(results_sheet(results)) for results in tables) + "\n"
 
 
 def step_to_best_run(tables: Sequence[Table]) -> str:
@@ -100,7 +100,7 @@ def step_to_best_run(tables: Sequence[Table]) -> str:
     return f"Next: kmip-data explore {shlex.quote(short_run(run))}{home_option(run)}"
 
 
-def _text(sheet: Sheet) -> str:
+def _sheet_text(sheet: Sheet) -> str:
     # 1. As many columns as fit; changes are easier to read on lines of their own.
     columns = list(zip(sheet.header, *sheet.cells, strict=True))
     shown = 0
@@ -121,9 +121,9 @@ def _text(sheet: Sheet) -> str:
         notes.append(textwrap.wrap("; ".join(others), WIDTH - 4))
     rows = format_table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
 
-    about = [_filled(text) for text in (sheet.title, sheet.shared) if text]
-    return "\n".join([*about, with_row_notes(rows, notes), *filter(None, [_filled(sheet.notes)])])
+    about = [_wrap_text(text) for text in (sheet.title, sheet.shared) if text]
+    return "\n".join([*about, add_row_notes(rows, notes), *filter(None, [_wrap_text(sheet.notes)])])
 
 
-def _filled(text: str) -> str:
+def _wrap_text(text: str) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_long_words=False)

@@ -55,6 +55,6 @@ def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
         assert word in message
     for word in ("numpy", "chem"):
         assert word not in message
-    details = [detail for name, _, detail in doctor._program() if name in {"[cuda]", "[gpu]"}]
+    details = [detail for name, _, detail in doctor._check_program() if name in {"[cuda]", "[gpu]"}]
     for cost, detail in zip(GPU_EXTRAS.values(), details, strict=True):
         assert f"(without it, on an NVIDIA GPU, {cost})" in detail

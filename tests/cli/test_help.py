@@ -17,7 +17,7 @@ from support.shared import ROOT
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, GROUPS, root, run_command_line
 from kmip_data.cli.shared.command_classes import command_examples as read_examples
-from kmip_data.cli.shared.options import distinct_numbers, number_list
+from kmip_data.cli.shared.options import parse_distinct_numbers, parse_number_list
 from kmip_data.errors import UsageError
 
 SHARED = {"help", "home", "as_json", "quiet", "sample"}  #: described once, at the head of the page
@@ -147,13 +147,13 @@ def test_commands_and_options_are_completed(monkeypatch, capfd):
 
 def test_lists_of_numbers_are_read_in_the_order_given():
     lists = {"0": [0], "0..3": [0, 1, 2, 3], "5,0..1,5": [5, 0, 1, 5], "15, 10": [15, 10]}
-    assert {text: number_list("--seeds", text) for text in lists} == lists
-    assert distinct_numbers("--seeds", "5,0..1") == [5, 0, 1]
+    assert {text: parse_number_list("--seeds", text) for text in lists} == lists
+    assert parse_distinct_numbers("--seeds", "5,0..1") == [5, 0, 1]
     with pytest.raises(UsageError, match=r"--seeds names 5 2 times: 5,0\.\.1,5"):
-        distinct_numbers("--seeds", "5,0..1,5")
+        parse_distinct_numbers("--seeds", "5,0..1,5")
     for text in ("", "x", "0-3", "1..", "..1", "3..1", "-1", "1,,2", "0..10000", "\u0661"):
         with pytest.raises(UsageError, match="--seeds"):
-            number_list("--seeds", text)
+            parse_number_list("--seeds", text)
 
 
 def test_help_loads_nothing_heavy():
