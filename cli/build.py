@@ -310,7 +310,7 @@ def _print_build(build: Build, split: str) -> None:
 
 
 def _build_facts(build: Build, split: str) -> dict[str, Any]:
-    parts = build.card.splits[split].in_order()
+    parts = build.card.splits[split].ordered_parts()
     result = build_facts(build) | {
         "split": split,
         "splits": {part: dict(counts) for part, counts in parts},

@@ -194,8 +194,8 @@ def _check_gpu_kernels() -> Iterator[tuple[str, str, str]]:
 def _check_home(home: Home) -> Iterator[tuple[str, str, str]]:
     from kmip_data.pipelines.raw.find_or_download import accepted_licenses
 
-    if os.access(home.nearest, os.W_OK | os.X_OK):
-        free = human_bytes(shutil.disk_usage(home.nearest).free)
+    if os.access(home.nearest_existing_folder, os.W_OK | os.X_OK):
+        free = human_bytes(shutil.disk_usage(home.nearest_existing_folder).free)
         yield "folder", "ok", f"{home.root}: {free} free"
     else:
         yield "folder", "problem", f"{home.root}: not writable"

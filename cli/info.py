@@ -277,7 +277,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
         title = name
         if name == card.default_split:
             title += " (default)"
-        for part, counts in split.in_order():
+        for part, counts in split.ordered_parts():
             rows.append([title, part, counts.graphs, counts.nodes, counts.digest[:12]])
     header = ["split", "part", "graphs", "nodes", "digest of keys"]
     text.append(f"\nSplits\n{format_table(header, rows, indent=2)}")

@@ -73,7 +73,7 @@ def command(everything: bool, home: Home) -> None:
     runs = _run_facts(home)
     sizes = list(_folder_sizes(home))
     total = sum(size for _, _, size in sizes)
-    free = shutil.disk_usage(home.nearest).free
+    free = shutil.disk_usage(home.nearest_existing_folder).free
     result: Json = {
         "home": home.root,
         "builds": list(map(build_facts, builds)),

@@ -51,8 +51,8 @@ class KmipDataError(Exception):
         # The lines may quote names, headers and replies of servers, so control characters are
         # masked.
         lines = {"expected": expected, "found": found, "on disk": left, "next": next}
-        self.what = _shown(what)
-        self.lines = {name: text and _shown(text) for name, text in lines.items()}
+        self.what = _printable(what)
+        self.lines = {name: text and _printable(text) for name, text in lines.items()}
         super().__init__(self.what)
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class KmipDataError(Exception):
         return "\n".join(lines)
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return without_controls(without_secrets(str(text)))
 
 

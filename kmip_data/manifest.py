@@ -109,7 +109,7 @@ class Source(Strict):
     content: Content | None = None
 
     @property
-    def packaged(self) -> bool:
+    def is_packaged(self) -> bool:
         """True if an installed Python package contains it."""
         return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
 

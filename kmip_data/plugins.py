@@ -79,11 +79,11 @@ def load(source: str | os.PathLike[str]) -> Plugin:
         return _loaded[key]
 
     # 1. Check every object before the first is added.
-    plugin, objects = _from_file(Path(key)) if is_file else _from_package(key)
+    plugin, objects = _plugin_of_file(Path(key)) if is_file else _plugin_of_package(key)
     checked = []
     try:
         for group, name, value in objects:
-            checked.append((group, name, _checked(plugin, group, name, value)))
+            checked.append((group, name, _check_object(plugin, group, name, value)))
     except KmipDataError:
         if is_file:  # it can be corrected and loaded again
             sys.modules.pop(Path(key).stem, None)
@@ -93,18 +93,18 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     _loaded[key] = plugin
 
     # 2. Child processes load it, too.
-    inherited = [*_inherited(), key]
+    inherited = [*_plugins_of_environment(), key]
     os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys(inherited))
     return plugin
 
 
 def load_plugins_of_environment() -> None:
     """Import the plugins in ``KMIP_DATA_PLUGINS``: files and packages, separated as in ``PATH``."""
-    for source in _inherited():
+    for source in _plugins_of_environment():
         load(source)
 
 
-def _inherited() -> list[str]:
+def _plugins_of_environment() -> list[str]:
     return list(filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)))
 
 
@@ -155,13 +155,13 @@ def allowed_plugins(listed: object, config: str, folder: Path | None = None) -> 
             f"{config} has a list of `plugins` that is not valid.",
             found=first_problem(error),
         ) from error
-    return [_allowed(entry, config, folder) for entry in entries]
+    return [_find_allowed_plugin(entry, config, folder) for entry in entries]
 
 
-def _allowed(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
+def _find_allowed_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
     if isinstance(entry, str):
         if folder is None:
-            raise _not_allowed(config, entry, "not recorded")
+            raise _not_allowed_error(config, entry, "not recorded")
         return load(folder / Path(entry).expanduser() if entry.endswith(".py") else entry)
     if any(plugin.sha256 == entry.sha256 for plugin in _loaded.values()):
         return entry
@@ -173,10 +173,10 @@ def _allowed(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
                 found=f"SHA-256 {plugin.sha256} ({plugin.source})",
                 next="--plugin with the file or package as it was, or a new run",
             )
-    raise _not_allowed(config, entry.source, entry.sha256)
+    raise _not_allowed_error(config, entry.source, entry.sha256)
 
 
-def _not_allowed(config: str, source: str, digest: str) -> UsageError:
+def _not_allowed_error(config: str, source: str, digest: str) -> UsageError:
     word = shlex.quote(source)
     return UsageError(
         f"{config} names the plugin {source}, and a run never imports code by itself.",
@@ -191,7 +191,7 @@ def _entry_points(group: str) -> list[Any]:
     return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
-def _from_package(name: str) -> tuple[Plugin, list[Entry]]:
+def _plugin_of_package(name: str) -> tuple[Plugin, list[Entry]]:
     points = []
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
         entry_points = metadata.distribution(name).entry_points
@@ -201,7 +201,7 @@ def _from_package(name: str) -> tuple[Plugin, list[Entry]]:
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
             next="--plugin FILE.py for a file, or install the package",
         )
-    with _explained(name):
+    with _convert_import_errors(name):
         objects = [(point.group.removeprefix(_GROUP), point.name, point.load()) for point in points]
 
     # The digest covers every file of the modules at the top.
@@ -217,9 +217,13 @@ def _from_package(name: str) -> tuple[Plugin, list[Entry]]:
     return Plugin(source=name, sha256=json_digest(digests)), objects
 
 
-def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
+def _plugin_of_file(path: Path) -> tuple[Plugin, list[Entry]]:
     name = path.stem
-    if not name.isidentifier() or name in sys.modules or _origin(name) not in {None, str(path)}:
+    if (
+        not name.isidentifier()
+        or name in sys.modules
+        or _file_of_module(name) not in {None, str(path)}
+    ):
         raise UsageError(
             f"{path.name} cannot be a plugin: {name!r} is the name of another module, or none.",
             next="use another name for the file",
@@ -236,7 +240,7 @@ def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with _explained(path.name):
+        with _convert_import_errors(path.name):
             # The bytes whose digest a run records; workers of a build import the file by its name.
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
         table = getattr(module, "PLUGIN", None)
@@ -260,7 +264,7 @@ def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
     return plugin, objects
 
 
-def _origin(module: str) -> str | None:
+def _file_of_module(module: str) -> str | None:
     spec = importlib.util.find_spec(module)
     if spec is None:
         return None
@@ -268,7 +272,7 @@ def _origin(module: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _convert_import_errors(name: str) -> Iterator[None]:
     """Turn whatever a plugin raises while it is imported into one error with its own last line."""
     try:
         yield
@@ -282,7 +286,7 @@ def _explained(name: str) -> Iterator[None]:
         raise UsageError(f"The plugin {name} cannot be imported.", found=message) from error
 
 
-def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
+def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
     """Return an object as its group has it.
 
     Raises ``UsageError`` where it cannot be added under a name.
@@ -306,7 +310,9 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
     missing += sorted(getattr(value, "__abstractmethods__", ()))
     if group == "models" and isinstance(value, Mapping):
         # Keys of a network of GPS layers; a module is a whole network.
-        missing = [key for key in ("attention", "local") if "kind" not in _table(value.get(key))]
+        missing = [
+            key for key in ("attention", "local") if "kind" not in _as_mapping(value.get(key))
+        ]
     if missing:
         raise UsageError(
             f"{label} lacks {', '.join(dict.fromkeys(missing))}.",
@@ -323,16 +329,16 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
         raise UsageError(f"{label} calls itself {stated!r}.", next="use one name for both")
     if group != "datasets":
         return value
-    manifest = _manifest(plugin, name, value)
-    with _explained(plugin.name):
+    manifest = _plugin_manifest(plugin, name, value)
+    with _convert_import_errors(plugin.name):
         return value(manifest)  # a pipeline
 
 
-def _table(value: object) -> Mapping[str, object]:
+def _as_mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
+def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
     """Return the manifest of a plugin's dataset: its ``facts``, and defaults for what they leave out."""
     if not isinstance(pipeline.facts, Mapping):
         raise UsageError(f"`facts` of {name!r} of the plugin {plugin.name} is not a mapping.")

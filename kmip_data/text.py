@@ -84,19 +84,21 @@ def without_secrets(text: str, address: str = "") -> str:
     >>> without_secrets("no answer of https://me:pw@host/a.zip?dl=1, again pw-1", "s3://key:pw-1@bucket")
     'no answer of https://host/a.zip, again ***'
     """
-    for secret in sorted(_secrets(address), key=len, reverse=True):
+    for secret in sorted(_secrets_of_address(address), key=len, reverse=True):
         text = text.replace(secret, "***")
-    text = _ADDRESS.sub(lambda match: _shown(match[0]) + _ending(match[0]), text)
+    text = _ADDRESS.sub(
+        lambda match: _shown_address(match[0]) + _trailing_punctuation(match[0]), text
+    )
     return without_logins(_REQUEST.sub(r"\1", text))
 
 
-def _shown(address: str) -> str:
+def _shown_address(address: str) -> str:
     """Return an address as it may be shown, also one that has one slash left, as a path has it."""
     scheme, slashes, rest = re.split("(:/{1,2})", address, maxsplit=1)
     return address_without_secrets(f"{scheme}://{rest}").replace("://", slashes, 1)
 
 
-def _ending(address: str) -> str:
+def _trailing_punctuation(address: str) -> str:
     """Return the punctuation that follows a query or fragment, which is not part of either."""
     if "?" not in address and "#" not in address:
         return ""
@@ -104,7 +106,7 @@ def _ending(address: str) -> str:
     return address[len(without_ending) :]
 
 
-def _secrets(address: str) -> set[str]:
+def _secrets_of_address(address: str) -> set[str]:
     """Return the passwords, tokens and query values of an address, as given and percent-decoded."""
     rest = address.partition("://")[2]
     shown = address_without_secrets(address).partition("://")[2]

@@ -8,12 +8,12 @@ look-up              takes                                 where there is no suc
 ===================  ====================================  ======================================
 ``obtain``           folder or name, parameters and split  builds a shipped dataset, adds a split
 ``find``             folder or name, and parameters        error with the command that builds it
-``named_build``      name and parameters                   the same error
+``require_build``    name and parameters                   the same error
 ``find_build``       name and parameters                   ``None``
 ``matching_builds``  name and parameters                   empty list; the newest build is first
 ``_matching_build``  pipeline and parameters               ``None``, also for an outdated build
 ``list_builds``      name, or nothing for all builds       empty list
-``build_in``         folder, or its name below ``built/``  ``None``
+``build_of_folder``  folder, or its name below ``built/``  ``None``
 ===================  ====================================  ======================================
 
 A user's name or folder is for ``find``, or for ``obtain`` where building is allowed; the others
@@ -34,9 +34,9 @@ from kmip_data.builds.home import (
     Build,
     Home,
     added_column_names,
-    build_in,
+    build_of_folder,
     list_builds,
-    named_build,
+    require_build,
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
@@ -66,7 +66,7 @@ def find(
     folder holds a build with other values; ``DamagedInput`` without a readable card.
     """
     home = Home.locate(home, root)
-    build = build_in(name, home)
+    build = build_of_folder(name, home)
     if build is None:
         return _find_named(
             os.fspath(name),
@@ -192,7 +192,7 @@ def _find_named(
         recipes = [build.card.manifest for build in list_builds(home, name)]
         manifest = next(iter(recipes), name)
     wanted = _as_recorded(manifest, parameters)
-    return named_build(
+    return require_build(
         home,
         name,
         wanted,

@@ -113,7 +113,7 @@ def test_every_dataset_with_sources_has_a_step_per_mirror() -> None:
             mirror
             for source in manifest.sources
             for mirror in source.mirrors
-            if not source.packaged
+            if not source.is_packaged
         ]
         names = [step for step, _ in steps.steps_of(name, home)]
         assert sum(step.startswith("mirror ") for step in names) == len(mirrors)

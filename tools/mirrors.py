@@ -121,7 +121,7 @@ def answers(names: tuple[str, ...]) -> Iterator[Answer]:
         manifest = load_manifest(name)
         for source in manifest.sources:
             for mirror in source.mirrors:
-                if source.packaged or mirror.url in asked:
+                if source.is_packaged or mirror.url in asked:
                     continue
                 asked.add(mirror.url)
                 yield ask(manifest, source, mirror)

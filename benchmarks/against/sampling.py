@@ -95,14 +95,14 @@ def compared(
     seeds = np.random.default_rng(0).permutation(train)[:count]
     np.save(folder / "seeds.npy", seeds)
 
-    def around(chosen: Any, hops: Sequence[int], generator: np.random.Generator) -> Data:
-        sampled = graph.around(chosen, hops, generator)
+    def sample_around(chosen: Any, hops: Sequence[int], generator: np.random.Generator) -> Data:
+        sampled = graph.sample_around(chosen, hops, generator)
         batch = dataset.select_rows(0, sampled.nodes, sampled.edges)
         ends = np.stack([sampled.source, sampled.target])
         return Data(**batch.to_dict(), edge_index=torch.from_numpy(ends))
 
     options: dict[str, Any] = {"neighbors": tuple(fanouts), "batch_size": BATCH}
-    ours = NeighborBatches(around, seeds, TrainingConfig(**options), pin_memory=False)
+    ours = NeighborBatches(sample_around, seeds, TrainingConfig(**options), pin_memory=False)
     sizes = {"ours": totals(ours)}
 
     sides: dict[str, Callable[[], object]] = {}

@@ -35,7 +35,7 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
     rows = []
     unassigned = card.counts["nodes"]
     empty = False
-    for part, counts in card.splits[split].in_order():
+    for part, counts in card.splits[split].ordered_parts():
         empty |= not counts.nodes and part != "test"
         unassigned -= counts.nodes
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
@@ -178,7 +178,7 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
     entry = card.splits[split]
     if target_column(card.schema_) is None:
         return
-    for part, sizes in entry.in_order():
+    for part, sizes in entry.ordered_parts():
         if not sizes.nodes:
             step = fill_step(card, split)
             if step.startswith("--"):

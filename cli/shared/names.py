@@ -77,7 +77,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         Raises ``UsageError``, with the nearest name, if it means nothing.
         """
-        from kmip_data.builds.home import Home, build_in
+        from kmip_data.builds.home import Home, build_of_folder
         from kmip_data.files.folder_marker import read_marker
         from kmip_data.manifest import dataset_names
 
@@ -109,7 +109,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
         if not meant and "build" in self.kinds and not Path(text).expanduser().is_file():
             try:
-                meant = build_in(text, home) is not None
+                meant = build_of_folder(text, home) is not None
             except UsageError:
                 # A path to no build: an error of its own only if nothing else could be meant.
                 lines = read_marker(Path(text))

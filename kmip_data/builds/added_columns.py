@@ -75,7 +75,7 @@ class ColumnsCard(Strict):
         return parse_schema(json.dumps(self.data_schema))[0]
 
     @model_validator(mode="after")
-    def _of_columns_alone(self) -> Self:
+    def _check_only_columns(self) -> Self:
         schema = self.schema_
         # Edges are stored again only to give the rows of an edge column their graphs.
         has_edge_column = any(column.level == "edge" for column in schema.columns)
@@ -172,16 +172,18 @@ def files_of_build(folder: Path) -> list[str]:
     """
     # 1. Shards, splits and pages.
     names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *unchanged_outputs(folder)]
-    shards = _planned(folder / WORK)
+    shards = _planned_files(folder / WORK)
     with contextlib.suppress(DamagedInput, UsageError):
         card = read_card(folder)
         names += card.digests
         shards += [entry.file for entry in card.shards]
-    shards = shards or list(itertools.takewhile(partial(_has_shard, folder), _numbered()))
-    names += _with_members(folder, shards)
+    shards = shards or list(
+        itertools.takewhile(partial(_has_shard, folder), _numbered_shard_names())
+    )
+    names += _member_names_of_shards(folder, shards)
 
     # 2. Columns: a file for each shard, and those on their cards.
-    names += _planned(folder / COLUMNS / WORK)
+    names += _planned_files(folder / COLUMNS / WORK)
     for path in (folder / COLUMNS).glob("*/"):
         files = [CARD_NAME]
         try:
@@ -189,7 +191,7 @@ def files_of_build(folder: Path) -> list[str]:
         except (DamagedInput, FileNotFoundError):
             if named_encoding(path.name) is None:
                 continue  # it may be anybody's
-            files += _with_members(path, [Path(shard).name for shard in shards])
+            files += _member_names_of_shards(path, [Path(shard).name for shard in shards])
         names += [f"{COLUMNS}/{path.name}/{file}" for file in files]
 
     # 3. Temporary files.
@@ -203,7 +205,7 @@ def files_of_build(folder: Path) -> list[str]:
     return sorted(existing, key=lambda name: (name == CARD_NAME, name))
 
 
-def _planned(work: Path) -> list[str]:
+def _planned_files(work: Path) -> list[str]:
     """Return the files that unfinished work lists before it writes them."""
     names = []
     for plan in PLANS:
@@ -212,7 +214,7 @@ def _planned(work: Path) -> list[str]:
     return names
 
 
-def _numbered() -> Iterator[str]:
+def _numbered_shard_names() -> Iterator[str]:
     return (f"shards/{number:05}.h5" for number in itertools.count())
 
 
@@ -220,7 +222,7 @@ def _has_shard(folder: Path, name: str) -> bool:
     return shard_member_paths(folder / name)[0].is_file()
 
 
-def _with_members(folder: Path, shards: Iterable[str]) -> list[str]:
+def _member_names_of_shards(folder: Path, shards: Iterable[str]) -> list[str]:
     """Return the shards by name; a shard in several files by the names of its members."""
     names = []
     for shard in shards:

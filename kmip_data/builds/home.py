@@ -56,7 +56,7 @@ class Home:
         return cls(absolute_path(path, f"home folder (--home DIR, {ENVIRONMENT})"))
 
     @property
-    def nearest(self) -> Path:
+    def nearest_existing_folder(self) -> Path:
         """The root, or its nearest parent that exists."""
         return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
 
@@ -115,7 +115,7 @@ class Build:
         """Command that repairs a damaged file of the build."""
         return f"kmip-data verify {shlex.quote(str(self.path))} --repair"
 
-    def shard(self, file: str, entry: FileEntry) -> Shard:
+    def open_shard(self, file: str, entry: FileEntry) -> Shard:
         """Open one of its shards, or a file next to one, by its name in the folder.
 
         Raises ``DamagedInput`` where it is not the file of that ``entry`` on a card.
@@ -162,7 +162,7 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
     return [build for build in builds if dataset in {None, build.card.dataset}]
 
 
-def build_in(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
+def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
     """Return the build in the folder ``name``, or of that name below ``home``.
 
     Returns ``None`` for the name of a dataset.
@@ -185,7 +185,7 @@ def _known_datasets(builds: Sequence[Build]) -> set[str]:
     return {*dataset_names(), *(build.card.dataset for build in builds)}
 
 
-def named_build(
+def require_build(
     home: Home,
     dataset: str,
     parameters: Mapping[str, object],
@@ -305,7 +305,7 @@ def matching_builds(
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
 
-    return sorted(matches, key=_built_at, reverse=True)
+    return sorted(matches, key=_build_time, reverse=True)
 
 
 def make_build_newest(build: Build, home: Home) -> None:
@@ -351,10 +351,10 @@ def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
 
 def date_of_build(build: Build) -> str:
     """Return when the first shard of a build was written (UTC), to the minute."""
-    return timestamp(_built_at(build))[:16].replace("T", " ")
+    return timestamp(_build_time(build))[:16].replace("T", " ")
 
 
-def _built_at(build: Build) -> float:
+def _build_time(build: Build) -> float:
     """Return when the first shard was written, in seconds since 1970.
 
     A card is written again with every split that is added.

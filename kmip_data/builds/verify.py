@@ -72,7 +72,7 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
         try:
             digest, size = sha256_file(path / name)
         except DamagedInput as error:
-            yield _problem(path, name, error)
+            yield _problem_of_error(path, name, error)
             continue
         if digest != known.sha256 or size != getattr(known, "bytes", size):
             yield Problem(
@@ -88,7 +88,7 @@ def _is_behind_link(path: Path, name: str) -> bool:
     return any(ancestor.is_symlink() for ancestor in (*inside, path / name))
 
 
-def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
+def _property_problems(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
     """Yield a problem for each property of a file that differs from the expected value."""
     for name, (expected, actual) in facts.items():
         if expected != actual:
@@ -96,14 +96,14 @@ def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
             yield Problem(file, problem, str(expected), str(actual))
 
 
-def _other_schema(file: str, expected: Schema, actual: Schema) -> Iterator[Problem]:
+def _schema_problems(file: str, expected: Schema, actual: Schema) -> Iterator[Problem]:
     actual_values = asdict(actual)
     names = [name for name, value in asdict(expected).items() if actual_values[name] != value]
     if names:
         yield Problem(file, "has another schema", found=f"other {', '.join(names)}")
 
 
-def _problem(path: Path, file: str, error: DamagedInput) -> Problem:
+def _problem_of_error(path: Path, file: str, error: DamagedInput) -> Problem:
     message = error.what.removeprefix(f"{path / file} ").removesuffix(".")
     return Problem(file, message, found=error.lines["found"] or "")
 
@@ -147,7 +147,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     try:
         card = read_card(path)
     except DamagedInput as error:
-        report.problems.append(_problem(path, CARD_NAME, error))
+        report.problems.append(_problem_of_error(path, CARD_NAME, error))
         return report
 
     # 1. The card and every shard, on all threads.
@@ -157,7 +157,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.problems.append(
             Problem(MARKER, "is of another folder", build_marker_content(card.key), content or "")
         )
-    report.outdated += _outdated(path, card)
+    report.outdated += _outdated_files(path, card)
     for name in report.outdated:
         report.remarks.append(f"{name} is not what the card says; --repair writes it again")
     report.remarks += remarks_on_strays(path)
@@ -191,7 +191,7 @@ def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")
         if column.finite or column.attribute not in features:
             continue
         for entry in build.card.shards:
-            shard = build.shard(entry.file, entry)
+            shard = build.open_shard(entry.file, entry)
             try:
                 check_column(shard, replace(column, finite=True))
             except DamagedInput as error:
@@ -199,7 +199,7 @@ def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")
                 yield f"{column.attribute} has NaN or infinite values: {row}"
 
 
-def _outdated(path: Path, card: Card) -> Iterator[str]:
+def _outdated_files(path: Path, card: Card) -> Iterator[str]:
     """Yield the files made of the card that are missing or differ, besides the day in the metadata."""
     with_picture = metadata_files(card, picture=True)
     for name, data in metadata_files(card).items():
@@ -221,7 +221,7 @@ def _outdated(path: Path, card: Card) -> Iterator[str]:
 
 
 def _card_problems(card: Card) -> Iterator[Problem]:
-    yield from _differing(CARD_NAME, format_version=(FORMAT_VERSION, card.format_version))
+    yield from _property_problems(CARD_NAME, format_version=(FORMAT_VERSION, card.format_version))
     files = len(card.splits) + sum(len(shard.files) for shard in card.shards)
     if len(card.digests) != files:
         yield Problem(CARD_NAME, "names a file twice")
@@ -279,8 +279,8 @@ def _check_shard(
         return None, problems
     try:
         shard = Shard(path / entry.file)
-        problems += _other_schema(entry.file, schema, shard.schema)
-        problems += _differing(
+        problems += _schema_problems(entry.file, schema, shard.schema)
+        problems += _property_problems(
             entry.file,
             dataset=(dataset, shard.dataset),
             build_key=(key, shard.build_key),
@@ -296,7 +296,7 @@ def _check_shard(
         check_values(shard)
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a problem of this shard
     except DamagedInput as error:
-        return None, [*problems, _problem(path, entry.file, error)]
+        return None, [*problems, _problem_of_error(path, entry.file, error)]
     return shard, problems
 
 
@@ -307,7 +307,9 @@ def _dataset_problems(
 ) -> Iterator[Problem]:
     for unit in ("graphs", "nodes", "edges"):
         total = sum(getattr(shard, unit) for shard in shards)
-        yield from _differing(CARD_NAME, **{f"number of {unit}": (total, card.counts[unit])})
+        yield from _property_problems(
+            CARD_NAME, **{f"number of {unit}": (total, card.counts[unit])}
+        )
     if len(set(keys)) != len(keys):
         most_frequent = Counter(keys).most_common(1)[0][0]
         yield Problem(
@@ -327,10 +329,10 @@ def _split_problems(
     try:
         split = read_split(path / entry.file, records=nodes if len(keys) == 1 else len(keys))
     except DamagedInput as error:
-        yield _problem(path, entry.file, error)
+        yield _problem_of_error(path, entry.file, error)
         return
     known_rule = (entry.rule, entry.parameters)
-    yield from _differing(entry.file, rule=(known_rule, (split.rule, split.parameters)))
+    yield from _property_problems(entry.file, rule=(known_rule, (split.rule, split.parameters)))
     # Positions are checked before they index anything.
     invalid_parts = split.problem(len(keys), nodes)
     if invalid_parts is not None:
@@ -338,7 +340,7 @@ def _split_problems(
         return
 
     # Three digests of each part: on the card, recomputed, in the split's own file.
-    digests, counts = _measure(split, shards, keys)
+    digests, counts = _part_digests_and_counts(split, shards, keys)
     known = {name: part.digest for name, part in entry.parts.items()}
     for name in sorted(known | digests):
         actual = digests.get(name)
@@ -353,10 +355,10 @@ def _split_problems(
         for unit, count in counts[name].items():
             stated = getattr(entry.parts[name], unit)
             fact = f"number of {unit} in {name} of {entry.file}"
-            yield from _differing(CARD_NAME, **{fact: (count, stated)})
+            yield from _property_problems(CARD_NAME, **{fact: (count, stated)})
 
 
-def _measure(
+def _part_digests_and_counts(
     split: SplitFile,
     shards: Sequence[Shard],
     keys: Sequence[str],
@@ -404,7 +406,7 @@ def _column_problems(
         except DamagedInput as error:
             # A folder that no encoding of this version names may be anybody's.
             if named_encoding(name) is not None:
-                yield _problem(build.path, f"{folder}/{CARD_NAME}", error)
+                yield _problem_of_error(build.path, f"{folder}/{CARD_NAME}", error)
             continue
         problems = list(_columns_card_problems(build, folder, card))
         yield from problems[:1]  # others follow from it
@@ -439,8 +441,8 @@ def _columns_card_problems(
     if encoding is None:
         return
     if card.encoding_version == encoding.version:
-        yield from _differing(file, key=(columns_key(encoding, build.card), card.key))
-        yield from _other_schema(
+        yield from _property_problems(file, key=(columns_key(encoding, build.card), card.key))
+        yield from _schema_problems(
             file,
             columns_schema(encoding, build.card.schema_),
             card.schema_,

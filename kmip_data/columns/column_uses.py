@@ -125,17 +125,17 @@ class Description(Strict):
         lines = ["# Edit use, classes, categories and nullable."]
         if command:
             lines.append(f"# Then: {command}")
-        lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
+        lines += [f"{key} = {_toml_value(value)}" for key, value in values.items()]
         if files:
             lines += ["", "[files]"]
-            lines += [f"{_toml(name)} = {_toml(rows)}" for name, rows in files.items()]
+            lines += [f"{_toml_value(name)} = {_toml_value(rows)}" for name, rows in files.items()]
         for column in columns:
             lines += ["", "[[columns]]"]
             lines += [
-                f"{key} = {_toml(value)}" for key, value in column.items() if key not in _SEEN
+                f"{key} = {_toml_value(value)}" for key, value in column.items() if key not in _SEEN
             ]
             if "values" in column:
-                seen = ", ".join(map(_toml, column["values"]))
+                seen = ", ".join(map(_toml_value, column["values"]))
                 counts = (
                     f"{column.get('distinct', 0):,} values, {column.get('missing', 0):,} missing"
                 )
@@ -160,6 +160,6 @@ def description_on_card(statistics: Mapping[str, Any]) -> Description | None:
     return None if described is None else Description.model_validate(described)
 
 
-def _toml(value: object) -> str:
+def _toml_value(value: object) -> str:
     """Return a text, number, boolean or list of them in TOML, which escapes as JSON does."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

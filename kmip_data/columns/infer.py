@@ -57,7 +57,7 @@ class InferredColumns:
         values = dict(graph.columns)
         y = values.pop(target, None)
         if (y is None) != (not self.target) and self.graphs > 1:
-            raise self._refusal(target or self.target, graph, y)
+            raise self._mismatch_error(target or self.target, graph, y)
         if y is not None:
             self.target = target
             self.targets.append(y)
@@ -69,11 +69,11 @@ class InferredColumns:
         for key in {**self._columns, **values}:
             column = self._columns.get(key)
             given = values.get(key)
-            if column is None or given is None or not self._widened(key, column, given):
-                raise self._refusal(key, graph, given)
+            if column is None or given is None or not self._widen_dtype(key, column, given):
+                raise self._mismatch_error(key, graph, given)
             column.add(given)
 
-    def _widened(self, key: str, column: ColumnValues, rows: Array) -> bool:
+    def _widen_dtype(self, key: str, column: ColumnValues, rows: Array) -> bool:
         """Widen the dtype of a column to that of rows; False if shapes or kinds of dtypes differ."""
         if self.forms.get(key) == "text":
             column.shape = max(column.shape, rows.shape[1:])
@@ -86,7 +86,7 @@ class InferredColumns:
         column.dtype = wider
         return len(kinds) == 1
 
-    def _refusal(self, key: str, graph: GraphRecord, rows: Array | None) -> DamagedInput:
+    def _mismatch_error(self, key: str, graph: GraphRecord, rows: Array | None) -> DamagedInput:
         level, _, attribute = key.partition("/")
         before = self._columns.get(key)
         expected = "none"

@@ -91,7 +91,7 @@ class AttributeLevels:
                 found = f"{name} is {list(array.shape)}, in the first graph {list(first)}"
                 self._ragged.setdefault(name, f"{where}: {found}.")
 
-    def of_attributes(self) -> dict[str, str]:
+    def levels_by_attribute(self) -> dict[str, str]:
         """Return the level of each attribute; raise ``DamagedInput`` for attributes without a level."""
         levels = {}
         for name, possible in self._fitting.items():

@@ -34,11 +34,11 @@ def masks_by_part(arrays: Mapping[str, Array], nodes: int, where: str) -> dict[s
             by_part[part] = array.T if array.shape[-1:] == (nodes,) else array
             continue
         by_part[part] = np.zeros(nodes, bool)
-        by_part[part][_positions(name, array, nodes, where)] = True
+        by_part[part][_integer_positions(name, array, nodes, where)] = True
     return by_part
 
 
-def _positions(name: str, array: Array, nodes: int, where: str) -> I64:
+def _integer_positions(name: str, array: Array, nodes: int, where: str) -> I64:
     """Return positions of nodes as integers; raise ``DamagedInput`` for fractions and others."""
     if array.dtype.kind not in "iuf" or (array != np.rint(array)).any():
         raise DamagedInput(

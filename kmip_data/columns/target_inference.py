@@ -69,7 +69,7 @@ def infer_target(
     if y.dtype == object and y.ndim == 1:
         classes = tuple(described) or tuple(sorted({*y.astype(str)} - {""}))
     elif named and task in {None, "classification"} and y.ndim == 1:
-        classes = tuple(described) or _named_by_integers(targets_as_numbers(y, ()))
+        classes = tuple(described) or _class_names_of_integers(targets_as_numbers(y, ()))
         classes = () if classes == tuple(map(str, range(len(classes)))) else classes
     if classes and task in {"regression", "multilabel"}:
         raise DamagedInput(
@@ -85,7 +85,7 @@ def infer_target(
             next="--set label= and another one",
         )
     if not described:
-        task = _task_of(known, y.ndim, names, task)
+        task = _infer_task(known, y.ndim, names, task)
     if task != "regression":
         known = known[known != NO_CLASS]
     missing = y.size - known.size
@@ -127,7 +127,7 @@ def infer_target(
     return Target(column, classes, missing)
 
 
-def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | None) -> TaskName:
+def _infer_task(known: Array, axes: int, names: Sequence[str], task: TaskName | None) -> TaskName:
     """Return the task of labels that are not NaN; refuse one that does not fit, and ask for one.
 
     −1 is a number in a regression, and no class or label elsewhere.
@@ -177,7 +177,7 @@ def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | Non
     )
 
 
-def _named_by_integers(y: Array) -> tuple[str, ...]:
+def _class_names_of_integers(y: Array) -> tuple[str, ...]:
     """Return the classes of integers (n,) above 0 as texts, in ascending order; none of other numbers."""
     known = y[~np.isnan(y)]
     known = known[known != NO_CLASS]

@@ -45,21 +45,21 @@ class ColumnValues:
     def add(self, rows: Array) -> None:
         """Look at rows of any shape; a few wait to be examined together."""
         if rows.size > _SMALL:
-            self._look_at(rows.reshape(-1))
+            self._examine(rows.reshape(-1))
             return
         # Rows may be a view of a file, which is there until the next graph.
         self._waiting.append(rows.flatten())
         self._waiting_size += rows.size
         if self._waiting_size > _BLOCK // 8:
-            self._look_at_waiting()
+            self._examine_waiting_rows()
 
-    def _look_at_waiting(self) -> None:
+    def _examine_waiting_rows(self) -> None:
         if self._waiting:
-            self._look_at(np.concatenate(self._waiting))
+            self._examine(np.concatenate(self._waiting))
             self._waiting.clear()
             self._waiting_size = 0
 
-    def _look_at(self, values: Array) -> None:
+    def _examine(self, values: Array) -> None:
         """Examine values (n,) in blocks, so that copies stay small."""
         for start in range(0, len(values), _BLOCK):
             block = values[start : start + _BLOCK]
@@ -76,7 +76,7 @@ class ColumnValues:
     @property
     def stored(self) -> str:
         """Return the narrowest dtype that holds all values."""
-        self._look_at_waiting()
+        self._examine_waiting_rows()
         if self.dtype.kind == "b":
             return "uint8"
         if self.low is None or self.high is None:

@@ -247,12 +247,12 @@ class PCQMContact(BuiltDataset):
         record = idx if self._records is None else int(self._records[idx])
         if self.schema.links is None:
             problem = f"contacts are {tuple(data.contact.shape)}, not rows of bits"
-            raise self._store.damaged_record(record, problem)
+            raise self._store.damaged_record_error(record, problem)
         # A matrix of bits becomes pairs; bits behind the last atom would be contacts with nothing.
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
         if touching[:, data.num_nodes :].any():
             problem = f"a contact leads out of its graph of {data.num_nodes} nodes"
-            raise self._store.damaged_record(record, problem)
+            raise self._store.damaged_record_error(record, problem)
         # Sorted by first, then second atom, as the nonzero entries of a matrix are.
         del data.contact
         data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))

@@ -46,7 +46,7 @@ class Records:
             start = first[column.level]
             rows = shard.read(column.key, start, start + count[column.level])
             if problem := column.problem(rows):
-                raise store.damaged_record(position, f"{column.attribute} {problem}")
+                raise store.damaged_record_error(position, f"{column.attribute} {problem}")
             stored[column.key] = values[column.attribute] = rows.astype(column.presented)
         for view in self.schema.views:
             values[view.attribute] = stored[view.source][:, view.start : view.stop]
@@ -63,12 +63,12 @@ class Records:
         else:
             return values
         if edges.max(initial=-1) >= nodes:
-            raise store.damaged_record(
+            raise store.damaged_record_error(
                 position, f"an edge leads out of its graph of {nodes:,} nodes"
             )
         return {**values, "edge_index": edges}
 
-    def of_graphs(self, column: Column) -> Array:
+    def graph_column_values(self, column: Column) -> Array:
         """Return a column of the level of graphs, one row each."""
         rows = [shard.read(column.key, 0, shard.graphs) for shard in self._store.shards]
         return np.concatenate(rows).astype(column.presented)

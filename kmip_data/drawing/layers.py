@@ -35,7 +35,7 @@ class Limits:
     missing: int  #: number of values that are not finite: they are grey
 
     @property
-    def cut(self) -> str:
+    def open_ends(self) -> str:
         """Ends beyond which there are values, as matplotlib names them."""
         below, above = self.least < self.low, self.most > self.high
         return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
@@ -177,7 +177,7 @@ def draw_bar(axes: Axes, layer: Scale, **place: object) -> None:
         _mappable(layer),
         label=layer.label,
         format="{x:,.4g}",
-        extend=layer.limits.cut,
+        extend=layer.limits.open_ends,
         **place,
     )
 

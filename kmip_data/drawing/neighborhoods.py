@@ -69,7 +69,7 @@ class Surroundings:
 
         seeds = np.array([self.records[position]])
         generator = np.random.Generator(np.random.PCG64(0))
-        sampled = self._neighborhoods.around(seeds, FANOUTS, generator)
+        sampled = self._neighborhoods.sample_around(seeds, FANOUTS, generator)
         data = self._dataset.select_rows(0, sampled.nodes, sampled.edges)
         data.edge_index = torch.from_numpy(np.stack([sampled.source, sampled.target]))
         return data

@@ -261,7 +261,7 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
 
-    shown = drawing.some_edges()
+    shown = drawing.sample_edges()
     segments = drawing.pos[shown.T]
     crossing = np.zeros(shown.shape[1], bool)  # edges between two classes
     width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35

@@ -58,7 +58,7 @@ class Drawing:
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
-    def some_edges(self, limit: int = MAX_EDGES) -> I64:
+    def sample_edges(self, limit: int = MAX_EDGES) -> I64:
         """Return all edges, or a fixed sample of ``limit``: int64 ``(2, ≤ limit)``."""
         edges = self.edge_index.shape[1]
         if edges <= limit:
@@ -221,7 +221,7 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     names = column.fields
     if not column.num_classes:
         if isinstance(dataset, Records):
-            values = dataset.of_graphs(column)
+            values = dataset.graph_column_values(column)
         else:
             values = getattr(dataset, column.attribute).numpy()
         values = values.reshape(len(dataset), -1)

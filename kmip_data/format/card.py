@@ -211,7 +211,7 @@ class SplitEntry(Strict):
     parts: dict[PathComponent, SplitPart]
     note: str = ""
 
-    def in_order(self) -> list[tuple[str, SplitPart]]:
+    def ordered_parts(self) -> list[tuple[str, SplitPart]]:
         """Return the parts in the order train, val, test."""
         return [(part, self.parts[part]) for part in parts_in_order(self.parts)]
 

@@ -29,7 +29,7 @@ class Graphs:
     #: Keys of the records, which seed random draws; without keys their positions do
     keys: Sequence[str] = ()
 
-    def joined(self) -> I64:
+    def joined_edges(self) -> I64:
         """Return the edges with nodes numbered over all graphs, int64 (2, ΣE)."""
         first = np.repeat(self.node_ptr[:-1], np.diff(self.edge_ptr))
         return self.edge_index + first

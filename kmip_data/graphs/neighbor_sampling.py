@@ -47,7 +47,7 @@ class Neighborhoods:
             self._edges = np.argsort(target, kind="stable").astype(edge_dtype)
         self._free: list[Integers] = []  #: arrays of numbers that no draw uses, −1 for every node
 
-    def most(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
+    def upper_bounds(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
         """Return upper bounds of nodes and edges of a sample around ``seeds`` nodes."""
         edges = 0
         reached = seeds
@@ -56,7 +56,7 @@ class Neighborhoods:
             edges += reached
         return min(seeds + edges, self._nodes), min(edges, len(self._source))
 
-    def around(
+    def sample_around(
         self,
         seeds: I64,
         fanouts: Sequence[int],

@@ -182,7 +182,7 @@ class Assembler:
         self._widest = max((field.row_bytes for field in self.fields), default=0)
         self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
-    def without(self, names: Sequence[str]) -> Assembler:
+    def without_attributes(self, names: Sequence[str]) -> Assembler:
         """Return an assembler without some attributes, as for PyG's ``exclude_keys``."""
         if not set(names) & set(self.names):
             return self
@@ -217,7 +217,7 @@ class Assembler:
         # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
 
         # 1. Look up the address of each block of rows: one table lookup per field, no slicing in Python.
-        address, counts, unmapped = self.store.addresses(self._rows, graphs)
+        address, counts, unmapped = self.store.row_addresses(self._rows, graphs)
         edges = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
         np.cumsum(counts, axis=1, out=pointers[:, 1:])
@@ -324,10 +324,10 @@ class Assembler:
         return large
 
     def _gather_mapped(self, graph: int, large: Sequence[Field]) -> dict[str, torch.Tensor]:
-        others = self.without([field.attribute for field in large])
+        others = self.without_attributes([field.attribute for field in large])
         values, _ = others.gather_one(graph)
         for field in large:
-            rows = self.store.private(field.key, gather.LEVELS[field.level], graph)
+            rows = self.store.writable_rows(field.key, gather.LEVELS[field.level], graph)
             values[field.attribute] = torch.from_numpy(rows)
         return values
 
@@ -426,7 +426,7 @@ class Assembler:
         if position >= 0:
             nodes = counts[gather.NODE, position]
             problem = f"an edge leads out of its graph of {nodes:,} nodes"
-            raise self.store.damaged_record(int(graphs[position]), problem)
+            raise self.store.damaged_record_error(int(graphs[position]), problem)
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
         """Refuse integers of a graph, or of those read with it, outside the bounds of the schema."""
@@ -440,7 +440,7 @@ class Assembler:
             problem = column.problem(array)
             if problem:
                 problem = f"{field.attribute} {problem}, in this record or one read with it"
-                raise self.store.damaged_record(graph, problem)
+                raise self.store.damaged_record_error(graph, problem)
 
 
 def _implies_num_nodes(field: Field) -> bool:

@@ -240,7 +240,7 @@ class GraphLoader(DataLoader[Data]):
                 f"compact=True needs a neighbour table, and no transform: {self.dataset!r}",
                 next="leave out compact=True, or apply the transform to the batch",
             )
-        return assembler and assembler.without(self.exclude_keys)
+        return assembler and assembler.without_attributes(self.exclude_keys)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
@@ -316,7 +316,7 @@ class GraphLoader(DataLoader[Data]):
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is
         # read then: trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
-        progress = self._order.begin()
+        progress = self._order.begin_epoch()
         epoch, start = progress
         batches = islice(self._batches(epoch), start, None)
 

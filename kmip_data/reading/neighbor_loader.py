@@ -137,7 +137,7 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         seeds = inputs.node.cpu().numpy()
         # Seeded by epoch and nodes: any worker draws the same for the same batch.
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
-        sampled = self._graph.around(
+        sampled = self._graph.sample_around(
             seeds,
             self._fanouts,
             np.random.Generator(np.random.PCG64(key)),

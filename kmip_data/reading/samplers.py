@@ -54,7 +54,7 @@ class EpochSampler(Sampler[int]):
             self.position = 0
         self.running = None
 
-    def begin(self) -> list[int]:
+    def begin_epoch(self) -> list[int]:
         """Begin an epoch: return its number and the batches to skip.
 
         The next call begins the next one.
@@ -77,19 +77,19 @@ class EpochSampler(Sampler[int]):
         """Return the positions of each batch of this rank."""
         return self.rule.batches(self._nodes, epoch, *self.ranks())
 
-    def exposed(self, epoch: int) -> list[I64]:
+    def batches_for_other_libraries(self, epoch: int) -> list[I64]:
         """Return the batches that other libraries see."""
         if self._divided:
             return self.batches(epoch)
         return self.rule.batches(self._nodes, epoch)
 
     def __iter__(self) -> Iterator[int]:
-        epoch, _ = self.begin()
-        for batch in self.exposed(epoch):
+        epoch, _ = self.begin_epoch()
+        for batch in self.batches_for_other_libraries(epoch):
             yield from batch.tolist()
 
     def __len__(self) -> int:
-        return sum(len(batch) for batch in self.exposed(self.epoch))
+        return sum(len(batch) for batch in self.batches_for_other_libraries(self.epoch))
 
 
 class SharedSampler(EpochSampler, DistributedSampler[int]):
@@ -105,12 +105,12 @@ class EpochBatches(Sampler[list[int]]):
         self.batch_size = rule.batch_size if rule.max_nodes is None else None
 
     def __iter__(self) -> Iterator[list[int]]:
-        epoch, _ = self.sampler.begin()
-        for batch in self.sampler.exposed(epoch):
+        epoch, _ = self.sampler.begin_epoch()
+        for batch in self.sampler.batches_for_other_libraries(epoch):
             yield batch.tolist()
 
     def __len__(self) -> int:
-        return len(self.sampler.exposed(self.sampler.epoch))
+        return len(self.sampler.batches_for_other_libraries(self.sampler.epoch))
 
 
 def is_from_a_loader(batch_sampler: object) -> bool:

@@ -103,7 +103,7 @@ class ShardStore:
         self.schema = replace(self.schema, columns=self.schema.columns + schema.columns)
 
     def _open(self, file: str, entry: FileEntry, key: str, schema: Schema) -> Shard:
-        shard = self.build.shard(file, entry)
+        shard = self.build.open_shard(file, entry)
         graphs = entry.graphs
         # Rows are read by address, so a shard of another layout must be refused here.
         if shard.build_key == key and shard.schema == schema and shard.graphs == graphs:
@@ -178,7 +178,7 @@ class ShardStore:
             next=self.build.remedy,
         )
 
-    def damaged_record(self, graph: int, problem: str) -> DamagedInput:
+    def damaged_record_error(self, graph: int, problem: str) -> DamagedInput:
         """Return the error for values of a record that violate its schema."""
         shard = self.build.card.shards[self.shard[graph]]
         return DamagedInput(
@@ -186,7 +186,7 @@ class ShardStore:
             next=self.build.remedy,
         )
 
-    def addresses(
+    def row_addresses(
         self,
         wanted: tuple[RowSource, ...],
         graphs: I64,
@@ -230,7 +230,7 @@ class ShardStore:
             address[field, position] = rows.ctypes.data
         return address, counts, unmapped
 
-    def private(self, key: str, level: int, graph: int) -> Array:
+    def writable_rows(self, key: str, level: int, graph: int) -> Array:
         """Return the rows of a mapped column of a graph, in a writable map of their own."""
         files = self._added.get(key, self.shards)
         start = self.start[level, graph]

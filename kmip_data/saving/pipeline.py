@@ -209,7 +209,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
             tables = graphs.tables(findings.notices)
             return findings, islice(graphs_of_tables(tables, options, findings), first, None)
         findings = Findings(Attributes(forms=dict(graphs.forms)))
-        levels = graphs.levels.of_attributes()
+        levels = graphs.levels.levels_by_attribute()
         is_split_by_masks = self._split is None and graphs.levels.graphs == 1
         mask_use: MaskUse = "split" if is_split_by_masks else "attributes"
 

@@ -132,7 +132,7 @@ def _pull_build(
         files = [entry for entry in files if present.digests.get(entry.file) == entry.sha256]
     for name in wanted:
         files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
-    received_files = received.take(files, folder, quiet=quiet)
+    received_files = received.copy_files(files, folder, quiet=quiet)
 
     # 3. The card comes last.
     for file in card.files:
@@ -206,7 +206,7 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
     begin_folder(folder, f"run {received.share.digest[:12]}")
-    received_files = received.take(files, folder, quiet=quiet)
+    received_files = received.copy_files(files, folder, quiet=quiet)
     return Pulled(
         path=folder,
         share=received.share,
@@ -237,7 +237,7 @@ class Received:
         self.digests.check(file, 0, data)
         return data
 
-    def take(
+    def copy_files(
         self,
         files: Sequence[SharedFile],
         folder: Path,

@@ -214,7 +214,7 @@ def _write_missing_files(
     # 3. Without a manifest while files change, so that nobody pulls half of it.
     total = sum(wanted[name].bytes for name in new)
     with (
-        remote.at_once(f"kmip-data push {share.name}") as at_once,
+        remote.batch_writes(f"kmip-data push {share.name}") as is_one_commit,
         Progress(
             f"push {share.name}",
             total,
@@ -222,11 +222,11 @@ def _write_missing_files(
             quiet=quiet,
         ) as progress,
     ):
-        if SHARE_NAME in present and not at_once:
+        if SHARE_NAME in present and not is_one_commit:
             remote.remove(SHARE_NAME)
         for name, data in content.items():
             if name in new or name == SHARE_NAME:
-                remote.put(name, data)
+                remote.write_file(name, data)
                 progress.update(wanted[name].bytes)
 
 

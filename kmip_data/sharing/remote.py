@@ -120,7 +120,7 @@ class Remote:
 
         return self._with_retries(name, read, most)
 
-    def range(self, name: str, start: int, stop: int) -> bytes | None:
+    def read_range(self, name: str, start: int, stop: int) -> bytes | None:
         """Return bytes ``start`` to ``stop`` of a file.
 
         Returns fewer if the file ends earlier, and ``None`` if it does not exist.
@@ -179,7 +179,7 @@ class Remote:
         )
 
     @contextlib.contextmanager
-    def at_once(self, message: str) -> Iterator[bool]:
+    def batch_writes(self, message: str) -> Iterator[bool]:
         """In a repository of the hub, collect the writes of the block in one commit and yield True.
 
         The hub refuses hundreds of commits, one per file.
@@ -221,7 +221,7 @@ class Remote:
                     if name and not name.startswith(".") and not marks_folder:
                         yield name, int(status.get("size") or 0)
 
-    def put(self, name: str, content: Path | bytes) -> None:
+    def write_file(self, name: str, content: Path | bytes) -> None:
         """Write a file from a path or from bytes."""
         if self._pending is not None:
             self._pending.append((name, content))

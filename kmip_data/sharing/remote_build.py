@@ -71,7 +71,7 @@ class Copies:
     def read(self, file: str, start: int, stop: int) -> U8:
         """Return bytes ``start`` to ``stop`` of a file as a new array; the file must have as many.
 
-        Raises what :meth:`.remote.Remote.range` does, and ``DamagedInput`` where a block is not what was
+        Raises what :meth:`.remote.Remote.read_range` does, and ``DamagedInput`` where a block is not what was
         pushed.
         """
         self.fetch_blocks(blocks_between(file, start, stop))
@@ -99,7 +99,7 @@ class Copies:
         for future in futures:
             future.result()
 
-    def has(self, key: Key) -> bool:
+    def has_block(self, key: Key) -> bool:
         """True if a block can be read without waiting."""
         future = self._work().blocks.get(key)
         return future is not None and future.done() and future.exception() is None
@@ -138,7 +138,7 @@ class Copies:
         start = first * BLOCK
         stop = min(size, (first + count) * BLOCK)
         address = f"{self.remote.address}/{file}"
-        data = self.remote.range(file, start, stop)
+        data = self.remote.read_range(file, start, stop)
         if data is None:
             raise damaged_error(address, f"a file of {size:,} bytes", "no such file")
         if len(data) != stop - start:
@@ -199,7 +199,7 @@ class RemoteBuild(Build):
         """Advice for a damaged file."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
-    def shard(self, file: str, entry: FileEntry) -> Shard:
+    def open_shard(self, file: str, entry: FileEntry) -> Shard:
         """Open a shard, or a file next to one, by name."""
         if not self.copies.sizes.get(file):
             raise damaged_error(
@@ -293,7 +293,7 @@ class _Opened(RandomAccess):
 
     def _read(self, start: int, stop: int) -> memoryview:
         keys = blocks_between(self._file, start, stop)
-        self.missing += [key for key in keys if not self._copies.has(key)]
+        self.missing += [key for key in keys if not self._copies.has_block(key)]
         if self.missing:
             raise OSError("not fetched yet")
         return self._copies.read(self._file, start, stop).data

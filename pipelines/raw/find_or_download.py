@@ -410,7 +410,7 @@ class _Import:
         receipt = verified_receipt(stored)
         if receipt is None and stored.is_file():
             self._say(f"{stored} differs from its receipt and is downloaded again")
-        if receipt is None and source.packaged:
+        if receipt is None and source.is_packaged:
             archive, receipt = _packaged_file(source, self.manifest.name)
         if receipt is None:
             if self.options.offline or not source.mirrors:

@@ -144,8 +144,8 @@ def test_the_same_graphs_by_every_door_are_stored_alike(tmp_path: Path, kind: st
     for other in others:
         assert comparable(other.card.schema_) == comparable(first.card.schema_), other
         for stored, same in zip(other.card.shards, first.card.shards, strict=True):
-            shard = other.shard(stored.file, stored)
-            wanted = first.shard(same.file, same)
+            shard = other.open_shard(stored.file, stored)
+            wanted = first.open_shard(same.file, same)
             counts = {"node": shard.nodes, "edge": shard.edges, "graph": shard.graphs}
             for column in first.card.schema_.columns:
                 rows = shard.read(column.key, 0, counts[column.level])

@@ -25,7 +25,7 @@ def steps_of(name: str, home: Home) -> list[Step]:
     steps: list[Step] = []
     for source in manifest.sources:
         for number, mirror in enumerate(source.mirrors):
-            if not source.packaged:
+            if not source.is_packaged:
                 check = partial(check_mirror, manifest, source, mirror, home)
                 steps.append((f"mirror {number + 1} of {source.name}", check))
     if manifest.sources:

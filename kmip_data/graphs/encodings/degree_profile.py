@@ -38,7 +38,9 @@ class DegreeProfile(Encoding):
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once."""
         check()
-        profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.parameter)
+        profile = local_degree_profile(
+            graphs.joined_edges(), int(graphs.node_ptr[-1]), self.parameter
+        )
         return {"node/degree_profile": profile}
 
 

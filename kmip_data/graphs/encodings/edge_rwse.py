@@ -33,7 +33,7 @@ class EdgeRandomWalk(Encoding):
         """Compute all graphs at once, as components of one graph."""
         check()
         nodes = int(graphs.node_ptr[-1])
-        return {"edge/edge_rwse": edge_walk_encoding(graphs.joined(), nodes, self.parameter)}
+        return {"edge/edge_rwse": edge_walk_encoding(graphs.joined_edges(), nodes, self.parameter)}
 
 
 def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) -> F32:

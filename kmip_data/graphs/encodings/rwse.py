@@ -30,7 +30,7 @@ class RandomWalk(Encoding):
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once, as components of one graph."""
         check()
-        edges = graphs.joined()
+        edges = graphs.joined_edges()
         nodes = int(graphs.node_ptr[-1])
         return {
             "node/rwse": random_walk_encoding(

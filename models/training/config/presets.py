@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from kmip_data.builds.home import Home, build_in, list_builds, matching_builds
+from kmip_data.builds.home import Home, build_of_folder, list_builds, matching_builds
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
@@ -399,7 +399,7 @@ def config_for_data(
     card = None
     changes = {}
     dataset = name
-    build = build_in(name, home)
+    build = build_of_folder(name, home)
     if build is not None:
         card = build.card
         dataset = card.dataset

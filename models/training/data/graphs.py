@@ -221,7 +221,7 @@ class OneGraph(RunData):
 
         Rows are read from the memory map until the graph is loaded, with equal bits.
         """
-        sampled = self._neighborhoods.around(seeds, fanouts, generator)
+        sampled = self._neighborhoods.sample_around(seeds, fanouts, generator)
         rows = torch.from_numpy(sampled.nodes)
         columns = torch.from_numpy(sampled.edges)
         values: dict[str, Any]
@@ -250,7 +250,7 @@ class OneGraph(RunData):
         """Return the size of the graph; with sampling, of what a batch may reach."""
         if self._sampled:
             training = self.config.training
-            nodes, edges = self._neighborhoods.most(training.batch_size, training.neighbors)
+            nodes, edges = self._neighborhoods.upper_bounds(training.batch_size, training.neighbors)
         else:
             nodes = int(self.graph.num_nodes)
             edges = int(self.graph.num_edges)

@@ -26,7 +26,7 @@ class NeighborBatches:
     per node.
     """
 
-    around: Callable[[I64, Sequence[int], np.random.Generator], Data]  #: samples a batch
+    sample_around: Callable[[I64, Sequence[int], np.random.Generator], Data]  #: samples a batch
     chosen: I64
     training: TrainingConfig
     pin_memory: bool
@@ -54,7 +54,7 @@ class NeighborBatches:
             # Each batch has its own generator: batches are drawn in threads, and skipped ones not
             # at all.
             generator = np.random.Generator(np.random.PCG64([*seeds, start + 1]))
-            return self.around(order[start : start + size], fanouts, generator)
+            return self.sample_around(order[start : start + size], fanouts, generator)
 
         starts = range(self.done * size, len(order), size)
         threads = min(2, num_threads())

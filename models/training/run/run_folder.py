@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from kmip_data.builds.home import Home, build_in, list_builds
+from kmip_data.builds.home import Home, build_of_folder, list_builds
 from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
@@ -217,7 +217,7 @@ def on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -
     the home has several builds of that name. Raises ``UsageError`` if the home has none.
     """
     name = config.data.dataset
-    if name in dataset_names() or build_in(name, home) is not None:
+    if name in dataset_names() or build_of_folder(name, home) is not None:
         return config
     builds = list_builds(home, name)
     if not builds:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kmip_data.builds.home import Home, build_in, named_build
+from kmip_data.builds.home import Home, build_of_folder, require_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import require_room, write_errors
@@ -113,7 +113,7 @@ def _receipt(path: Path, origin: str) -> Receipt:
 
 def _vocabulary(name: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
-    build = build_in(name) or named_build(home, name, {}, defaults={}, sample=False)
+    build = build_of_folder(name) or require_build(home, name, {}, defaults={}, sample=False)
     try:
         text = json.dumps(build.card.statistics["city"]["vocabulary"])
         return Vocabulary.model_validate_json(text)

@@ -74,7 +74,7 @@ def test_records_read_without_pytorch_are_the_items(tmp_path, name, limit):
             np.testing.assert_array_equal(values, expected)
     column = records.schema.labels
     if column.level == "graph":
-        np.testing.assert_array_equal(records.of_graphs(column), dataset.y.numpy())
+        np.testing.assert_array_equal(records.graph_column_values(column), dataset.y.numpy())
 
 
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
@@ -103,11 +103,11 @@ def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_pat
 
 def test_many_edges_are_drawn_as_a_fixed_subset():
     full = drawing(edges=500)
-    some = full.some_edges(100)
+    some = full.sample_edges(100)
     assert some.shape == (2, 100)
-    np.testing.assert_array_equal(some, full.some_edges(100))
+    np.testing.assert_array_equal(some, full.sample_edges(100))
     assert set(map(tuple, some.T.tolist())) <= set(map(tuple, full.edge_index.T.tolist()))
-    assert full.some_edges(500) is full.edge_index
+    assert full.sample_edges(500) is full.edge_index
 
 
 def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):

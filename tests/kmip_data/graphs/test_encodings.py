@@ -94,11 +94,11 @@ def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_ed
     for count in (1, 2):
         threads.set_num_threads(count)
         try:
-            together = random_walk_encoding(joined.joined(), 71, 7, node_ptr=joined.node_ptr)
+            together = random_walk_encoding(joined.joined_edges(), 71, 7, node_ptr=joined.node_ptr)
         finally:
             threads.set_num_threads(None)
         np.testing.assert_array_equal(together, alone)
-    turned = joined.joined()[:, rng.permutation(int(joined.edge_ptr[-1]))]
+    turned = joined.joined_edges()[:, rng.permutation(int(joined.edge_ptr[-1]))]
     np.testing.assert_array_equal(
         random_walk_encoding(turned, 71, 7, node_ptr=joined.node_ptr), alone
     )

@@ -95,7 +95,7 @@ def test_a_draw_is_that_of_a_slow_loop(fanouts, ordered):
         edges = edges[:, np.argsort(edges[1], kind="stable")]
     frontier = [7, 3, 60]
     graph = Neighborhoods(edges, 90)
-    sampled = graph.around(np.array(frontier), fanouts, np.random.default_rng(1))
+    sampled = graph.sample_around(np.array(frontier), fanouts, np.random.default_rng(1))
     random, met, taken = np.random.default_rng(1), list(frontier), []
     for fanout in fanouts:
         key = int(random.integers(2**64, dtype=np.uint64))
@@ -110,7 +110,7 @@ def test_a_draw_is_that_of_a_slow_loop(fanouts, ordered):
     assert (sampled.nodes.tolist(), sampled.edges.tolist()) == (met, taken)
     assert np.array_equal(sampled.nodes[[sampled.source, sampled.target]], edges[:, sampled.edges])
     if min(fanouts) >= 0:
-        nodes, bound = graph.most(3, fanouts)
+        nodes, bound = graph.upper_bounds(3, fanouts)
         assert len(met) <= nodes <= 90
         assert len(taken) <= bound <= 600
 
@@ -123,7 +123,7 @@ def test_every_pair_of_edges_is_drawn_as_often(fanout):
     together = np.zeros((40, 40))
     for _ in range(4_000):
         drawn = np.zeros(40)
-        drawn[graph.around(np.array([0]), [fanout], random).edges] = 1
+        drawn[graph.sample_around(np.array([0]), [fanout], random).edges] = 1
         together += np.outer(drawn, drawn)
     pair = fanout * (fanout - 1) / (40 * 39)
     for counts, p in ((np.diag(together), fanout / 40), (together[np.triu_indices(40, 1)], pair)):

@@ -90,7 +90,7 @@ def test_edge_lists_texts_empty_graphs_and_added_columns(tmp_path):
                 assert_same(one, other)
             first_batches(far, local, batch_size=4)
         with pytest.raises(DamagedInput, match="/nothing"):
-            far.build.shard("nothing", far.build.card.shards[0])
+            far.build.open_shard("nothing", far.build.card.shards[0])
 
 
 def blocks_asked(server):
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
     assert damaged.value.lines["found"] == "more"
     server.more = 1
     with pytest.raises(DamagedInput, match=CARD_NAME):
-        Remote(server.address).range(CARD_NAME, 100, 200)
+        Remote(server.address).read_range(CARD_NAME, 100, 200)
 
 
 def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):

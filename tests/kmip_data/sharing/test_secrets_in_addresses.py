@@ -86,7 +86,7 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path, subtests) -> None:
             assert SECRET not in said_by(lambda address=address: file_system(address) and None)
     with serving_folder(tmp_path / "pushed") as server:
         for address in addresses("http", server.address.removeprefix("http://")):
-            for call in (open_it, lambda at: open_it(at).shard("nothing", None), pull_it):
+            for call in (open_it, lambda at: open_it(at).open_shard("nothing", None), pull_it):
                 with subtests.test(f"{call.__name__}: {address}"):
                     text = said_by(partial(call, address))
                     assert SECRET not in text

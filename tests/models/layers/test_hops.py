@@ -29,7 +29,7 @@ def sampled(fanouts: list[int], dtype: torch.dtype) -> Data:
     edges = rng.integers(60, size=(2, 240)) ** 2 // 60
     edges = edges[:, np.argsort(edges[1], kind="stable")]
     seeds = rng.permutation(60)[:SEEDS]
-    drawn = Neighborhoods(edges, 60).around(seeds, fanouts, rng)
+    drawn = Neighborhoods(edges, 60).sample_around(seeds, fanouts, rng)
     assert len(drawn.nodes) > 2 * SEEDS
     x = torch.from_numpy(rng.standard_normal((60, 6))[drawn.nodes]).to(dtype)
     index = torch.from_numpy(np.stack([drawn.source, drawn.target]))

@@ -144,7 +144,7 @@ def _levels_of(
                 found=", ".join(levels.shapes)[:500],
                 next="--set ignore= and one of these",
             )
-    return levels.of_attributes(), levels.graphs
+    return levels.levels_by_attribute(), levels.graphs
 
 
 def _graphs(
