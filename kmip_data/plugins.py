@@ -31,8 +31,8 @@ from kmip_data.errors import (
     UsageError,
     unknown_name_error,
 )
-from kmip_data.files.path_errors import absent_file, absolute_path
-from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
+from kmip_data.files.path_errors import absent_file_error, absolute_path
+from kmip_data.files.reading import first_problem, json_digest, read_small_file, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Added, Plugin
 from kmip_data.runtime.signals import Ended
@@ -229,9 +229,9 @@ def _plugin_of_file(path: Path) -> tuple[Plugin, list[Entry]]:
             next="use another name for the file",
         )
     try:
-        code = read_small(path)
+        code = read_small_file(path)
     except FileNotFoundError as error:
-        raise absent_file(path, "check the path of the plugin") from error
+        raise absent_file_error(path, "check the path of the plugin") from error
     except OSError as error:
         raise UsageError(
             f"The plugin {path} cannot be read: {error.strerror or error}",

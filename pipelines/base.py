@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import json_digest, plain_message
+from kmip_data.files.reading import json_digest, reword_pydantic_problem
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
@@ -427,7 +427,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         step = f"kmip-data info {dataset}"
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
-            why = plain_message(problem["msg"])
+            why = reword_pydantic_problem(problem["msg"])
             # List the names for an unknown name, not for a bad value.
             if problem["type"] == "extra_forbidden":
                 unknown = True

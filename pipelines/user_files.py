@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.path_errors import absent_file, absolute_path, require_room, write_errors
+from kmip_data.files.path_errors import absent_file_error, absolute_path, require_room, write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
@@ -305,7 +305,7 @@ def existing_file(path: Path, option: str) -> Path:
     path = absolute_path(path, "file")
     # Not of Path: False, not an error, where a folder on the way may not be searched.
     if not os.path.isfile(path):  # noqa: PTH113
-        raise absent_file(path, f"check the path given to {option}")
+        raise absent_file_error(path, f"check the path given to {option}")
     return path
 
 

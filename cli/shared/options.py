@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.errors import UsageError
-from kmip_data.files.path_errors import absent_file, absolute_path
+from kmip_data.files.path_errors import absent_file_error, absolute_path
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -150,7 +150,7 @@ def _refuse_missing_file(
     newest = max(configurations, key=lambda file: file.stat().st_mtime, default=None)
     if newest is not None:
         step = f"the newest run's: {option} {shlex.quote(str(newest))}"
-    raise absent_file(path, step)
+    raise absent_file_error(path, step)
 
 
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")

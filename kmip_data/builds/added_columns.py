@@ -18,7 +18,7 @@ from kmip_data.builds.home import COLUMNS, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import final_name
 from kmip_data.files.folder_marker import MARKER, unchanged_outputs
-from kmip_data.files.reading import json_digest, read_json, read_model, read_small, sealed_json
+from kmip_data.files.reading import json_digest, read_json, read_model, read_small_file, sealed_json
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import (
     CARD_NAME,
@@ -142,7 +142,7 @@ def read_columns_card(build: Build, name: str) -> ColumnsCard:
             added_column_names(build.path),
             command="kmip-data encode NAME --help",
         ) from error
-    if read_small(path) != card.to_json().encode():
+    if read_small_file(path) != card.to_json().encode():
         raise DamagedInput(f"{path} was changed after it was written.", next=build.remedy)
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(

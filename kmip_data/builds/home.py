@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.files.reading import read_small
+from kmip_data.files.reading import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import say
@@ -157,7 +157,7 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
     for card in sorted(home.built.glob(f"*/{CARD_NAME}")):
         # The card is damaged, or has a newer version.
         with contextlib.suppress(DamagedInput, UsageError, OSError):
-            if dataset is None or line in read_small(card):
+            if dataset is None or line in read_small_file(card):
                 builds.append(Build(card.parent, read_card(card.parent)))
     return [build for build in builds if dataset in {None, build.card.dataset}]
 

@@ -24,7 +24,7 @@ from kmip_data.builds.home import COLUMNS, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER
-from kmip_data.files.reading import read_small, sha256_file
+from kmip_data.files.reading import read_small_file, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, metadata_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values
@@ -204,7 +204,7 @@ def _outdated_files(path: Path, card: Card) -> Iterator[str]:
     with_picture = metadata_files(card, picture=True)
     for name, data in metadata_files(card).items():
         try:
-            stored = b"" if _is_behind_link(path, name) else read_small(path / name)
+            stored = b"" if _is_behind_link(path, name) else read_small_file(path / name)
             if name == CROISSANT_NAME:
                 stored_metadata = json.loads(stored)
                 metadata = json.loads(data)

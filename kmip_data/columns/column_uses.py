@@ -12,7 +12,7 @@ from pydantic import Field
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_problem, read_small
+from kmip_data.files.reading import first_problem, read_small_file
 from kmip_data.strict_model import Strict
 
 DESCRIPTION_NAME = "columns.toml"  #: the description next to the files that it describes
@@ -146,7 +146,7 @@ class Description(Strict):
 def read_description(path: Path) -> Description:
     """Read a TOML file; raise ``DamagedInput`` with the first key that is wrong."""
     try:
-        return Description.model_validate(tomllib.loads(read_small(path).decode("utf-8-sig")))
+        return Description.model_validate(tomllib.loads(read_small_file(path).decode("utf-8-sig")))
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path.name} is no description of columns: {first_problem(error)}.",

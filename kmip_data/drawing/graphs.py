@@ -17,8 +17,8 @@ from kmip_data.drawing.layers import (
     Categories,
     Layer,
     Scale,
+    cast_to_smallest_dtype,
     class_layer,
-    in_smallest_dtype,
     limits_of_scale,
 )
 from kmip_data.drawing.maps import (
@@ -31,7 +31,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
     streets_longer_than_drawn,
 )
-from kmip_data.drawing.molecules import SYMBOLS, atoms_of
+from kmip_data.drawing.molecules import SYMBOLS, atoms_from_features
 from kmip_data.drawing.records import Drawing, Values, class_name, read_drawing, up_axis_name
 from kmip_data.drawing.run_predictions import (
     class_layers,
@@ -92,7 +92,7 @@ class Packer:
         return {
             **facts,
             "values": self.add(distinct),
-            "codes": self.add(in_smallest_dtype(codes, len(distinct))),
+            "codes": self.add(cast_to_smallest_dtype(codes, len(distinct))),
         }
 
     def text(self) -> str:
@@ -204,7 +204,7 @@ def graph_of_record(
     data = dataset[position]
     nodes = len(drawing.pos)
     card = dataset.card
-    columns = _columns(dataset, data)
+    columns = _node_columns(dataset, data)
 
     # 1. Layers of colour. Classes come first, as their colours are visible on any background,
     # unlike the nodes' own.
@@ -229,13 +229,13 @@ def graph_of_record(
     first = first[joins_two]
 
     # 3. The header.
-    fitted, scale, middle = _centred_and_scaled(drawing.pos, up_axis_name(card))
+    fitted, scale, middle = _centre_and_scale(drawing.pos, up_axis_name(card))
     packer = Packer()
     header = _page_header(fitted, lines, columns, layers, packer)
     if drawing.bonds is not None:
         header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
     if picture is not None:
-        header["picture"] = _packed_picture(picture, scale, middle, packer)
+        header["picture"] = _pack_picture(picture, scale, middle, packer)
     if drawing.metres:
         header["metre"] = scale  # units of the page in a metre
     header["key"] = drawing.key
@@ -307,7 +307,7 @@ def _record_facts(drawing: Drawing, lines: int) -> str:
     return facts
 
 
-def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
+def _node_columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
     """Return all numbers of nodes by name."""
     columns: dict[str, Array] = {}
     for column in dataset.schema.columns:
@@ -353,7 +353,9 @@ def rgb_layers(columns: Values) -> list[Layer]:
 
 def atom_layers(columns: Values) -> list[Layer]:
     """Return the elements of a molecule's atoms as a layer, if there are any."""
-    atoms = atoms_of([*columns], np.stack([*columns.values()], axis=1)) if columns else None
+    atoms = (
+        atoms_from_features([*columns], np.stack([*columns.values()], axis=1)) if columns else None
+    )
     if atoms is None:
         return []
     numbers_of_atoms = [atom.number for atom in atoms]
@@ -370,7 +372,7 @@ def atom_layers(columns: Values) -> list[Layer]:
     ]
 
 
-def _centred_and_scaled(pos: Array, up: str) -> tuple[F64, float, F64]:
+def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
     """Return positions about their middle, the longest axis :data:`EXTENT` long, the upward axis last.
 
     Also return the scale and the original middle.
@@ -384,7 +386,7 @@ def _centred_and_scaled(pos: Array, up: str) -> tuple[F64, float, F64]:
     return (pos - middle) * scale, scale, middle
 
 
-def _packed_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Json:
+def _pack_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Json:
     """Pack a picture as JPEG, with its corners on the page: its first pixel is the origin, rows go down."""
     from matplotlib.image import imsave
 
@@ -419,7 +421,7 @@ def _page_header(
     for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
         header[axis] = packer.add(values)
     header["streets"] = packer.add(pairs.T.astype(np.uint32))
-    header["layers"] = [_layer(layer, packer) for layer in layers]
+    header["layers"] = [_pack_layer(layer, packer) for layer in layers]
 
     scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
     header["columns"] = [
@@ -430,7 +432,7 @@ def _page_header(
     return header
 
 
-def _layer(layer: Layer, packer: Packer) -> Json:
+def _pack_layer(layer: Layer, packer: Packer) -> Json:
     shown: Json = {"name": layer.name, "note": layer.note}
     if isinstance(layer, Scale):
         shown["unit"] = layer.unit

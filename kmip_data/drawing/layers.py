@@ -125,10 +125,10 @@ def class_layer(
         of_names = paint() if paint else class_colors(len(names), names)
         return [*of_names, current_style().missing][: len(labels)]
 
-    return Categories(name, in_smallest_dtype(codes, len(labels)), labels, colors, note)
+    return Categories(name, cast_to_smallest_dtype(codes, len(labels)), labels, colors, note)
 
 
-def in_smallest_dtype(codes: Array, count: int) -> Array:
+def cast_to_smallest_dtype(codes: Array, count: int) -> Array:
     """Return codes (n,) below ``count`` ≤ 65,536 in the smallest dtype."""
     return codes.astype(np.uint8 if count <= 256 else np.uint16)
 
@@ -141,13 +141,13 @@ def node_colors(layer: Layer) -> F64:
         return to_rgba_array(layer.colors)[layer.codes]
     # Only the finite ones have a place on the ramp.
     finite = np.isfinite(layer.values)
-    mappable = _mappable(layer)
+    mappable = _scalar_mappable(layer)
     colors = np.tile(to_rgba_array(current_style().missing), (len(finite), 1))
     colors[finite] = mappable.to_rgba(layer.values[finite])
     return colors
 
 
-def _mappable(layer: Scale) -> Any:
+def _scalar_mappable(layer: Scale) -> Any:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
@@ -161,20 +161,20 @@ def draw_legend(axes: Axes, layer: Layer) -> None:
     """Draw the legend of a layer on the right of ``axes``: a colour bar, or categories with counts."""
     # Inside the axes: a separate colour bar would be at the end of the panel.
     if isinstance(layer, Scale):
-        draw_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
+        draw_color_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
         missing = limits_of_scale(layer.values).missing
         if missing:
-            _draw_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
+            _draw_legend_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
         return
     step = -(-len(layer.labels) // MAX_ROWS)
     rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))
-    _draw_rows(axes, rows[::step], height=0.5)
+    _draw_legend_rows(axes, rows[::step], height=0.5)
 
 
-def draw_bar(axes: Axes, layer: Scale, **place: object) -> None:
+def draw_color_bar(axes: Axes, layer: Scale, **place: object) -> None:
     """Draw the colour bar of a scale, with its unit; pointed where values lie beyond its ends."""
     axes.figure.colorbar(
-        _mappable(layer),
+        _scalar_mappable(layer),
         label=layer.label,
         format="{x:,.4g}",
         extend=layer.limits.open_ends,
@@ -182,7 +182,7 @@ def draw_bar(axes: Axes, layer: Scale, **place: object) -> None:
     )
 
 
-def _draw_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: float) -> None:
+def _draw_legend_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: float) -> None:
     from matplotlib.lines import Line2D
 
     handles = []

@@ -46,7 +46,7 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
     left = bottom = width = tallest = 0.0
     for number in np.argsort(-np.bincount(component_of), kind="stable"):
         members = np.flatnonzero(component_of == number)
-        part_pos = _springs(joined[members][:, members])
+        part_pos = _spring_positions(joined[members][:, members])
         size = np.ptp(part_pos, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full
             left = 0.0
@@ -59,7 +59,7 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
     return pos
 
 
-def _springs(joined: csr_array) -> F64:
+def _spring_positions(joined: csr_array) -> F64:
     """Return positions (M, 2), about one apart, for a connected component with symmetric adjacency."""
     count = joined.shape[0]
     if count < 3:
@@ -70,7 +70,7 @@ def _springs(joined: csr_array) -> F64:
     pos = (generator.random((count, 2), np.float32) - np.float32(0.5)) * spread
     force = np.empty_like(pos)
     steps = int(np.clip(WORK // count**2, 40, 400))
-    fill = partial(_forces, pos, joined.indptr, joined.indices, force)
+    fill = partial(_write_forces, pos, joined.indptr, joined.indices, force)
     for step in range(steps):
         run_in_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
@@ -82,7 +82,7 @@ def _springs(joined: csr_array) -> F64:
 
 
 @njit_nogil(fastmath=True)  # last bits of positions are invisible
-def _forces(
+def _write_forces(
     pos: F32,
     start: Array,
     others: Array,

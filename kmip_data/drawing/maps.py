@@ -121,7 +121,7 @@ def read_city_map(build: Build) -> CityMap:
         class_names=card.class_names,
         eccentricity=nodes("node/eccentricity"),
         unit=schema.column("node/eccentricity").unit,
-        splits={name: _codes(store, entry) for name, entry in card.splits.items()},
+        splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
     )
 
@@ -175,7 +175,7 @@ def category_names(
     return names
 
 
-def _codes(store: ShardStore, entry: SplitEntry) -> U8:
+def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
     code = store.read_split(entry).node_code
     if code is None:  # splits of graphs would put all nodes into one part
         return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
@@ -184,7 +184,7 @@ def _codes(store: ShardStore, entry: SplitEntry) -> U8:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Class, eccentricity and every split."""
-    classes = _classes(
+    classes = _class_layer(
         city,
         "class",
         city.classes,
@@ -256,7 +256,7 @@ def prediction_layers(
             lambda: right_wrong_colors(len(labels)),
             note,
         ),
-        _classes(city, "predicted class", classes, f"by {run}"),
+        _class_layer(city, "predicted class", classes, f"by {run}"),
         Categories(
             "error",
             np.abs(classes - city.classes).astype(np.uint8),
@@ -267,7 +267,7 @@ def prediction_layers(
     ]
 
 
-def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
+def _class_layer(city: CityMap, name: str, classes: I64, note: str) -> Categories:
     # Classes are ordered like the eccentricities behind them.
     return class_layer(
         name,
@@ -321,7 +321,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     points = 72.0**2 * width * height / len(position)
     area = min(14.0, max(0.8, 0.3 * points)) * shrunk**2
     straight, detours = (
-        broken_line(city.position, city.streets[:, chosen][:, ::step])
+        broken_edge_lines(city.position, city.streets[:, chosen][:, ::step])
         for chosen in (~longer, longer)
     )
     thin = min(0.7, 0.35 * math.sqrt(area))
@@ -342,12 +342,12 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         colors = node_colors(layer)[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
         draw_legend(axes, layer)
-        _scale_bar(axes, high[0] - low[0])
+        _draw_scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (current_style().widest - figure.get_figwidth()) / 2))
     save_figure(figure, path, bbox_inches="tight", pad_inches=margin)
 
 
-def broken_line(pos: Array, edges: I64) -> Array:
+def broken_edge_lines(pos: Array, edges: I64) -> Array:
     """``(D, 3E)``: source, target, gap of every edge.
 
     One broken line is drawn faster than many lines.
@@ -406,7 +406,7 @@ def _map_corners(position: F64) -> tuple[F64, F64]:
     return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
 
 
-def _scale_bar(axes: Axes, across: float) -> None:
+def _draw_scale_bar(axes: Axes, across: float) -> None:
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     # The longest round length up to a third of the map's width.

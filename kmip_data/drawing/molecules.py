@@ -48,7 +48,7 @@ class Atom:
     aromatic: bool = False
 
 
-def atoms_of(fields: Sequence[str], x: Array) -> list[Atom] | None:
+def atoms_from_features(fields: Sequence[str], x: Array) -> list[Atom] | None:
     """Return the atoms whose features (N, F) are ``x``, by the names of its fields; None if it has none.
 
     Read are Open Graph Benchmark's nine features, or the atom types of ZINC.
@@ -65,17 +65,17 @@ def atoms_of(fields: Sequence[str], x: Array) -> list[Atom] | None:
         return atoms
     types = x.reshape(-1).astype(np.int64)
     if fields[0] == ZINC_ATOM and types.min() >= 0 and types.max() < len(ZINC_TYPES):
-        return [_zinc_atom(ZINC_TYPES[number]) for number in types.tolist()]
+        return [_parse_zinc_atom(ZINC_TYPES[number]) for number in types.tolist()]
     return None
 
 
-def bonds_of(fields: Sequence[str], edge_attr: Array) -> I64:
+def bond_types_from_features(fields: Sequence[str], edge_attr: Array) -> I64:
     """Return the type of each bond, a position in :data:`BONDS`: int64 (E,)."""
     bond_type_codes = (edge_attr[:, 0] if edge_attr.ndim > 1 else edge_attr).astype(np.int64)
     return bond_type_codes - 1 if fields[0] == ZINC_ATOM else bond_type_codes
 
 
-def _zinc_atom(name: str) -> Atom:
+def _parse_zinc_atom(name: str) -> Atom:
     """Read a type, such as ``NH2+``."""
     numbers = {symbol: number for number, symbol in SYMBOLS.items() if number > 1}
     base = name.rstrip("+-")

@@ -105,7 +105,7 @@ def draw_explorer(
         explore["influence"] = []
         answers = [answer for answer in run_answers if answer is not None]
         if answers:
-            explore.update(_answered(shown, answers))
+            explore.update(_predictions_for_page(shown, answers))
         if curves:
             shown.header["about"] = shown.title
     for run in runs_to_compare(with_influence):
@@ -140,12 +140,12 @@ def _graph_header(graph: Graph) -> str:
 
 def page_style() -> str:
     """Return the style sheet for light and dark mode, with the colours and fonts of plots."""
-    light = _variables(STYLES["light"])
-    dark = _variables(STYLES["dark"])
+    light = _css_variables(STYLES["light"])
+    dark = _css_variables(STYLES["dark"])
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset_text(ASSETS, 'page.css')}"
 
 
-def _variables(style: Style) -> str:
+def _css_variables(style: Style) -> str:
     """Return the rule that sets the variables of the style sheet."""
     variables = {
         "ground": style.ground,
@@ -162,7 +162,7 @@ def _variables(style: Style) -> str:
     return f":root {{ {' '.join(lines)} }}"
 
 
-def _answered(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
+def _predictions_for_page(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
     """Return the predictions of one or two runs, and the keys that the first with k-MIP layers chose."""
     suffixes = [""]
     if len(answers) > 1:

@@ -16,7 +16,7 @@ from kmip_data.drawing.layers import (
     Layer,
     Scale,
     class_layer,
-    draw_bar,
+    draw_color_bar,
     limits_of_scale,
     node_colors,
 )
@@ -150,7 +150,7 @@ def _node_colors(layer: Layer | None, count: int) -> F64:
 def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
     """Show the cropped image of a molecule."""
     axes.set_title(_record_title(axes, drawing, edges=True))
-    axes.imshow(_without_margins(drawing), interpolation="antialiased")
+    axes.imshow(_crop_margins(drawing), interpolation="antialiased")
     axes.set_anchor("N")  # titles of a row on one line
     axes.set_axis_off()
 
@@ -160,7 +160,7 @@ def _is_formula(drawing: Drawing) -> bool:
     return drawing.bonds is not None and drawing.y is None
 
 
-def _without_margins(drawing: Drawing) -> U8:
+def _crop_margins(drawing: Drawing) -> U8:
     """Crop a molecule's image (H, W, 3) to its drawing and some pixels around it."""
     picture = drawing.picture
     assert picture is not None, "bonds are known where RDKit drew"
@@ -176,7 +176,7 @@ def _draw_graph(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     """Draw nodes over edges, with arrows where an edge has none in the other direction."""
     title = _record_title(axes, drawing, edges=True)
     if drawing.y is not None:
-        title += f"; {_joining(drawing)}"
+        title += f"; {_class_joining_text(drawing)}"
     axes.set_title(title)
     _set_limits(axes, drawing.pos, sheet.up)
     width = 1.0 if len(drawing.edge_index[0]) <= 2 * FEW else 0.5
@@ -224,7 +224,7 @@ def _draw_points(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Shee
         rim = 0.5
     _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), rim=rim)
     if drawing.metres:
-        _add_metres(axes, drawing)
+        _add_metre_bar(axes, drawing)
 
 
 def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) -> None:
@@ -239,11 +239,11 @@ def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) 
     }
     if drawing.pos.shape[1] == 3:
         style["depthshade"] = False  # matplotlib's own makes them transparent
-        colors = _faded_by_distance(axes, drawing.pos, colors)
+        colors = _fade_by_distance(axes, drawing.pos, colors)
     axes.scatter(*drawing.pos.T, c=colors, **style)
 
 
-def _faded_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
+def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
     """Mix the background into colours (N, 4) of points (N, 3), by their distance from the eye."""
     from matplotlib.colors import to_rgba
     from mpl_toolkits.mplot3d.proj3d import proj_transform
@@ -270,7 +270,7 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
         crossing = sources != targets
     colors = _node_colors(layer, len(drawing.pos))[shown[1]]
     if drawing.pos.shape[1] == 3:
-        colors = _faded_by_distance(axes, segments.mean(axis=1), colors)
+        colors = _fade_by_distance(axes, segments.mean(axis=1), colors)
     _add_lines(axes, segments[~crossing], colors[~crossing], width)
     _add_lines(axes, segments[crossing], current_style().ink, width)
 
@@ -279,7 +279,7 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     if shown.shape[1] < total:
         title = f"{shown.shape[1]:,} of {total:,} edges"
     if drawing.y is not None:
-        title += f"\n{_joining(drawing)}, highlighted"
+        title += f"\n{_class_joining_text(drawing)}, highlighted"
     axes.set_title(title)
 
 
@@ -293,7 +293,7 @@ def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> Non
     axes.add_collection(lines(segments, colors=colors, **style))
 
 
-def _joining(drawing: Drawing) -> str:
+def _class_joining_text(drawing: Drawing) -> str:
     assert drawing.y is not None
     sources, targets = drawing.y[drawing.edge_index]
     share = (sources != targets).sum() / max(len(sources), 1)
@@ -359,7 +359,7 @@ def _set_limits(axes: Axes, pos: Array, up: str) -> None:
     axes.set_box_aspect(extent, zoom=0.95)  # a tall box fills its panel
 
 
-def _add_metres(axes: Axes, drawing: Drawing) -> None:
+def _add_metre_bar(axes: Axes, drawing: Drawing) -> None:
     """Add a bar of a round length along the lower edge of a cloud in metres."""
     low = drawing.pos.min(axis=0)
     across = float(np.ptp(drawing.pos[:, 0]))
@@ -417,7 +417,7 @@ def _draw_degrees(axes: Axes, drawing: Drawing, sheet: _Sheet) -> None:
         axes.set_ylim(bottom=0.7)  # below one node there is none
         axes.yaxis.set_major_formatter("{x:,g}")
     else:
-        _whole_numbers(axes.yaxis)
+        _label_whole_numbers(axes.yaxis)
 
 
 def _draw_values(axes: Axes, layer: Scale) -> None:
@@ -434,8 +434,8 @@ def _draw_values(axes: Axes, layer: Scale) -> None:
     if missing:
         note = f"{count_with_noun(missing, 'node')} without a target, drawn grey"
         axes.set_title(f"target of the nodes\n{note}")
-    _whole_numbers(axes.yaxis)
-    draw_bar(axes, layer, ax=axes, orientation="horizontal", pad=0.02, aspect=30)
+    _label_whole_numbers(axes.yaxis)
+    draw_color_bar(axes, layer, ax=axes, orientation="horizontal", pad=0.02, aspect=30)
 
 
 def _draw_classes(axes: Axes, layer: Categories) -> None:
@@ -451,7 +451,7 @@ def _draw_classes(axes: Axes, layer: Categories) -> None:
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
-    _whole_numbers(axes.xaxis, bins=4)
+    _label_whole_numbers(axes.xaxis, bins=4)
 
 
 def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
@@ -484,7 +484,7 @@ def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64
     axes.set(title="labels of all graphs; coloured: of this one", xlabel="graphs")
     for tick, holds in zip(axes.get_yticklabels(), holding, strict=True):
         tick.set_fontweight("bold" if holds else "normal")
-    _whole_numbers(axes.xaxis, bins=4)
+    _label_whole_numbers(axes.xaxis, bins=4)
 
 
 def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None:
@@ -493,7 +493,7 @@ def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None
     axes.axvline(float(np.asarray(drawing.label_value).item()), color=current_style().palette[1])
     text = f"{drawing.label} {unit}".strip()
     axes.set(title=f"label of this graph: {text}", xlabel=unit or "label", ylabel="graphs")
-    _whole_numbers(axes.yaxis)
+    _label_whole_numbers(axes.yaxis)
 
 
 def _draw_targets(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
@@ -513,7 +513,7 @@ def _draw_targets(axes: Axes, drawing: Drawing, names: Sequence[str], values: Ar
     axes.set(title="labels of this graph", xlabel="among all graphs; |: median")
 
 
-def _whole_numbers(axis: Any, bins: int = 6) -> None:
+def _label_whole_numbers(axis: Any, bins: int = 6) -> None:
     """Label an axis of counts by whole numbers alone."""
     from matplotlib.ticker import MaxNLocator
 

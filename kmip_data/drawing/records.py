@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.drawing.arrays import Records
-from kmip_data.drawing.molecules import bonds_of
+from kmip_data.drawing.molecules import bond_types_from_features
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
@@ -110,7 +110,7 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
     )
     bonds = None
     if source == BY_RDKIT:
-        bonds = bonds_of(_fields_of(schema, "x"), values["edge_attr"])
+        bonds = bond_types_from_features(_field_names(schema, "x"), values["edge_attr"])
     return Drawing(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
@@ -123,11 +123,11 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
         unit="" if labels is None else labels.unit,
         bonds=bonds,
         label_value=label_value,
-        metres=_in_metres(schema),
+        metres=_is_in_metres(schema),
     )
 
 
-def _fields_of(schema: Schema, attribute: str) -> tuple[str, ...]:
+def _field_names(schema: Schema, attribute: str) -> tuple[str, ...]:
     """Return the names of the fields of a column."""
     for column in schema.columns:
         if column.attribute == attribute:
@@ -135,7 +135,7 @@ def _fields_of(schema: Schema, attribute: str) -> tuple[str, ...]:
     return ()
 
 
-def _in_metres(schema: Schema) -> bool:
+def _is_in_metres(schema: Schema) -> bool:
     """True if the schema says that positions are in metres."""
     for view in schema.views:
         if view.attribute == "pos":
@@ -152,7 +152,7 @@ def _node_positions(
 ) -> tuple[Array, U8 | None, str]:
     """Return positions, their image, and the origin of computed positions."""
     from kmip_data.drawing.layouts import spring_layout
-    from kmip_data.drawing.molecules import atoms_of, draw_molecule
+    from kmip_data.drawing.molecules import atoms_from_features, draw_molecule
 
     # 1. Row and column of a superpixel; rows of a picture go down.
     for column in schema.columns:
@@ -170,10 +170,12 @@ def _node_positions(
         return pos, None, ""
 
     # 3. None: positions by RDKit, or by springs.
-    fields = _fields_of(schema, "x")
-    atoms = atoms_of(fields, values["x"]) if "x" in values else None
+    fields = _field_names(schema, "x")
+    atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:
-        drawn = draw_molecule(atoms, edge_index, bonds_of(fields, values["edge_attr"]))
+        drawn = draw_molecule(
+            atoms, edge_index, bond_types_from_features(fields, values["edge_attr"])
+        )
         if drawn is not None:
             picture, on_picture = drawn
             return on_picture * (1, -1), picture, BY_RDKIT

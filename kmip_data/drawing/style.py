@@ -135,10 +135,10 @@ def current_style() -> Style:
 
 @contextlib.contextmanager
 def in_current_style() -> Iterator[None]:
-    """Draw in the caller's style, by setting matplotlib's defaults; also a decorator: ``@styled()``."""
+    """Draw in the caller's style, by setting matplotlib's defaults; also a decorator."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_settings(current_style())):
+    with mpl.rc_context(_matplotlib_settings(current_style())):
         yield
 
 
@@ -224,7 +224,7 @@ def format_percent(share: float, _: int | None = None) -> str:
     return f"{100 * share:g} %"
 
 
-def plain_ticks(axis: Axes) -> None:
+def label_plain_ticks(axis: Axes) -> None:
     """Label a logarithmic axis with plain numbers, as less than a decade may have no power of ten."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
@@ -238,14 +238,14 @@ def plain_ticks(axis: Axes) -> None:
 
 
 @functools.cache
-def _fallbacks() -> tuple[str, ...]:
+def _fallback_fonts() -> tuple[str, ...]:
     from matplotlib.font_manager import fontManager
 
     installed = {font.name for font in fontManager.ttflist}
     return tuple(name for name in FALLBACKS if name in installed)
 
 
-def _settings(style: Style) -> dict[Any, Any]:
+def _matplotlib_settings(style: Style) -> dict[Any, Any]:
     from matplotlib.rcsetup import cycler
 
     return {
@@ -264,7 +264,7 @@ def _settings(style: Style) -> dict[Any, Any]:
         "axes.prop_cycle": cycler(color=style.palette[:CYCLE]),
         "grid.alpha": 0.3,
         # Letters and lines.
-        "font.family": [style.font, *_fallbacks()],
+        "font.family": [style.font, *_fallback_fonts()],
         "font.size": style.body,
         "figure.titlesize": TITLE,
         "axes.titlesize": "medium",

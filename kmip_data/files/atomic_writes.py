@@ -103,13 +103,13 @@ def refuse_taken_folder(folder: Path, content: str, remedy: str | None = None) -
     if known is not None and known != content:
         raise occupied_error(folder, content, known, remedy)
     if known is None:
-        others = (path.name for path in folder.iterdir() if not _is_begun(path.name))
+        others = (path.name for path in folder.iterdir() if not _is_from_unmarked_start(path.name))
         names = sorted(itertools.islice(others, 5))  # the folder may have millions of files
         if names:
             raise foreign_files_error(folder, names)
 
 
-def _is_begun(name: str) -> bool:
+def _is_from_unmarked_start(name: str) -> bool:
     """True if a process that was killed before it wrote the marker leaves a file of this name."""
     return name == LOCK or final_name(name) == MARKER
 
@@ -149,11 +149,11 @@ def write_file(
         _open_below_root(path.parent, root) as folder,
     ):
         _refuse_irregular(path, folder)
-        _remove_stale(folder, f"{path.name}.")
+        _remove_stale_partials(folder, f"{path.name}.")
         partial = partial_name(path.name)
         try:
             # Inside the block: an interrupt may come as soon as the file exists.
-            descriptor = _new_locked(partial, folder)
+            descriptor = _open_locked_file(partial, folder)
             try:
                 for piece in data:
                     write_all(descriptor, piece)
@@ -174,11 +174,11 @@ def write_file(
                 with contextlib.suppress(OSError):
                     os.unlink(partial, dir_fd=folder)
             raise
-        _sync(folder)
+        _fsync_folder(folder)
 
 
 @contextlib.contextmanager
-def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
+def open_continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
     """Open the file ``partial`` next to ``path``, with what an earlier try left in it.
 
     It is renamed at the end. An error leaves it for the next try, unless it is empty.
@@ -201,7 +201,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
                 raise
             os.fsync(file.fileno())
             os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        _sync(folder)
+        _fsync_folder(folder)
 
 
 def open_partial(path: Path, folder: int | None = None) -> int:
@@ -399,7 +399,7 @@ def remove_scratch(folder: Path) -> None:
 def remove_partials(folder: Path, *, root: Path) -> None:
     """Remove half-written files of writers that no longer run from ``folder``, if it exists."""
     with contextlib.suppress(FileNotFoundError), _open_below_root(folder, root) as handle:
-        _remove_stale(handle, "")
+        _remove_stale_partials(handle, "")
 
 
 def final_name(name: str) -> str | None:
@@ -415,7 +415,7 @@ class FolderInUse(UsageError):
 def refuse_link(path: Path) -> None:
     """Raise UsageError where ``path`` is a symbolic link."""
     if path.is_symlink():
-        raise _is_a_link(path)
+        raise _link_error(path)
 
 
 def refuse_links(folder: Path) -> None:
@@ -444,7 +444,7 @@ def _open_below_root(folder: Path, root: Path | None) -> Iterator[int]:
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             except OSError as error:
                 if opened.is_symlink():
-                    raise _is_a_link(opened) from error
+                    raise _link_error(opened) from error
                 raise
             os.close(handle)
             handle = inner
@@ -453,7 +453,7 @@ def _open_below_root(folder: Path, root: Path | None) -> Iterator[int]:
         os.close(handle)
 
 
-def _new_locked(partial: str, folder: int) -> int:
+def _open_locked_file(partial: str, folder: int) -> int:
     """Open a new file and hold its lock, which the kernel frees when its writer ends or is killed."""
     while True:
         descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
@@ -464,7 +464,7 @@ def _new_locked(partial: str, folder: int) -> int:
         os.close(descriptor)  # another writer took it for stale before it was locked
 
 
-def _sync(folder: int) -> None:
+def _fsync_folder(folder: int) -> None:
     try:
         os.fsync(folder)
     except OSError as error:
@@ -486,7 +486,7 @@ def partial_name(name: str) -> str:
     return shortened_name(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}")
 
 
-def _remove_stale(folder: int, beginning: str) -> None:
+def _remove_stale_partials(folder: int, beginning: str) -> None:
     """Remove partial files that nobody holds the lock of (of another machine: if they are a day old)."""
     for name in os.listdir(folder):
         match = _PARTIAL_NAME.fullmatch(name)
@@ -510,12 +510,12 @@ def _refuse_irregular(path: Path, folder: int) -> None:
     with contextlib.suppress(OSError):
         mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
-            raise _is_a_link(path)
+            raise _link_error(path)
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise UsageError(f"{path} is not a regular file: it is a device, a pipe or a socket.")
 
 
-def _is_a_link(path: Path) -> UsageError:
+def _link_error(path: Path) -> UsageError:
     return UsageError(
         f"{path} is a symbolic link, and nothing is written or removed through it.",
         next=f"replace the link {path} by what it leads to, or remove it",
@@ -537,7 +537,7 @@ def build_lock(
     and ``wait`` is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
     with write_errors(lock_path(folder)):
-        path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
+        path, descriptor = _acquire_lock(folder, quiet=quiet, wait=wait)
     try:
         yield
     finally:
@@ -558,7 +558,7 @@ def lock_path(folder: Path) -> Path:
     return parent / shortened_name(f".{folder.name}", LOCK)
 
 
-def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
+def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
     """Return the path of the lock file, and its descriptor with the lock."""
     last_message = -math.inf
     while True:

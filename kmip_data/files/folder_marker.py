@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from kmip_data.files.reading import read_small, sha256_file
+from kmip_data.files.reading import read_small_file, sha256_file
 
 MARKER = ".kmip-data"  #: file that marks a folder as created by kmip-data, and states its content
 PICTURE_NAME = "preview.png"  #: picture that the page of a build begins with
@@ -33,7 +33,7 @@ def is_output(name: str) -> bool:
 def read_marker(folder: Path) -> list[str]:
     """Return what a folder is for, then digest and name of each of its :func:`unchanged_outputs`."""
     with contextlib.suppress(OSError, ValueError):
-        name, _, content = read_small(folder / MARKER, 2**16).decode().partition(": ")
+        name, _, content = read_small_file(folder / MARKER, 2**16).decode().partition(": ")
         if name == "kmip-data" and not (folder / MARKER).is_symlink():
             return content.splitlines()
     return []

@@ -55,7 +55,7 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     return absolute
 
 
-def absent_file(path: Path, step: str, noun: str = "file") -> UsageError:
+def absent_file_error(path: Path, step: str, noun: str = "file") -> UsageError:
     """Return the error for a user's file that is not there, with the file probably meant, or a step."""
     names = list[str]()
     with contextlib.suppress(OSError):

@@ -36,7 +36,7 @@ _LISTED = 1_000  #: most problems of a model that are formatted one by one
 
 
 @contextlib.contextmanager
-def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
+def open_regular_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
     """Open a regular file to read, unbuffered.
 
     Anything else is an ``OSError``, without ``follow`` a link as well.
@@ -92,13 +92,13 @@ class RandomAccess(io.RawIOBase):
         return stop - start
 
 
-def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
+def read_small_file(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes.
 
     Raises ``OSError`` if it cannot be opened, is a folder, device, pipe or socket, or is larger; a
     larger file is not read at all.
     """
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = io.BufferedReader(file).read(most + 1) if size <= most else b""
     size = max(size, len(data))
@@ -110,10 +110,10 @@ def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
 def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
     """Return the value in a JSON file (UTF-8) of at most ``most`` bytes.
 
-    Raises ``OSError`` as :func:`read_small` does, and ``ValueError`` if the file is not JSON, is
+    Raises ``OSError`` as :func:`read_small_file` does, and ``ValueError`` if the file is not JSON, is
     nested too deeply, or holds a string that cannot be encoded.
     """
-    text = read_small(path, most).decode("utf-8-sig")
+    text = read_small_file(path, most).decode("utf-8-sig")
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -140,7 +140,7 @@ def read_model(
     or does not follow the model.
     """
     try:
-        return model.model_validate_json(read_small(path))
+        return model.model_validate_json(read_small_file(path))
     except FileNotFoundError:
         raise
     except (
@@ -167,14 +167,14 @@ def first_problem(error: Exception) -> str:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     # A misspelt key explains one that is missing.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    message = plain_message(problems[0]["msg"])
+    message = reword_pydantic_problem(problems[0]["msg"])
     location = ".".join(str(field)[:80] for field in problems[0]["loc"])
     if location:
         message = f"{location}: {message}"
     return message[:300]
 
 
-def unknown_key(error: Exception, known: Sequence[str]) -> UsageError | None:
+def unknown_key_error(error: Exception, known: Sequence[str]) -> UsageError | None:
     """Return the error for a key at the top of a file that has none of the known names, if any."""
     if not isinstance(error, ValidationError):
         return None
@@ -187,12 +187,12 @@ def unknown_key(error: Exception, known: Sequence[str]) -> UsageError | None:
     return None
 
 
-def plain_message(problem: str) -> str:
+def reword_pydantic_problem(problem: str) -> str:
     """Return a problem that pydantic found in words for a reader.
 
-    >>> plain_message("Input should be greater than or equal to 1")
+    >>> reword_pydantic_problem("Input should be greater than or equal to 1")
     'must be greater than or equal to 1'
-    >>> plain_message("Input should be a valid integer, unable to parse string as an integer")
+    >>> reword_pydantic_problem("Input should be a valid integer, unable to parse string as an integer")
     'must be a whole number'
     """
     problem = problem.removeprefix("Value error, ").replace("Field required", "is missing")

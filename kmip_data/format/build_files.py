@@ -13,7 +13,7 @@ import numpy as np
 from kmip_data.arrays import I64, U8
 from kmip_data.files.atomic_writes import build_marker_content, write_file, write_marker
 from kmip_data.files.folder_marker import PICTURE_NAME, unchanged_outputs
-from kmip_data.files.reading import open_regular, readable_json
+from kmip_data.files.reading import open_regular_file, readable_json
 from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
 from kmip_data.format.card_page import render_card
 from kmip_data.format.croissant import build_croissant
@@ -75,7 +75,7 @@ def write_split_file(
 def make_read_only(path: Path) -> None:
     """Make a finished shard read-only: readers map it and rely on its bytes."""
     # Some network file systems have no permissions.
-    with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
+    with contextlib.suppress(OSError), open_regular_file(path, follow=False) as file:
         status = os.fstat(file.fileno())
         if status.st_nlink == 1:  # else the mode of a file elsewhere would change, too
             os.fchmod(file.fileno(), status.st_mode & ~0o222)

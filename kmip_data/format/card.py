@@ -20,7 +20,7 @@ from pydantic import (
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.folder_marker import read_marker
-from kmip_data.files.reading import read_model, read_small, sealed_json
+from kmip_data.files.reading import read_model, read_small_file, sealed_json
 from kmip_data.format.schema import Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation
@@ -128,7 +128,7 @@ class _Statistics(BaseModel):
     standardisation: dict[str, Standardisation] = {}
 
 
-def _checked(statistics: dict[str, object]) -> dict[str, object]:
+def _check_statistics(statistics: dict[str, object]) -> dict[str, object]:
     _Statistics.model_validate(statistics)
     return statistics
 
@@ -175,7 +175,7 @@ class FileEntry(Strict):
     members: Annotated[list[ShardMember], FailFast(), Field(default_factory=list)]
 
     @model_serializer(mode="wrap")
-    def _without_empty(self, serialise: SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _omit_empty_fields(self, serialise: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {name: value for name, value in serialise(self).items() if value != []}
 
     @property
@@ -254,7 +254,7 @@ class Card(Strict, frozen=False):
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
     splits: dict[PathComponent, SplitEntry]
     counts: dict[str, Count]
-    statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
+    statistics: Annotated[dict[str, Any], AfterValidator(_check_statistics)]
     versions: dict[str, str]
     notes: Annotated[list[str], FailFast()]  #: sentences of manifest, pipeline and engine
     #: SHA-256 of this card without this field; filled by to_json, checked by verify
@@ -390,6 +390,6 @@ def read_card(folder: Path) -> Card:
             next="upgrade kmip-data, or use another --home or --output with this version",
         )
     card = read_model(path, Card, problem, next=remedy)
-    if read_small(path) != card.to_json().encode():
+    if read_small_file(path) != card.to_json().encode():
         raise DamagedInput(f"{path} was changed after it was written.", next=remedy)
     return card

@@ -31,7 +31,14 @@ def render_card(card: Card, *, picture: bool = False) -> str:
 
     ``picture``: begin with the picture next to it, which ``build`` and ``preview`` draw.
     """
-    filters = (_bars, _code, _number, _join_settings, _text, code_block)
+    filters = (
+        _histogram_bars,
+        _inline_code,
+        _format_number,
+        _join_settings,
+        _escape_markdown,
+        code_block,
+    )
     page = page_template("kmip_data.format", "build.md", *filters)
     return page.render(**_template_values(card), picture=PICTURE_NAME if picture else None)
 
@@ -72,17 +79,17 @@ def _template_values(card: Card) -> dict[str, object]:
         "file": file,
         "file_options": file_options,
         "node": next((column.key for column in schema.columns if column.level == "node"), None),
-        "terms": _terms(card),
+        "terms": _license_terms(card),
     }
 
 
-def _terms(card: Card) -> list[str]:
+def _license_terms(card: Card) -> list[str]:
     """Return license, notice and citation, as far as they are known."""
-    named = _text(card.license.get("name", ""))
+    named = _escape_markdown(card.license.get("name", ""))
     url = str(card.license.get("url", ""))
     if _WEB.fullmatch(url):
         named = f"[{named}]({url})"
-    terms = [named, _text(card.license.get("notice", ""))]
+    terms = [named, _escape_markdown(card.license.get("notice", ""))]
     citation = card.citation.strip()
     if citation:
         terms.append(code_block(citation, "bibtex"))
@@ -95,17 +102,17 @@ def _join_settings(values: Mapping[str, object], sign: str = " = ") -> str:
     return ", ".join(pairs)
 
 
-def _text(value: object) -> str:
+def _escape_markdown(value: object) -> str:
     """Return foreign text with all markup of Markdown escaped."""
-    return _MARKS.sub(r"\\\g<0>", escape(_line(value), quote=False))
+    return _MARKS.sub(r"\\\g<0>", escape(_one_line(value), quote=False))
 
 
-def _code(value: object) -> str:
+def _inline_code(value: object) -> str:
     """Return text as inline code, with backticks replaced."""
-    return "`" + _line(value).replace("`", "'").replace("|", "\\|") + "`"
+    return "`" + _one_line(value).replace("`", "'").replace("|", "\\|") + "`"
 
 
-def _line(value: object) -> str:
+def _one_line(value: object) -> str:
     return " ".join(without_controls(str(value)).split())
 
 
@@ -116,11 +123,11 @@ def code_block(text: str, language: str) -> str:
     return f"{fence}{language}\n{without_controls(text)}\n{fence}"
 
 
-def _number(value: int) -> str:
+def _format_number(value: int) -> str:
     return f"{value:,}"
 
 
-def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
+def _histogram_bars(histogram: Mapping[str, Sequence[int]]) -> str:
     # Neighbouring bins are merged until at most ``_ROWS`` are left.
     bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
     step = -(-len(bins) // _ROWS)

@@ -68,7 +68,7 @@ def check_size_and_crc(
         with contextlib.suppress(OSError, ValueError):
             known = read_json(receipt) == list(identity)
     if not known:
-        digest = _crc32_of(path, file, status.st_size)
+        digest = _read_crc32(path, file, status.st_size)
         if digest != member.crc32:
             digests = f"CRC-32 {digest}, not {member.crc32}"
             raise_damaged(path, "is not the file that the card names", digests)
@@ -81,7 +81,7 @@ def check_size_and_crc(
         sound[key] = identity
 
 
-def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
+def _read_crc32(path: Path, file: io.FileIO, size: int) -> str:
     value = 0
     buffer = memoryview(bytearray(_PIECE))
     with Progress(f"check {path.name}", size, unit="B", quiet=size <= RECEIPT_BYTES) as progress:

@@ -39,8 +39,8 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "rai:dataLimitations": rai.limitations,
         "rai:dataSocialImpact": rai.impact,
         "rai:personalSensitiveInformation": rai.personal,
-        "prov:wasDerivedFrom": _sources(card, manifest),
-        "prov:wasGeneratedBy": _activities(card, rai),
+        "prov:wasDerivedFrom": _source_objects(card, manifest),
+        "prov:wasGeneratedBy": _collection_and_conversion(card, rai),
     }
     about = {
         "name": card.dataset,
@@ -63,7 +63,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
             "http://mlcommons.org/croissant/RAI/1.0",
         ],
         **{name: value for name, value in about.items() if value is not None},
-        "distribution": _files(card),
+        "distribution": _file_objects(card),
     }
 
 
@@ -72,7 +72,7 @@ def citation_authors(citation: str) -> list[dict[str, str]]:
     found = re.search(r"\bauthor\s*=\s*\{(.*)\},?\s*$", citation, re.MULTILINE)
     if found is None:
         return []
-    text = re.sub(r"\{?\\(['`\"^v])\{?(\w)\}{1,2}", _accented, found[1])
+    text = re.sub(r"\{?\\(['`\"^v])\{?(\w)\}{1,2}", _accented_letter, found[1])
     names = []
     for author in text.split(" and "):
         schema_type = "sc:Organization" if author.startswith("{") else "sc:Person"
@@ -81,11 +81,11 @@ def citation_authors(citation: str) -> list[dict[str, str]]:
     return names
 
 
-def _accented(letter: re.Match[str]) -> str:
+def _accented_letter(letter: re.Match[str]) -> str:
     return unicodedata.normalize("NFC", letter[2] + _ACCENTS[letter[1]])
 
 
-def _sources(card: Card, manifest: Manifest | None) -> list[dict[str, str]]:
+def _source_objects(card: Card, manifest: Manifest | None) -> list[dict[str, str]]:
     """Return the raw files, after the homepage of a published dataset."""
     sources = []
     if manifest is not None and not (manifest.recipe or card.sample):
@@ -96,7 +96,7 @@ def _sources(card: Card, manifest: Manifest | None) -> list[dict[str, str]]:
     return sources
 
 
-def _activities(card: Card, rai: Responsible) -> list[dict[str, str]]:
+def _collection_and_conversion(card: Card, rai: Responsible) -> list[dict[str, str]]:
     """Return the collection, where it is known, and the conversion into this build."""
     version = card.versions.get("kmip-data", "")
     parameters = format_parameters(dict(sorted(card.parameters.items())))
@@ -113,7 +113,7 @@ def _activities(card: Card, rai: Responsible) -> list[dict[str, str]]:
     ]
 
 
-def _files(card: Card) -> list[dict[str, str]]:
+def _file_objects(card: Card) -> list[dict[str, str]]:
     files = []
     # By name: the order of a card's splits is lost in its file.
     for file, sha256 in sorted(card.digests.items()):

@@ -21,7 +21,7 @@ from pydantic import Field, Json, NonNegativeInt
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import raise_damaged
-from kmip_data.files.reading import RandomAccess, open_regular
+from kmip_data.files.reading import RandomAccess, open_regular_file
 from kmip_data.format import crc_checks
 from kmip_data.format.schema import (
     EDGE_INDEX,
@@ -114,7 +114,7 @@ class Shard:
             with self._open_checked_files():  # compared with the card
                 pass
         if len(self.files) > 1:
-            source = self._stream()
+            source = self._member_stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
         most = max(MAX_DECLARED_BYTES, size)
         inspected = open_untrusted(
@@ -174,7 +174,7 @@ class Shard:
 
         # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per
         #    node.
-        self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
+        self.node_ptr = self._read_pointers(file, NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
@@ -184,7 +184,7 @@ class Shard:
                     f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)",
                 )
         elif self.schema.edges == "index":
-            self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
+            self.edge_ptr = self._read_pointers(file, EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
 
@@ -197,7 +197,7 @@ class Shard:
                 f"{largest:,} nodes, of at most {self.schema.max_nodes:,}",
             )
 
-    def _pointers(self, file: h5py.File, key: str, total: int) -> I64:
+    def _read_pointers(self, file: h5py.File, key: str, total: int) -> I64:
         pointers: I64 = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
             raise_damaged(
@@ -232,7 +232,7 @@ class Shard:
         Copy it before any change: it cannot be made writable.
         """
         if key not in self._views:
-            self._views[key] = self._view(key, self._map())
+            self._views[key] = self._array_view(key, self._shared_map())
         return self._views[key]
 
     def private_view(self, key: str) -> Array:
@@ -240,9 +240,9 @@ class Shard:
 
         Writes stay in this process; nothing is copied in advance.
         """
-        return self._view(key, self._new_map(private=True))
+        return self._array_view(key, self._map_members(private=True))
 
-    def _view(self, key: str, buffer: memoryview) -> Array:
+    def _array_view(self, key: str, buffer: memoryview) -> Array:
         entry = self._expected_dataset(key)
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         values = np.frombuffer(buffer, entry.dtype, math.prod(shape), self._offsets[key] or 0)
@@ -261,7 +261,7 @@ class Shard:
         """Give the pages of a large map back to the system, which brings them again on use."""
         if self._buffer is not None and sum(self._sizes) > RELEASED_MAP_BYTES:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
-            _library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
+            _c_library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
 
     def _expected_dataset(self, key: str) -> ExpectedDataset:
         try:
@@ -272,13 +272,13 @@ class Shard:
                 expected=", ".join(self.layout),
             ) from None
 
-    def _map(self) -> memoryview:
+    def _shared_map(self) -> memoryview:
         """Return the map of the file, or of its members in a row."""
         if self._buffer is None:
-            self._buffer = self._new_map()
+            self._buffer = self._map_members()
         return self._buffer
 
-    def _new_map(self, *, private: bool = False) -> memoryview:
+    def _map_members(self, *, private: bool = False) -> memoryview:
         with self._open_checked_files() as opened:
             try:
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
@@ -301,7 +301,7 @@ class Shard:
         """Open the files and compare them with the card."""
         with contextlib.ExitStack() as stack:
             try:
-                opened = [stack.enter_context(open_regular(path)) for path in self.files]
+                opened = [stack.enter_context(open_regular_file(path)) for path in self.files]
             except (OSError, ValueError) as error:  # a zero byte in the path
                 problem = "cannot be read any more" if self._sizes else "cannot be opened"
                 raise_damaged(self.path, problem, error)
@@ -311,9 +311,9 @@ class Shard:
                     crc_checks.check_size_and_crc(path, file, member, self._receipts)
             yield opened
 
-    def _stream(self) -> RandomAccess:
+    def _member_stream(self) -> RandomAccess:
         """Return the members as one file, which HDF5 reads from the map."""
-        data = np.frombuffer(self._map(), np.uint8).data
+        data = np.frombuffer(self._shared_map(), np.uint8).data
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
 
@@ -345,12 +345,12 @@ def map_files(
     over its part of one anonymous range. All but the last must end with a page, else the kernel
     refuses (``OSError``). The map ends with the last array over it.
     """
-    library = _library()
+    library = _c_library()
     total = sum(sizes)
 
     # 1. One anonymous range for all files, which ends with the last array over it.
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANON
-    address = _checked(library.mmap(None, total, mmap.PROT_READ, anonymous, -1, 0))
+    address = _check_map_address(library.mmap(None, total, mmap.PROT_READ, anonymous, -1, 0))
     buffer = (ctypes.c_ubyte * total).from_address(address)
     release = weakref.finalize(buffer, library.munmap, address, total)
     release.atexit = False  # arrays may be in use until the process ends
@@ -363,13 +363,13 @@ def map_files(
         access |= mmap.PROT_WRITE
         flags = mmap.MAP_PRIVATE | _MAP_FIXED | getattr(mmap, "MAP_NORESERVE", 0)
     for descriptor, size in zip(descriptors, sizes, strict=True):
-        _checked(library.mmap(address, size, access, flags, descriptor, 0))
+        _check_map_address(library.mmap(address, size, access, flags, descriptor, 0))
         address += size
     view = memoryview(buffer)
     return view if private else view.toreadonly()
 
 
-def _checked(address: int) -> int:
+def _check_map_address(address: int) -> int:
     if address == ctypes.c_void_p(-1).value:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -377,7 +377,7 @@ def _checked(address: int) -> int:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def _c_library() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     off_t = ctypes.c_long

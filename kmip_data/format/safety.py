@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
 from kmip_data.files.path_errors import check_version, raise_damaged
-from kmip_data.files.reading import first_problem, open_regular
+from kmip_data.files.reading import first_problem, open_regular_file
 
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000
@@ -228,7 +228,7 @@ def open_untrusted(
     or file descriptors.
     """
     path = Path(path)
-    size = _checked_size(path, source)
+    size = _size_of_hdf5_file(path, source)
     with contextlib.ExitStack() as stack:
         try:
             # Without locks, which network file systems may lack: we only read.
@@ -296,13 +296,13 @@ def read_root_attributes(
         raise_damaged(path, _NOT_VALID, first_problem(error))
 
 
-def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
+def _size_of_hdf5_file(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
     """Return the size of a regular file, or ``source``, with the HDF5 signature.
 
     Anything else is refused.
     """
     opened: contextlib.AbstractContextManager[io.RawIOBase | io.BytesIO]
-    opened = open_regular(path) if source is None else contextlib.nullcontext(source)
+    opened = open_regular_file(path) if source is None else contextlib.nullcontext(source)
     try:
         with opened as file:
             head = file.read(16) or b""

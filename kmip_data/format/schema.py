@@ -217,7 +217,7 @@ def expected_datasets(schema: Schema) -> dict[str, ExpectedDataset]:
 
 
 @functools.cache
-def _adapter() -> TypeAdapter[Schema]:
+def _schema_adapter() -> TypeAdapter[Schema]:
     return TypeAdapter(Schema)
 
 
@@ -230,10 +230,10 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     Raises ``ValueError`` if it is not a schema, or cannot be stored.
     """
     try:
-        schema = _adapter().validate_json(text)
+        schema = _schema_adapter().validate_json(text)
     except ValidationError as error:
         raise ValueError(first_problem(error)) from error
-    _check(schema)
+    _check_schema(schema)
     pointer = np.dtype("<i8")
     index = np.dtype(schema.index_dtype).newbyteorder("<")
     columns: dict[str, list[ExpectedDataset]] = {"graph": [], "node": [], "edge": []}
@@ -272,7 +272,7 @@ def bytes_per_graph_node_edge(schema: Schema) -> tuple[int, int, int]:
     return totals["graph"], totals["node"], totals["edge"]
 
 
-def _check(schema: Schema) -> None:
+def _check_schema(schema: Schema) -> None:
     """Raise ValueError for the first part of a well-typed ``schema`` that the format cannot hold."""
     _require(
         schema.edges != "neighbor" or schema.k is not None,

@@ -16,7 +16,7 @@ from pydantic import Json
 from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import raise_damaged
-from kmip_data.files.reading import canonical_json, read_small
+from kmip_data.files.reading import canonical_json, read_small_file
 from kmip_data.format.writer import file_bytes, open_memory_file, write_text_attribute
 from kmip_data.strict_model import Strict
 
@@ -85,7 +85,7 @@ class SplitFile:
             return parts_problem(self.parts or {}, graphs)
         if len(code) != nodes or graphs != 1:
             return f"codes of {len(code):,} nodes, with {nodes:,} in {graphs:,} graphs"
-        return _part_code_problem(code)
+        return _node_code_problem(code)
 
 
 def keys_digest(keys: Sequence[str]) -> str:
@@ -117,7 +117,7 @@ def encode_split(
     for name, part in arrays.items():
         digests[name] = keys_digest([keys[position] for position in part])
         datasets[f"split/{name}"] = part
-    return _encode(datasets, rule, parameters, digests), digests
+    return _encode_split_file(datasets, rule, parameters, digests), digests
 
 
 def encode_node_split(
@@ -131,9 +131,9 @@ def encode_node_split(
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    _refuse_problem(rule, "codes 0, 1, 2 and 255", _part_code_problem(code))
+    _refuse_problem(rule, "codes 0, 1, 2 and 255", _node_code_problem(code))
     digests = node_digests(code)
-    return _encode({NODE_CODE: code}, rule, parameters, digests), digests
+    return _encode_split_file({NODE_CODE: code}, rule, parameters, digests), digests
 
 
 def _refuse_problem(rule: str, expected: str, problem: str | None) -> None:
@@ -171,7 +171,7 @@ def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
     return f"position {twice[0]} more than once" if twice.size else None
 
 
-def _part_code_problem(code: U8) -> str | None:
+def _node_code_problem(code: U8) -> str | None:
     other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
     return f"codes {other.tolist()[:8]}" if other.size else None
 
@@ -195,7 +195,7 @@ def read_split(
     most = _MAX_BYTES + _BYTES_EACH * records
     # By its size first: a file that is too large is never opened by HDF5.
     try:
-        data = read_small(path, most)
+        data = read_small_file(path, most)
     except (OSError, ValueError) as error:
         raise_damaged(path, "cannot be read as a split", error, remedy=remedy)
     digest = hashlib.sha256(data).hexdigest()
@@ -251,7 +251,7 @@ def read_split(
     )
 
 
-def _encode(
+def _encode_split_file(
     datasets: Mapping[str, Array],
     rule: str,
     parameters: Mapping[str, object],

@@ -214,7 +214,7 @@ def _write_pieces(
     return digests
 
 
-def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDataset]:
+def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDataset]:
     """Store attributes and datasets, but not the data of nodes and edges.
 
     Returns the datasets of these by offset.
@@ -227,7 +227,7 @@ def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDatase
     for entry in content.layout.values():
         shape = entry.shape(*content.totals)
         if entry.per not in {"node", "edge"} or 0 in shape:
-            array = _assemble(entry, content)
+            array = _join_dataset(entry, content)
             _check_values(array, entry, content)
             file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False)
             continue
@@ -267,7 +267,7 @@ def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[byte
             os.write(memory, sparse.read())
             os.dup2(memory, file.id.get_vfd_handle(), inheritable=False)
             sparse = stack.enter_context(open(memory, "r+b", buffering=0))  # noqa: PTH123
-        left_out = _lay_out(file, content)
+        left_out = _write_structure(file, content)
         file.flush()  # read before closing, which truncates the unused end
 
         os.pwrite(sparse.fileno(), bytes(4), _OPEN)
@@ -297,16 +297,16 @@ def _rows_of_all_records(entry: ExpectedDataset, content: ShardContent) -> Itera
             for start in range(0, rows.shape[0], step):
                 piece = rows[start : start + step]
                 if waiting and count + len(piece) > step:
-                    yield _joined(waiting, entry, content)
+                    yield _join_rows(waiting, entry, content)
                     waiting = []
                     count = 0
                 waiting.append(piece)
                 count += len(piece)
         if waiting:
-            yield _joined(waiting, entry, content)
+            yield _join_rows(waiting, entry, content)
 
 
-def _joined(pieces: list[Array], entry: ExpectedDataset, content: ShardContent) -> bytes:
+def _join_rows(pieces: list[Array], entry: ExpectedDataset, content: ShardContent) -> bytes:
     rows = np.concatenate(pieces, dtype=entry.dtype, casting="unsafe")
     _check_values(rows, entry, content)
     return rows.tobytes()
@@ -356,8 +356,8 @@ class ShardContent(NamedTuple):
             _check_record(record, schema, expected)
             graphs.append(record)
 
-        nodes = _pointers([record.num_nodes for record in graphs])
-        edges = _pointers([record.num_edges for record in graphs])
+        nodes = _pointers_from_counts([record.num_nodes for record in graphs])
+        edges = _pointers_from_counts([record.num_edges for record in graphs])
         totals = len(graphs), int(nodes[-1]), int(edges[-1])
         texts = {
             "dataset": dataset,
@@ -381,13 +381,13 @@ class ShardContent(NamedTuple):
         return record.columns[key]
 
 
-def _pointers(counts: Sequence[int]) -> I64:
+def _pointers_from_counts(counts: Sequence[int]) -> I64:
     pointers = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=pointers[1:])
     return pointers
 
 
-def _assemble(entry: ExpectedDataset, content: ShardContent) -> Array:
+def _join_dataset(entry: ExpectedDataset, content: ShardContent) -> Array:
     """Join the rows of all records into the array of a dataset of pointers or graphs, or an empty one."""
     if entry.per == "pointer":
         return content.pointers[entry.key]

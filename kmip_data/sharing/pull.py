@@ -22,7 +22,7 @@ from kmip_data.files.atomic_writes import (
     begin_folder,
     build_lock,
     build_marker_content,
-    continued_file,
+    open_continued_file,
     refuse_link,
     write_all,
     write_output,
@@ -263,7 +263,7 @@ class Received:
             for entry in missing:
                 path = folder / entry.file
                 partial = f".{entry.sha256}{PARTIAL}"
-                with continued_file(path, partial, root=folder) as file:
+                with open_continued_file(path, partial, root=folder) as file:
                     self._complete(file, entry, progress)
         return len(missing)
 

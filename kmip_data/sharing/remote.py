@@ -22,7 +22,7 @@ import requests
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import make_folder, remove_file, write_file
 from kmip_data.files.path_errors import write_errors
-from kmip_data.files.reading import MAX_BYTES, open_regular
+from kmip_data.files.reading import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import MirrorFailed
@@ -249,7 +249,7 @@ class Remote:
     def _opened(self, name: str, start: int, stop: int | None = None) -> Iterator[object]:
         """Open a file at ``start``: from the beginning as one stream, from elsewhere with ranges."""
         if self.folder is not None:
-            with open_regular(self.folder / name) as local:  # does not wait for a pipe
+            with open_regular_file(self.folder / name) as local:  # does not wait for a pipe
                 local.seek(start)
                 yield local
             return
@@ -416,7 +416,7 @@ def make_folder_of(file: str, root: Path) -> None:
 
 def read_blocks(content: Path | bytes) -> Iterator[bytes]:
     """Yield the blocks of a file, on disk or in memory."""
-    with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
+    with io.BytesIO(content) if isinstance(content, bytes) else open_regular_file(content) as file:
         while block := read_exactly(file, BLOCK):
             yield block
 

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import make_folder, open_partial, write_all
 from kmip_data.files.path_errors import write_errors
-from kmip_data.files.reading import RandomAccess, open_regular
+from kmip_data.files.reading import RandomAccess, open_regular_file
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.push_files import BLOCK, SHARE_NAME, BlockDigests, Share, damaged_error
@@ -77,7 +77,7 @@ class Copies:
         self.fetch_blocks(blocks_between(file, start, stop))
         data = np.empty(0, np.uint8)
         path = self.folder / file
-        with contextlib.suppress(OSError), open_regular(path) as copy:
+        with contextlib.suppress(OSError), open_regular_file(path) as copy:
             data = np.fromfile(copy, np.uint8, stop - start, offset=start)
         if len(data) != stop - start:
             raise DamagedInput(
@@ -124,7 +124,7 @@ class Copies:
     def _is_on_disk(self, file: str, block: int) -> bool:
         start = block * BLOCK
         size = self.sizes[file]
-        with contextlib.suppress(OSError), open_regular(self.folder / file) as copy:
+        with contextlib.suppress(OSError), open_regular_file(self.folder / file) as copy:
             if os.fstat(copy.fileno()).st_size == size:
                 copy.seek(start)
                 data = read_exactly(copy, min(BLOCK, size - start))

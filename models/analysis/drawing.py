@@ -11,8 +11,8 @@ from kmip_data.drawing.style import (
     PALETTE,
     format_percent,
     in_current_style,
+    label_plain_ticks,
     new_figure,
-    plain_ticks,
     save_figure,
 )
 from kmip_data.models.analysis.study import Study
@@ -121,10 +121,10 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
                 axes.yaxis.set_major_formatter(format_percent)
             # Zero has no logarithm: its point is left out.
             axes.set_xscale("log", nonpositive="mask")
-            plain_ticks(axes.xaxis)
+            label_plain_ticks(axes.xaxis)
             if y == "seconds":
                 axes.set_yscale("log", nonpositive="mask")
-                plain_ticks(axes.yaxis)
+                label_plain_ticks(axes.yaxis)
             axes.grid()
     figure.legend([*legend.values()], [*legend], loc="outside lower center")
     save_figure(figure, path)

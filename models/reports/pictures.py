@@ -24,8 +24,8 @@ from kmip_data.drawing.style import (
     colors_by_background,
     current_style,
     in_current_style,
+    label_plain_ticks,
     new_figure,
-    plain_ticks,
     using_style,
 )
 from kmip_data.manifest import dataset_names
@@ -173,7 +173,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         hours_of_paper = published.hours or 0.0
         axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **BARS)
     axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
-    plain_ticks(axes.xaxis)
+    label_plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
     axes.grid()
     marks = {"val, by epoch": "-", "test": "o"}
@@ -270,7 +270,7 @@ def draw_frontier(figure: Figure, table: Table) -> None:
         xscale="log", xlabel="seconds of a training epoch", ylabel=f"{metric_title(metric)} on test"
     )
     axes.margins(0.1)
-    plain_ticks(axes.xaxis)
+    label_plain_ticks(axes.xaxis)
     axes.set_title(f"{ours[0]['dataset']}: Pareto frontier of k (numbers at points)")
     axes.grid()
     _legend(figure, colors, marks)

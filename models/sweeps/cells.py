@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.files.path_errors import absent_file
-from kmip_data.files.reading import first_problem, json_digest, read_small, unknown_key
+from kmip_data.files.path_errors import absent_file_error
+from kmip_data.files.reading import first_problem, json_digest, read_small_file, unknown_key_error
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.keys import RunConfig
@@ -199,12 +199,12 @@ def read_plan(name: str | None) -> Plan:
             )
         return Plan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
-        values = tomllib.loads(read_small(Path(name), _MAX_BYTES).decode())
+        values = tomllib.loads(read_small_file(Path(name), _MAX_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except FileNotFoundError as error:
-        raise absent_file(Path(name), f"one of {', '.join(sweep_names())}") from error
+        raise absent_file_error(Path(name), f"one of {', '.join(sweep_names())}") from error
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
-        unknown = unknown_key(error, [key for key in Plan.model_fields if key != "name"])
+        unknown = unknown_key_error(error, [key for key in Plan.model_fields if key != "name"])
         if unknown:
             unknown.lines["next"] = f"correct {name}; docs/sweeps.md lists the keys of a plan"
         raise unknown or UsageError(

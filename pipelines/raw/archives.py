@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.files.path_errors import absent_file, unreadable_error
+from kmip_data.files.path_errors import absent_file_error, unreadable_error
 from kmip_data.files.reading import InflateError, open_gzip
 
 HEAD = 512  #: bytes that identify the format of a file
@@ -71,7 +71,9 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
-        raise absent_file(path, "check the path given to --archive", "file or folder") from error
+        raise absent_file_error(
+            path, "check the path given to --archive", "file or folder"
+        ) from error
     except (OSError, ValueError) as error:  # also names that are too long or hold NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(

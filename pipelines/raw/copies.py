@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import write_errors
-from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
+from kmip_data.files.reading import json_digest, open_regular_file, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawFolder
@@ -47,7 +47,7 @@ def copy_problems(copy: RawFolder) -> list[str]:
         path = copy.path / name
         try:
             # A link in place of a member would expose files unknown to the receipt.
-            with open_regular(path, follow=False) as file:
+            with open_regular_file(path, follow=False) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                     differences.append(f"{path.name}: another content")
         except OSError as error:

@@ -56,7 +56,7 @@ def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = Fa
         receipt = verified_receipt(archive)
         if receipt is None:
             partial = archive.with_name(f"{archive.name}.partial")
-            with atomic_writes.continued_file(archive, partial.name, root=folder) as file:
+            with atomic_writes.open_continued_file(archive, partial.name, root=folder) as file:
                 receipt = _Download(source, partial, file, quiet=quiet).run(hint)
                 # Before the rename: a file without a receipt would not be recognised as a download.
                 entry = {**receipt.model_dump(), "time": timestamp()}

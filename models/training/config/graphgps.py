@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import first_problem, read_small
+from kmip_data.files.reading import first_problem, read_small_file
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component
@@ -460,7 +460,7 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        text = read_small(path, 2**16)  # upstream's have 4 kB
+        text = read_small_file(path, 2**16)  # upstream's have 4 kB
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY301
         keys = dict(dotted_keys(yaml.safe_load(text)))

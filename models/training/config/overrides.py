@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
-from kmip_data.files.reading import read_small
+from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names
 from kmip_data.models.component_names import Names
 from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
@@ -184,7 +184,7 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     :func:`config_from_mapping`.
     """
     try:
-        values = tomllib.loads(read_small(path).decode("utf-8"))
+        values = tomllib.loads(read_small_file(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a configuration: {error}",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import rename_into_place, write_file
-from kmip_data.files.reading import first_problem, open_regular, read_small, sha256_file
+from kmip_data.files.reading import first_problem, open_regular_file, read_small_file, sha256_file
 from kmip_data.models.training.run.run_folder import DIGESTS, INITIAL, LAST, PREVIOUS, WEIGHTS
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ def _checkpoint(data: bytes) -> Any:
 
 def _digests(run: Path) -> list[str]:
     try:
-        return read_small(run / DIGESTS).decode(errors="replace").split()
+        return read_small_file(run / DIGESTS).decode(errors="replace").split()
     except FileNotFoundError:
         return []
 
@@ -133,7 +133,7 @@ def _read(
 
 
 def _content(path: Path, digests: Sequence[str] | None) -> bytes:
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         data = file.readall()
     if digests is not None and hashlib.sha256(data).hexdigest() not in digests:
         raise ValueError("its SHA-256 is not in the run's list")

@@ -20,7 +20,7 @@ import kmip_data
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.columns.column_uses import description_on_card
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
+from kmip_data.files.reading import read_json, read_model, read_small_file, sealed_json
 from kmip_data.format.card import OF_SAMPLE, name_remark
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
@@ -191,7 +191,7 @@ def read_result(run: Path) -> RunResult:
 def is_edited(run: Path) -> bool:
     """True if the file differs from the serialisation of its content and digest."""
     path = run / RESULT_NAME
-    return sealed_json(read_json(path)).encode() != read_small(path)
+    return sealed_json(read_json(path)).encode() != read_small_file(path)
 
 
 def refuse_edited(run: Path) -> None:

@@ -15,7 +15,7 @@ from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
 from kmip_data.files.path_errors import absolute_path, write_errors
-from kmip_data.files.reading import read_small
+from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -200,7 +200,7 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     """
     columns: dict[str, list[tuple[int, float]]] = {}
     with contextlib.suppress(OSError, ValueError, csv.Error):
-        lines = read_small(run / METRICS_NAME).decode().splitlines()
+        lines = read_small_file(run / METRICS_NAME).decode().splitlines()
         for epoch, row in enumerate(csv.DictReader(lines), start=1):
             for name, cell in row.items():
                 with contextlib.suppress(ValueError, TypeError):

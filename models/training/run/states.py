@@ -15,7 +15,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.columns.column_uses import description_on_card
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
-from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
+from kmip_data.files.reading import MAX_BYTES, open_regular_file, read_small_file
 from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
@@ -47,7 +47,7 @@ def is_unlocked(path: Path) -> bool:
 def logged_error(log: Path) -> str:
     """Return the last error in a log; empty if there is none."""
     try:
-        with open_regular(log) as file:
+        with open_regular_file(log) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BYTES))
             lines = file.read(MAX_BYTES).decode(errors="replace").splitlines()
     except OSError:
@@ -132,7 +132,7 @@ def run_status(folder: Path, home: Home) -> RunStatus:
     with contextlib.suppress(
         OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
     ):
-        config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
+        config = tomllib.loads(read_small_file(folder / CONFIG_NAME).decode())
         epochs = int(config["training"]["epochs"])
         seed = int(config["training"]["seed"])
     seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]

@@ -18,7 +18,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 from kmip_data.drawing import pictures
 from kmip_data.drawing.arrays import Records
 from kmip_data.drawing.layouts import spring_layout
-from kmip_data.drawing.molecules import atoms_of, bonds_of, draw_molecule
+from kmip_data.drawing.molecules import atoms_from_features, bond_types_from_features, draw_molecule
 from kmip_data.drawing.pictures import draw_png
 from kmip_data.drawing.records import Drawing, Labels, read_drawing
 from kmip_data.drawing.style import current_style, using_style
@@ -152,9 +152,9 @@ def test_molecules_are_drawn_from_their_features():
     from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 
     molecule = molecule_from_smiles("O=C([O-])c1ccccc1[NH3+]")
-    atoms = atoms_of(ATOM_FIELDS, molecule.x)
+    atoms = atoms_from_features(ATOM_FIELDS, molecule.x)
     edges = molecule.edge_index.astype(np.int64)
-    kinds = bonds_of(ATOM_FIELDS, molecule.edge_attr)
+    kinds = bond_types_from_features(ATOM_FIELDS, molecule.edge_attr)
     picture, pos = draw_molecule(atoms, edges, kinds)
     assert picture.shape == (1000, 1900, 3)
     assert pos.shape == (len(molecule.x), 2)
@@ -174,8 +174,8 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
 
     chain = molecule_from_smiles("N" + "CC(=O)N" * 30 + "C")
     edges = chain.edge_index.astype(np.int64)
-    bonds = bonds_of(ATOM_FIELDS, chain.edge_attr)
-    picture, pos = draw_molecule(atoms_of(ATOM_FIELDS, chain.x), edges, bonds)
+    bonds = bond_types_from_features(ATOM_FIELDS, chain.edge_attr)
+    picture, pos = draw_molecule(atoms_from_features(ATOM_FIELDS, chain.x), edges, bonds)
     width, height = np.ptp(pos, axis=0)
     assert width > 3 * height, "a chain lies across the picture"
     molecule = Drawing("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
@@ -288,19 +288,19 @@ def test_points_farther_away_are_paler(monkeypatch, tmp_path):
     cloud = drawing(1_200, 3, classes=0)
     axes = figure_of(monkeypatch, tmp_path, [cloud]).axes[0]
     blue = np.tile(to_rgba(current_style().palette[0]), (len(cloud.pos), 1))
-    pale = pictures._faded_by_distance(axes, cloud.pos, blue)[:, :3].sum(axis=1)
+    pale = pictures._fade_by_distance(axes, cloud.pos, blue)[:, :3].sum(axis=1)
     eye = np.array([np.sin(np.radians(32)), -np.cos(np.radians(32)), 0.4])  # from the front, above
     assert np.corrcoef(pale, cloud.pos @ eye)[0, 1] < -0.9
 
 
 def test_molecules_of_zinc_have_letters_charges_and_bonds():
-    atoms = atoms_of(("atom type",), np.array([[0], [10], [13], [6]]))
+    atoms = atoms_from_features(("atom type",), np.array([[0], [10], [13], [6]]))
     told = [(atom.number, atom.hydrogens, atom.charge) for atom in atoms]
     assert told == [(6, None, 0), (7, 3, 1), (7, None, -1), (17, None, 0)]
-    assert bonds_of(("atom type",), np.array([1, 3])).tolist() == [0, 2]
-    assert bonds_of(("atomic number",), np.empty((0, 3))).tolist() == []  # water
-    assert atoms_of(("atom type",), np.array([[99]])) is None, "of another vocabulary"
-    assert atoms_of(("degree",), np.zeros((2, 1))) is None
+    assert bond_types_from_features(("atom type",), np.array([1, 3])).tolist() == [0, 2]
+    assert bond_types_from_features(("atomic number",), np.empty((0, 3))).tolist() == []  # water
+    assert atoms_from_features(("atom type",), np.array([[99]])) is None, "of another vocabulary"
+    assert atoms_from_features(("degree",), np.zeros((2, 1))) is None
 
 
 def test_letters_without_a_font_are_one_line(capsys, tmp_path):

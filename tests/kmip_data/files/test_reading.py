@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import MAX_BYTES, first_problem, read_json, read_small
+from kmip_data.files.reading import MAX_BYTES, first_problem, read_json, read_small_file
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import RESULT_NAME
@@ -17,16 +17,16 @@ from kmip_data.models.training.run.run_folder import RESULT_NAME
 def test_what_is_read(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"abc")
-    assert read_small(path) == read_small(path, 3) == b"abc"
+    assert read_small_file(path) == read_small_file(path, 3) == b"abc"
     for most in (0, 2):
         with pytest.raises(OSError, match="3 bytes"):
-            read_small(path, most)
+            read_small_file(path, most)
     with pytest.raises(FileNotFoundError):
-        read_small(tmp_path / "none")
+        read_small_file(tmp_path / "none")
     os.mkfifo(tmp_path / "pipe")
     for other in (tmp_path / "pipe", tmp_path, "/dev/zero"):
         with pytest.raises(OSError, match="regular"):
-            read_small(other)
+            read_small_file(other)
 
 
 def test_json_is_read_or_a_value_error(tmp_path):

@@ -197,13 +197,13 @@ def test_a_change_whose_time_is_put_back_is_read_again(originals, tmp_path):
 def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     counted: list[Path] = []
-    crc32_of = crc_checks._crc32_of
+    read_crc32 = crc_checks._read_crc32
 
     def counting(path: Path, *rest: Any) -> str:
         counted.append(path)
-        return crc32_of(path, *rest)
+        return read_crc32(path, *rest)
 
-    monkeypatch.setattr(crc_checks, "_crc32_of", counting)
+    monkeypatch.setattr(crc_checks, "_read_crc32", counting)
     time.sleep(crc_checks._TICK / 1e9)  # a later change has another time
     dataset = ShardedDataset(folder, "train")
     list(dataset)
@@ -224,7 +224,7 @@ def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypa
     time.sleep(crc_checks._TICK / 1e9)
     right = read_all(folder)
     assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
-    monkeypatch.setattr(crc_checks, "_crc32_of", lambda *_: "read again")
+    monkeypatch.setattr(crc_checks, "_read_crc32", lambda *_: "read again")
     crc_checks.sound.clear()
     assert read_all(folder) == right
     for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
