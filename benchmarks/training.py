@@ -124,7 +124,7 @@ class PyGGCN(nn.Module):
         self, x: Tensor, e: Tensor | None, graphs: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, dim) to the same."""
-        return self.ours.after(self.conv(x, graphs.edges.index), graphs), e
+        return self.ours.finish(self.conv(x, graphs.edges.index), graphs), e
 
 
 def _pyg_gcn(network: GPSNetwork, _: ModelConfig) -> None:

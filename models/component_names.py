@@ -185,7 +185,7 @@ def encoding_attributes(encoding: Encoding | None) -> tuple[str, ...]:
     return tuple(column.attribute for column in columns)
 
 
-def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
+def _linear_encoder(features: str, dataset: str = "", column: str = "") -> Encoder:
     """Linear, of features that are standardised first where a dataset publishes constants for a column."""
     published = (dataset, column) if dataset else None
     build = import_on_call(
@@ -194,16 +194,16 @@ def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
     return Encoder(build, dataset=dataset)
 
 
-def _embeddings(integers: Integers) -> Encoder:
+def _embedding_encoder(integers: Integers) -> Encoder:
     build = import_on_call("kmip_data.models.encoders:IntegerEncoder", integers=integers)
     return Encoder(build, integers=integers)
 
 
 NODE_ENCODERS: dict[str, Encoder] = {
-    "linear": _linear("node features"),
-    "atom": _embeddings(ATOM),  # upstream ``Atom``
-    "voc": _linear("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
-    "coco": _linear("node features", "coco-sp", "node/x"),  # upstream COCONode
+    "linear": _linear_encoder("node features"),
+    "atom": _embedding_encoder(ATOM),  # upstream ``Atom``
+    "voc": _linear_encoder("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
+    "coco": _linear_encoder("node features", "coco-sp", "node/x"),  # upstream COCONode
     "block": Encoder(import_on_call("kmip_data.models.encoders:BlockEncoder")),
     "linear-norm": Encoder(import_on_call("kmip_data.models.encoders:NormedEncoder")),
     "none": Encoder(
@@ -214,11 +214,11 @@ _VOC_WALKS = EdgeRandomWalk(32)
 EDGE_ENCODERS: dict[str, Encoder] = {
     "dummy": Encoder(import_on_call("kmip_data.models.encoders:DummyEdge")),
     "none": Encoder(import_on_call("torch.nn:Identity")),  # message passing reads no edge features
-    "linear": _linear("edge features"),
-    "bond": _embeddings(BOND),  # upstream ``Bond``
+    "linear": _linear_encoder("edge features"),
+    "bond": _embedding_encoder(BOND),  # upstream ``Bond``
     # LRGB's choice; the paper's code has ``linear``.
-    "voc": _linear("edge features", "pascalvoc-sp", "edge/attr"),
-    "coco": _linear("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
+    "voc": _linear_encoder("edge features", "pascalvoc-sp", "edge/attr"),
+    "coco": _linear_encoder("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
     "voc-rwse32": Encoder(
         import_on_call("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
         encoding=_VOC_WALKS,
@@ -270,7 +270,7 @@ class _WithTypes(dict[str, Encoder]):
         match = _TYPES.fullmatch(name)
         if match is None:
             raise KeyError(name)
-        return _embeddings(
+        return _embedding_encoder(
             Integers(
                 features=self.features,
                 sizes=(int(match[1]),),

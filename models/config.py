@@ -38,12 +38,12 @@ from kmip_data.registry import ADDED, modules_in, with_plugin_entries
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
-def _by_kind(components: Iterable[type[Component]]) -> dict[str, type[Component]]:
+def _components_by_kind(components: Iterable[type[Component]]) -> dict[str, type[Component]]:
     return {component.model_fields["kind"].default: component for component in components}
 
 
 #: Components by ``model.local.kind``, GatedGCN first in lists.
-MESSAGE_PASSING = _by_kind(
+MESSAGE_PASSING = _components_by_kind(
     [
         NoComponent,
         GatedGCNComponent,
@@ -51,7 +51,7 @@ MESSAGE_PASSING = _by_kind(
     ]
 )
 #: Components by ``model.attention.kind``, k-MIP first in lists.
-ATTENTION = _by_kind(
+ATTENTION = _components_by_kind(
     [NoComponent, KMIPComponent, *(module.COMPONENT for module in modules_in(attention_kinds))]
 )
 #: Section of the model -> group of entry points, and built-in kinds.
@@ -66,7 +66,7 @@ def component_kinds(section: str) -> Mapping[str, type[Component]]:
     return with_plugin_entries(*SECTIONS[section])
 
 
-def _of_kind(section: str) -> Callable[[object], object]:
+def _kind_validator(section: str) -> Callable[[object], object]:
     """Return a validator that checks a section by the class of its ``kind``."""
 
     def check(value: object) -> object:
@@ -110,8 +110,12 @@ if TYPE_CHECKING:
     AnyAttention = Component
     AnyMessagePassing = Component
 else:
-    AnyAttention = Annotated[SerializeAsAny[Component], BeforeValidator(_of_kind("attention"))]
-    AnyMessagePassing = Annotated[SerializeAsAny[Component], BeforeValidator(_of_kind("local"))]
+    AnyAttention = Annotated[
+        SerializeAsAny[Component], BeforeValidator(_kind_validator("attention"))
+    ]
+    AnyMessagePassing = Annotated[
+        SerializeAsAny[Component], BeforeValidator(_kind_validator("local"))
+    ]
 
 USUAL_DIM = 56  #: default of hidden_dim
 
@@ -322,7 +326,7 @@ class ModelConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, values: object) -> object:
+    def _fill_in_model_keys(cls, values: object) -> object:
         """Fill in missing keys from the model's file; a string instead of a section is its kind."""
         if not isinstance(values, Mapping):
             return values

@@ -35,7 +35,7 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
     sizes = integers.sizes
     low = torch.zeros(len(sizes), dtype=torch.int64)
     high = torch.zeros(len(sizes), dtype=torch.int64)
-    for piece in map(_in_columns, rows):
+    for piece in map(_as_columns, rows):
         if piece.shape[-1:] != (len(sizes),) or piece.is_floating_point():
             raise UsageError(
                 f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
@@ -61,19 +61,19 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
         raise DamagedInput(f"The {features} are not {owner}.", found="; ".join(problems), next=step)
 
 
-def _in_columns(rows: Tensor) -> Tensor:
+def _as_columns(rows: Tensor) -> Tensor:
     """Return one number per node or edge as a column."""
     return rows[:, None] if rows.ndim == 1 else rows
 
 
-def _features(batch: GraphBatch, features: str) -> Tensor:
+def _feature_rows(batch: GraphBatch, features: str) -> Tensor:
     rows = batch.x if features == "node features" else batch.edge_attr
     if rows is None:
-        raise _no_edge_features()
-    return _in_columns(rows)
+        raise _missing_edge_features_error()
+    return _as_columns(rows)
 
 
-def _no_edge_features() -> UsageError:
+def _missing_edge_features_error() -> UsageError:
     return UsageError(
         "The edge encoder needs edge features (edge_attr).", next="--set model.edge_encoder=dummy"
     )
@@ -101,7 +101,7 @@ class LinearEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if channels is None:
-            raise _no_edge_features()
+            raise _missing_edge_features_error()
         self.features = features
         self.channels = channels
         self.standardised = published is not None
@@ -124,7 +124,7 @@ class LinearEncoder(nn.Module):
 
     def columns(self, batch: GraphBatch) -> Tensor:
         """Return the features, standardised for a published dataset."""
-        rows = _features(batch, self.features)
+        rows = _feature_rows(batch, self.features)
         if rows.shape[-1] != self.channels:
             raise UsageError(
                 f"The {self.features} have {rows.shape[-1]} columns, the network takes"
@@ -156,11 +156,11 @@ class WalkedEdges(LinearEncoder):
     def columns(self, batch: GraphBatch) -> Tensor:
         """(…, channels + T) in the form of the batch's edges."""
         rows = super().columns(batch)
-        walks = _added_to_edges(batch, self.encoding, "voc").to(rows.dtype)
+        walks = _added_edge_column(batch, self.encoding, "voc").to(rows.dtype)
         return torch.cat([rows, walks], dim=-1)
 
 
-def _added_to_edges(batch: GraphBatch, encoding: Encoding, instead: str) -> Tensor:
+def _added_edge_column(batch: GraphBatch, encoding: Encoding, instead: str) -> Tensor:
     """Return an added column of edges (…, T), in the form of the batch's edges."""
     (column,) = encoding.columns()
     rows = batch.added.get(column.attribute)
@@ -192,7 +192,7 @@ class SummedEdges(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(…, dim) in the form of the batch's edges."""
-        rows = _added_to_edges(batch, self.encoding, self.encoder)
+        rows = _added_edge_column(batch, self.encoding, self.encoder)
         mapped = self.linear(rows.to(self.linear.weight.dtype))
         return self.features(batch) + mapped  # type: ignore[no-any-return]
 
@@ -234,7 +234,7 @@ class RawNodes(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return the encoded nodes, (N, channels)."""
-        rows = _features(batch, "node features")
+        rows = _feature_rows(batch, "node features")
         return rows if rows.is_floating_point() else rows.float()
 
 
@@ -244,7 +244,7 @@ class IntegerEncoder(nn.Module):
     def __init__(self, channels: int | None, dim: int, *, integers: Integers) -> None:
         super().__init__()
         if channels is None:
-            raise _no_edge_features()
+            raise _missing_edge_features_error()
         tables = [nn.Embedding(size, dim) for size in integers.sizes]
         if integers.xavier:
             for table in tables:
@@ -254,7 +254,7 @@ class IntegerEncoder(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim), or (…, dim) in the form of the batch's edges."""
-        rows = _features(batch, self.integers.features)
+        rows = _feature_rows(batch, self.integers.features)
         tables: Any = self.features["embeddings"]
         if rows.shape[-1] != len(tables) or rows.is_floating_point():
             check_integers(self.integers, [rows])
@@ -308,7 +308,7 @@ def _perceptron(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _hidden(width: int, layers: int) -> list[int]:
+def _layer_widths(width: int, layers: int) -> list[int]:
     """Widths of all layers but the first: twice the last layer's width."""
     return [2 * width] * (layers - 1) + [width]
 
@@ -331,14 +331,14 @@ class LapPE(_Columns):
         width = keys.width
         self.transformer: nn.Module | None = None
         if keys.reader == "deepset":
-            self.each = _perceptron(2, *_hidden(width, keys.layers))
+            self.each = _perceptron(2, *_layer_widths(width, keys.layers))
         else:
             self.each = nn.Sequential(Linear(2, width))
             layer = nn.TransformerEncoderLayer(width, keys.heads, batch_first=True)
             self.transformer = nn.TransformerEncoder(layer, keys.layers, enable_nested_tensor=False)
         self.after = nn.Sequential()
         if keys.post_layers:
-            self.after = _perceptron(width, *_hidden(width, keys.post_layers))
+            self.after = _perceptron(width, *_layer_widths(width, keys.post_layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return the encoded nodes, (N, w)."""
@@ -373,7 +373,7 @@ class ColumnPosition(_Columns):
         if keys is None or keys.reader == "linear":
             self.linear = Linear(self.count, self.width)
         else:
-            self.linear = _perceptron(self.count, *_hidden(self.width, keys.layers))
+            self.linear = _perceptron(self.count, *_layer_widths(self.width, keys.layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return the encoded nodes, (N, width)."""
@@ -412,13 +412,13 @@ class SignNet(_Columns):
         """Return the encoded nodes, (N, width)."""
         _, vectors = self.columns(batch)
         values = vectors.nan_to_num()[..., None]
-        mapped = self._encoded(values, batch) + self._encoded(-values, batch)
+        mapped = self._apply_phi(values, batch) + self._apply_phi(-values, batch)
         if self.by_sum:
             exists = ~vectors.isnan()[..., None]
             mapped = (mapped * exists).sum(1)
         return self.rho(mapped.flatten(1), batch)  # type: ignore[no-any-return]
 
-    def _encoded(self, x: Tensor, batch: GraphBatch) -> Tensor:
+    def _apply_phi(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """φ: (N, K, 1) to (N, K, out)."""
         nodes, count, _ = x.shape
         for number, update in enumerate(self.phi):

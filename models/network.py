@@ -289,7 +289,7 @@ class ForeignNetwork(nn.Module):
         return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
 
 
-def _network(config: ModelConfig, **sizes: Any) -> nn.Module:
+def _make_network(config: ModelConfig, **sizes: Any) -> nn.Module:
     network_class = GPSNetwork if plugin_network(config.name) is None else ForeignNetwork
     return network_class(config, **sizes)
 
@@ -348,7 +348,7 @@ def fit_hidden_dim(
 
     def count(dim: int) -> int:
         with torch.device("meta"):
-            return count_parameters(_network(candidate(dim), **sizes))
+            return count_parameters(_make_network(candidate(dim), **sizes))
 
     widths = range(NARROWEST, WIDEST + 1)
     fitting = bisect.bisect_right(widths, budget, key=count)  # the count grows with the width
@@ -391,4 +391,4 @@ def build_model(
     }
     if config.parameter_budget:
         config = fit_hidden_dim(config, **sizes)
-    return _network(config, **sizes)
+    return _make_network(config, **sizes)

@@ -110,19 +110,19 @@ class Positional:
         return ("lappe_vectors",) if self.distances else encoding_attributes(self.encoding)
 
 
-def _of(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
+def _positional_encoding(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
     build = import_on_call(f"kmip_data.models.encoders:{name}")
     return Positional(build=build, distances=distances).with_keys(keys)
 
 
 _ONE_COLUMN = import_on_call("kmip_data.models.encoders:ColumnPosition")
 POSITIONAL: dict[str, Positional] = {
-    "equivstable": _of(StableKeys(), "StablePosition", distances=True),
-    "lappe": _of(LapPEKeys(), "LapPE"),
+    "equivstable": _positional_encoding(StableKeys(), "StablePosition", distances=True),
+    "lappe": _positional_encoding(LapPEKeys(), "LapPE"),
     "none": Positional(),
-    "rwse": _of(RWSEKeys(), "ColumnPosition"),
+    "rwse": _positional_encoding(RWSEKeys(), "ColumnPosition"),
     "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
-    "signnet": _of(SignNetKeys(), "SignNet"),
+    "signnet": _positional_encoding(SignNetKeys(), "SignNet"),
 }
 OTHER_WIDTH = 16  #: channels of an encoding without an entry in the table
 

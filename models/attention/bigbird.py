@@ -99,20 +99,20 @@ class BigBirdAttention(nn.Module):
 
     def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
         # Nodes in blocks of R rows; the last block of a graph is zero-padded.
-        plan = _plan(ptr, x, self.pattern)
+        plan = _block_plan(ptr, x, self.pattern)
         empty = x.new_zeros(plan.filled.numel(), x.shape[1])
         padded = empty.index_copy(0, plan.rows, x)
         blocks, size = plan.filled.shape
         precise = torch.promote_types(x.dtype, torch.float32)
 
-        def by_head(linear: nn.Linear) -> Tensor:
+        def project_by_head(linear: nn.Linear) -> Tensor:
             projected: Tensor = linear(padded).to(precise)
             rows = projected.view(blocks, size, self.pattern.heads, -1)
             return rows.permute(2, 0, 1, 3).contiguous()
 
-        queries = by_head(self.query)
-        keys = by_head(self.key)
-        values = by_head(self.value)
+        queries = project_by_head(self.query)
+        keys = project_by_head(self.key)
+        values = project_by_head(self.value)
         check_lengths(queries, keys)
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out = _block_attention(queries, keys, values, plan)
@@ -122,7 +122,7 @@ class BigBirdAttention(nn.Module):
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
+def _block_plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
         starts = torch.tensor(pointers_of_batch(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)
@@ -137,18 +137,18 @@ def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockP
     """Softmax attention of blocks (H, B, R, d) according to a plan."""
     out = torch.zeros_like(queries)
     for group in plan.groups:
-        chosen = _gather(keys, group.keys)
+        chosen = _gather_blocks(keys, group.keys)
         scores = queries[:, group.queries] @ chosen.transpose(2, 3)
         scores = scores / math.sqrt(queries.shape[3])
 
         # A block attends to itself, so no row with a node is fully masked.
         filled = plan.filled[group.keys].flatten(2)
         weights = scores.masked_fill(~filled[:, :, None], -torch.inf).softmax(-1)
-        out[:, group.queries] = weights @ _gather(values, group.keys)
+        out[:, group.queries] = weights @ _gather_blocks(values, group.keys)
     return out
 
 
-def _gather(rows: Tensor, lists: Tensor) -> Tensor:
+def _gather_blocks(rows: Tensor, lists: Tensor) -> Tensor:
     """Gather rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
     heads, count, size, width = rows.shape
     # View the blocks as rows of one table, head after head: its gradient has one order of sums.

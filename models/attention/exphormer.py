@@ -123,12 +123,12 @@ def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     if not self_loops:
         is_edge = is_edge & (links != nodes)
     pairs = torch.stack([nodes[is_edge], links[is_edge]])
-    complete = _complete(batch.ptr, small).to(device)
+    complete = _all_pairs_in_graphs(batch.ptr, small).to(device)
     pairs = torch.cat([pairs, pairs.flip(0), complete], 1)
     return EdgeList(pairs[0], pairs[1], len(targets))
 
 
-def _complete(ptr: Tensor, chosen: Tensor) -> Tensor:
+def _all_pairs_in_graphs(ptr: Tensor, chosen: Tensor) -> Tensor:
     """Return all pairs of different nodes of the chosen graphs: int64 (2, E), on the CPU."""
     size = ptr.diff()[chosen]
     first = ptr[:-1][chosen]
@@ -216,15 +216,15 @@ class ExphormerAttention(nn.Module):
             edge_in, edge_out = edge_features[1:, None].split(count)
 
             # 2. From virtual nodes (V, G, d) to nodes: values of edges are (V, N, d).
-            pairs = _at_nodes(virtual_k * edge_out, nodes) * q
-            messages, weights = self._weighed(pairs, _at_nodes(virtual_v, nodes))
+            pairs = _expand_to_nodes(virtual_k * edge_out, nodes) * q
+            messages, weights = self._weigh_messages(pairs, _expand_to_nodes(virtual_v, nodes))
             sums.append((messages.sum(0), weights.sum(0)))
 
             # 3. From nodes to virtual nodes.
-            pairs = k * _at_nodes(virtual_q * edge_in, nodes)
-            messages, weights = self._weighed(pairs, v)
-            messages = _in_graphs(messages, nodes)
-            weights = _in_graphs(weights, nodes)
+            pairs = k * _expand_to_nodes(virtual_q * edge_in, nodes)
+            messages, weights = self._weigh_messages(pairs, v)
+            messages = _sum_in_graphs(messages, nodes)
+            weights = _sum_in_graphs(weights, nodes)
             carried = carried._replace(virtual=self._divide_by_head(messages, weights))
 
         # 4. One normaliser for all kinds of edges.
@@ -254,18 +254,18 @@ class ExphormerAttention(nn.Module):
         pairs = edges.at_source(k) * edges.at_target(q)
         if features is not None:
             pairs = pairs * features
-        messages, weights = self._weighed(pairs, edges.at_source(v))
+        messages, weights = self._weigh_messages(pairs, edges.at_source(v))
         return edges.sum_at_target(messages), edges.sum_at_target(weights)
 
-    def _weighed(self, pairs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _weigh_messages(self, pairs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return messages (…, d) and weights (…, H) of edges from products of queries and keys, and values."""
-        scores = self._by_head(pairs).sum(-1)
+        scores = self._split_heads(pairs).sum(-1)
         weight = scores.clamp(-self.clamp, self.clamp).exp()
         remaining = nn.functional.dropout(weight, self.dropout, self.training)
-        messages = self._by_head(values) * remaining[..., None]
+        messages = self._split_heads(values) * remaining[..., None]
         return messages.flatten(-2), weight
 
-    def _by_head(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """(…, d) → (…, H, s)."""
         return x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
@@ -273,11 +273,11 @@ class ExphormerAttention(nn.Module):
         """(…, d) by (…, H)."""
         # Scores are clamped: a weight is finite, or the NaN of products that overflow to both sides.
         check_weights(weights)
-        mean = self._by_head(messages) / (weights + 1e-6)[..., None]
+        mean = self._split_heads(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 
 
-def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
+def _expand_to_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     """(V, G, d) → (V, N, d), or (V, 1, d), which broadcasts, where there is one graph."""
     if x.shape[1] == 1:
         return x
@@ -285,7 +285,7 @@ def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     return at_nodes.view(len(nodes.target), len(x), -1).transpose(0, 1)
 
 
-def _in_graphs(values: Tensor, nodes: EdgeList) -> Tensor:
+def _sum_in_graphs(values: Tensor, nodes: EdgeList) -> Tensor:
     """Sum over the nodes of each graph: (V, N, d) → (V, G, d)."""
     if nodes.num_nodes == 1:
         return values.sum(1, keepdim=True)

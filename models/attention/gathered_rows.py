@@ -64,7 +64,7 @@ def backward(
         grad_values.index_add_(0, row, of_values.flatten(0, 2))
 
         # 2. Through the softmax to the scores.
-        products = _gather(values, chosen) * of_out
+        products = _gather_chosen_rows(values, chosen) * of_out
         grad_weight = products.sum(-1)
         if keep is not None:
             grad_weight *= keep[:, block]
@@ -93,7 +93,7 @@ def _row_blocks(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice,
         yield block, existing + first[:, None, None]
 
 
-def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
+def _gather_chosen_rows(rows: Tensor, chosen: Tensor) -> Tensor:
     """Gather chosen rows of (H, M, width): (H, R, k, width)."""
     gathered = rows.flatten(0, 1).index_select(0, chosen.flatten())
     return gathered.view(*chosen.shape, -1)
@@ -101,5 +101,5 @@ def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
 
 def _weighted_sum(weights: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
     """Σ_k weights[h, r, k] · chosen row; no matrix product, which autocast and TF32 would round."""
-    weighted = weights[..., None] * _gather(rows, chosen)
+    weighted = weights[..., None] * _gather_chosen_rows(rows, chosen)
     return weighted.sum(2)

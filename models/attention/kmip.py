@@ -112,11 +112,11 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     repeat_first_key: bool = False,
 ) -> Attended:
     """Like :func:`kmip_attention`, with weights and indices, (H, N, k) each."""
-    queries, keys, values = _operands(queries, keys, values)
+    queries, keys, values = _check_operands(queries, keys, values)
     require_known_backend(backend)
     problem.check_k(k)
     if backend == REFERENCE:
-        return _by_formula(
+        return _attend_by_formula(
             queries, keys, values, k, query_ptr, key_ptr, dropout, repeat=repeat_first_key
         )
     if in_func_transform(queries, keys, values):
@@ -154,7 +154,7 @@ def require_known_backend(backend: str) -> None:
         get_backend(backend)
 
 
-def _by_formula(
+def _attend_by_formula(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -185,7 +185,7 @@ def _by_formula(
     return Attended(*attended)
 
 
-def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _check_operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the operands without lazy negation; the search checks queries and keys further."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)

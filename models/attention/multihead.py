@@ -136,7 +136,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         operands = {"query": query, "key": key, "value": value}
         query, key, value = (check_strided(name, rows) for name, rows in operands.items())
         alone = query.ndim == 2
-        self._check(query, key, value)
+        self._check_operands(query, key, value)
         if alone:
             query, key, value = (rows[None] for rows in (query, key, value))
         elif not self.batch_first:
@@ -146,7 +146,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         # known in self-attention alone.
         key_rows = _Packing.of(key, key_padding_mask)
         query_rows = key_rows if same else _Packing.of(query, None)
-        queries, keys, values = self._projected(
+        queries, keys, values = self._project_rows(
             query_rows.pack(query), key_rows.pack(key), key_rows.pack(value)
         )
         attended = attend_to_best(
@@ -172,7 +172,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
 
-    def _projected(self, *rows: Tensor) -> Iterator[Tensor]:
+    def _project_rows(self, *rows: Tensor) -> Iterator[Tensor]:
         """Queries, keys and values (H, R, E / H) of their rows (R, width)."""
         weights: Sequence[Tensor] = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
         if self.kdim == self.vdim == self.embed_dim:  # one parameter for all three
@@ -182,7 +182,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             projected = linear(*operands)
             yield projected.view(len(projected), self.num_heads, self.head_dim).transpose(0, 1)
 
-    def _check(self, *operands: Tensor) -> None:
+    def _check_operands(self, *operands: Tensor) -> None:
         """Raise ``UsageError`` unless query, key and value fit each other and the weights."""
         query, key, value = operands
         weight = self.out_proj.weight
@@ -228,7 +228,7 @@ class _Packing:
         if mask is None:
             starts = torch.arange(sequences + 1) * length
             return cls(sequences, length, None, starts)
-        present = _present(mask, rows)
+        present = _mask_of_real_keys(mask, rows)
         chosen = present.flatten().nonzero()[:, 0]
         return cls(sequences, length, chosen, pointers_of_mask(present))
 
@@ -245,7 +245,7 @@ class _Packing:
         return rows.view(self.sequences, self.length, *rows.shape[1:])
 
 
-def _present(mask: Tensor, key: Tensor) -> Tensor:
+def _mask_of_real_keys(mask: Tensor, key: Tensor) -> Tensor:
     """Return (B, S) bool, True for keys that are not padding."""
     mask = check_strided(
         "key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf"

@@ -63,10 +63,10 @@ def attend(
     keys are zero. The returned weights (H, N, k) are those before dropout; no gradient flows
     through them.
     """
-    work = _working(values.dtype)
+    work = _accumulation_dtype(values.dtype)
     scores = scores.to(work)
     inputs = values.to(work), scores, indices, keep, scale
-    out, weights = _run("forward", values, indices, inputs)
+    out, weights = _run_kernel("forward", values, indices, inputs)
     if keep is not None:
         out *= kept_scale
     return out.to(values.dtype), weights
@@ -82,7 +82,7 @@ def _(
     *_: object,
 ) -> tuple[Tensor, Tensor]:
     out = values.new_empty((*indices.shape[:2], values.shape[2]))
-    return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
+    return out, values.new_empty(indices.shape, dtype=_accumulation_dtype(values.dtype))
 
 
 @torch.library.custom_op("kmip_data::attend_backward", mutates_args=())
@@ -100,7 +100,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     """Return the gradients of :func:`attend` in queries, keys and values, from ``grad`` (H, N, v)."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
-    of_queries, of_keys, of_values = _run(
+    of_queries, of_keys, of_values = _run_kernel(
         "backward", values, indices, (*rows, indices, weights, keep, scale)
     )
     return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
@@ -121,7 +121,7 @@ def _(
     )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     # Save one weight and one index per pair, but no scores and no gathered rows: given the weights,
     # the backward pass needs no softmax.
     queries, keys, values, _, indices, scale, keep, kept_scale = inputs
@@ -138,7 +138,7 @@ def _differentiate(ctx: Any, grad: Tensor, _: object) -> tuple[Tensor | None, ..
     return *grads, None, None, None, None, None  # gradients of scores, indices and options
 
 
-attend.register_autograd(_differentiate, setup_context=_save)
+attend.register_autograd(_differentiate, setup_context=_save_for_backward)
 
 
 def _refuse_second_derivative(*_: object) -> NoReturn:
@@ -164,14 +164,14 @@ def in_func_transform(*tensors: Tensor) -> bool:
     return any(dual.tangent is not None for dual in duals)
 
 
-def _run(
+def _run_kernel(
     name: str,
     values: Tensor,
     indices: Tensor,
     inputs: tuple[Any, ...],
 ) -> Any:
     """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
-    if not _compiled(values):
+    if not _takes_compiled_kernels(values):
         kernels = kernels_for(values, indices.shape[2])
         return getattr(kernels, name)(*inputs)
 
@@ -179,7 +179,7 @@ def _run(
 
     if name == "forward":
         check_best(inputs[1], indices)
-    arrays = map(_array, inputs)
+    arrays = map(_contiguous_array, inputs)
     outputs = getattr(cpu_kernels, name)(*arrays)
     return map(torch.from_numpy, outputs)
 
@@ -189,7 +189,7 @@ def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
 
     Triton's kernels in float32 where they run, else torch operations.
     """
-    fits = _working(values.dtype) == torch.float32 and k <= MAX_K
+    fits = _accumulation_dtype(values.dtype) == torch.float32 and k <= MAX_K
     if not fits or not kernels_run("attention", values.device):
         return gathered_rows
     from kmip_data.models.attention.gpu import launch
@@ -197,15 +197,15 @@ def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
     return launch
 
 
-def _working(dtype: torch.dtype) -> torch.dtype:
+def _accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)  # compute half precision in float32
 
 
-def _compiled(tensor: Tensor) -> bool:
+def _takes_compiled_kernels(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def _array(value: object) -> object:
+def _contiguous_array(value: object) -> object:
     """Return a contiguous NumPy view; a missing mask has size 0."""
     if value is None:  # an empty mask keeps the signature of the compiled code
         value = torch.empty((0, 0, 0), dtype=torch.bool)

@@ -182,26 +182,26 @@ def favor_attention(
             top = torch.where(zeros > 0, top.clamp(min=0), top)
 
     def sum_keys(tile: Tensor, rows: Tensor) -> Tensor:
-        return _features(tile, directions, top).mT @ rows
+        return _random_features(tile, directions, top).mT @ rows
 
     def divide(tile: Tensor, sums: Tensor) -> Tensor:
-        result = _features(tile, directions) @ sums  # the last channel is the normaliser
+        result = _random_features(tile, directions) @ sums  # the last channel is the normaliser
         return result[..., :-1] / result[..., -1:]
 
-    sums: Tensor = sum(map(_recomputed(sum_keys), tiles, weighted))  # type: ignore[assignment]
+    sums: Tensor = sum(map(_recompute_in_backward(sum_keys), tiles, weighted))  # type: ignore[assignment]
     if zeros is not None:
         counted = zeros * ((-top).exp() + EPSILON)
         sums = sums + pad(counted, (values.shape[-1], 0))
-    attend = _recomputed(divide)
+    attend = _recompute_in_backward(divide)
     done = [attend(tile, sums) for tile in torch.split(queries * scale, most, 2)]
     return torch.cat(done, 2)
 
 
-def _recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _recompute_in_backward(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
-def _features(rows: Tensor, directions: Tensor, top: Tensor | None = None) -> Tensor:
+def _random_features(rows: Tensor, directions: Tensor, top: Tensor | None = None) -> Tensor:
     """exp(w·x − |x|²/2 − ``top``) of rows x (…, d) and directions w: (…, m); None: the largest w·x.
 
     The published factor m^-½ of every feature cancels in the result.

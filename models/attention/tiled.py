@@ -40,7 +40,7 @@ class _Attended(torch.autograd.Function):
         out = []
         for number, query in enumerate(torch.split(queries, ctx.rows)):
             weights = matrix_product(query, keys).softmax(1)
-            remaining = _dropped(ctx, number, weights)
+            remaining = _drop_weights(ctx, number, weights)
             out.append(matrix_product(remaining, values.t()))
         return torch.cat(out)
 
@@ -56,14 +56,14 @@ class _Attended(torch.autograd.Function):
         )
         for number, (query, grad_out) in enumerate(tiles):
             weights = matrix_product(query, keys).softmax(1)
-            grad_values.addmm_(_dropped(ctx, number, weights).t(), grad_out)
-            grad_weights = _dropped(ctx, number, matrix_product(grad_out, values))
+            grad_values.addmm_(_drop_weights(ctx, number, weights).t(), grad_out)
+            grad_weights = _drop_weights(ctx, number, matrix_product(grad_out, values))
             grad_scores = torch._softmax_backward_data(grad_weights, weights, 1, torch.float32)  # noqa: SLF001
             grad_keys.addmm_(grad_scores.t(), query)
             grad_queries.append(matrix_product(grad_scores, keys.t()))
         return torch.cat(grad_queries), grad_keys, grad_values, None
 
 
-def _dropped(ctx: Any, number: int, values: Tensor) -> Tensor:
+def _drop_weights(ctx: Any, number: int, values: Tensor) -> Tensor:
     """Apply a tile's dropout mask."""
     return apply_dropout_mask(values, ctx.p, ctx.seed, number * ctx.rows * values.shape[1])

@@ -45,7 +45,7 @@ def group_by_size(ptr: tuple[int, ...], device: torch.device) -> SizeGroups:
     return SizeGroups(order.to(device), inverse.to(device), groups)
 
 
-def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
+def _dense_attention(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
     """``scaled_dot_product_attention`` of (graphs, H, n, d) each, with dropout by probability ``p``.
 
     With dropout on a CPU, PyTorch falls back to separate operations. Here these have a fast
@@ -140,7 +140,7 @@ class TransformerAttention(nn.Module):
                 at_once = max(1, WEIGHTS // (self.heads * nodes**2))
             for block in torch.split(rows, at_once):
                 queries, keys, values = block.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
-                attended = _attended(queries, keys, values, dropout)
+                attended = _dense_attention(queries, keys, values, dropout)
                 by_node = attended.transpose(1, 2).flatten(0, 1)
                 done.append(by_node.flatten(1))
 

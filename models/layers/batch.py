@@ -237,14 +237,14 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     edges: Edges
     if neighbor is not None:
         dtypes = (*_SIGNED, torch.uint16, torch.uint32)
-        _whole_numbers(neighbor, "neighbor", len(x), dtypes)
+        _integer_matrix(neighbor, "neighbor", len(x), dtypes)
         edges = NeighborTable(batch_neighbors(batch))
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
     elif getattr(batch, "edge_index", None) is None:
         raise UsageError("The batch has no edges: no neighbor (N, k) or edge_index (2, E).")
     else:
-        source, target = _whole_numbers(batch.edge_index, "edge_index", 2)
+        source, target = _integer_matrix(batch.edge_index, "edge_index", 2)
         sampled = hops is not None
         edges = EdgeList(source, target, len(x), by_target=sampled)
 
@@ -267,7 +267,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
 _SIGNED = (torch.int32, torch.int64)
 
 
-def _whole_numbers(
+def _integer_matrix(
     values: object,
     name: str,
     rows: int,

@@ -73,13 +73,13 @@ class Convolution(nn.Module):
             h = h + self.bias
         if self.skip is not None:
             h = h + self.skip(x[: len(h)])
-        return self.after(h, batch), e
+        return self.finish(h, batch), e
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, inputs) to (N, dim), from the neighbours; without the bias."""
         raise NotImplementedError
 
-    def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
+    def finish(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """Apply the rest of the stack, (N, d) to the same."""
         if self.stack == "none":
             return dropout(x, self.dropout if self.training else 0.0)
@@ -278,8 +278,8 @@ class GINE(Convolution):
             h = h.relu()
         return self.lin_out(h)  # type: ignore[no-any-return]
 
-    def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
+    def finish(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
         if self.stack != "lrgb":
-            return super().after(x, batch)
+            return super().finish(x, batch)
         return dropout(x, self.dropout if self.training else 0.0)

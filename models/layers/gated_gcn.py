@@ -1,6 +1,6 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
-The reference is :meth:`GatedGCN._by_operators`. :func:`_kernel` replaces it where a kernel is faster:
+The reference is :meth:`GatedGCN._gate_by_operators`. :func:`_find_kernel` replaces it where a kernel is faster:
 numba on a CPU, Triton on a GPU. These two drop the same elements for the same seed; torch operations
 drop others.
 """
@@ -86,11 +86,11 @@ class GatedGCN(nn.Module):
         edges, and with ``by_distance`` the distance of their ends.
         """
         dropout = self.dropout if self.training else 0.0
-        kernel = _kernel(batch, x, e, self)
+        kernel = _find_kernel(batch, x, e, self)
         if kernel is None:
-            gathered, new = self._by_operators(batch, x, e)
+            gathered, new = self._gate_by_operators(batch, x, e)
         else:
-            gathered, new = self._by_kernel(kernel, batch, x, e, dropout)
+            gathered, new = self._gate_by_kernel(kernel, batch, x, e, dropout)
         new_x = apply_norm_block(
             self.norm_x,
             self.A(x),
@@ -102,7 +102,7 @@ class GatedGCN(nn.Module):
         )
         return new_x, new
 
-    def _by_kernel(
+    def _gate_by_kernel(
         self,
         kernel: Kernel,
         batch: GraphBatch,
@@ -110,7 +110,7 @@ class GatedGCN(nn.Module):
         e: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """Return what :meth:`_by_operators` returns, computed by one fused kernel."""
+        """Return what :meth:`_gate_by_operators` returns, computed by one fused kernel."""
         # The product of one vector for all edges is added to the product of the targets.
         shared = _is_shared(e, batch.edges)
         shift = self.C(e) if shared else self.C.bias
@@ -126,7 +126,9 @@ class GatedGCN(nn.Module):
         )
         return gathered, e if new is None else new
 
-    def _by_operators(self, batch: GraphBatch, x: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+    def _gate_by_operators(
+        self, batch: GraphBatch, x: Tensor, old: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Σ s · B x_j / (Σ s + 10⁻⁶) of each node (N, d), and new edges, in torch operations."""
         edges = batch.edges
         # Edge tensors take most of the memory: this one is allocated once and added to in place.
@@ -148,13 +150,13 @@ class GatedGCN(nn.Module):
         return quotient, new
 
 
-def _kernel(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Kernel | None:
+def _find_kernel(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Kernel | None:
     """Return the kernel of this device where it computes the layer; None: torch operations.
 
     On a CPU it takes neighbour tables in float32, whose training steps take 1.35 × the time without
     it (lists: 1.03 to 1.24); on a GPU tables and lists, in float32 or under bfloat16 autocast.
     """
-    if not layer.has_kernel or layer.norm_e.together or not _count(batch.edges):
+    if not layer.has_kernel or layer.norm_e.spans_processes or not _count_edges(batch.edges):
         return None
     weight = layer.C.weight
     in_float32 = all(tensor.dtype == torch.float32 for tensor in (x, weight, old))
@@ -183,7 +185,7 @@ def _is_shared(e: Tensor, edges: Edges) -> bool:
     return len(e) == 1 < len(edges.source)
 
 
-def _count(edges: Edges) -> int:
+def _count_edges(edges: Edges) -> int:
     if isinstance(edges, NeighborTable):
         return edges.neighbor.numel()
     return len(edges.source)

@@ -39,15 +39,15 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """Normalise (N, d); norms of graphs also read the batch."""
-        if self.together:
-            return self._normalised_together(x, self.share or 0.0)  # type: ignore[no-any-return]
+        if self.spans_processes:
+            return self._normalise_over_processes(x, self.share or 0.0)  # type: ignore[no-any-return]
         if x.shape[0] == 0:
             return x
         if not self.training or self.uses_batch(x.shape[0]):
             return super().forward(x)
-        return self._by_running(x)
+        return self._normalise_by_running(x)
 
-    def _by_running(self, x: Tensor) -> Tensor:
+    def _normalise_by_running(self, x: Tensor) -> Tensor:
         """Normalise by running statistics, without updating them."""
         return nn.functional.batch_norm(
             x,
@@ -63,17 +63,17 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and rows > 1
 
     @property
-    def together(self) -> bool:
+    def spans_processes(self) -> bool:
         """True if rows are normalised by statistics over all processes."""
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _normalised_together(self, x: Tensor, share: float) -> Tensor:
+    def _normalise_over_processes(self, x: Tensor, share: float) -> Tensor:
         # `SyncBatchNorm` does not support CPUs. Each row affects the losses of all processes.
         work = widen_half_precision(x)
         count = int(_sum_of_processes(work.new_tensor(len(x) * share, dtype=torch.float64)))
         if count < 2:
-            return self._by_running(x)
+            return self._normalise_by_running(x)
         mean = _sum_of_processes(work.sum(0) * share) / count
         centred = work - mean
         variance = _sum_of_processes(centred.square().sum(0) * share) / count
@@ -130,7 +130,7 @@ def norm_constants(
     return torch.stack([factor, shift, mean]).float(), inverse
 
 
-def gradients_of(
+def norm_gradients(
     constants: Tensor, inverse: Tensor, total: Tensor, product: Tensor, share: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of the norm's weight and bias (d,), and the constants of a value's gradient.

@@ -81,7 +81,7 @@ def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     for (k, width), drop in itertools.product(
         ((10, 14), (15, 19), (10, 76), (1, 8)), (True, False)
     ):
-        sizes = launch._tile(k, width) | ({} if drop else {"keep": None})
+        sizes = launch._tile_sizes(k, width) | ({} if drop else {"keep": None})
         if drop or not brief:
             for kernel in (attention.attend_rows, attention.attend_rows_backward):
                 name = f"{kernel.__name__}, k = {k}, {width}, dropout {drop}"

@@ -130,7 +130,7 @@ def computed(way: Way, work: Work) -> Iterator[None]:
         patches.append(patch.object(kmip, "attend", attend))
     if {"network", "edges"} & {*way.compiled}:
         patches += [
-            patch.object(gated_gcn, "_kernel", lambda *_: None),
+            patch.object(gated_gcn, "_find_kernel", lambda *_: None),
             patch.multiple(
                 EdgeList, at_source=_at_source, at_target=_at_target, sum_at_target=_sum
             ),
@@ -138,8 +138,8 @@ def computed(way: Way, work: Work) -> Iterator[None]:
     if "network" in way.compiled:
         patches.append(patch.object(network, "read_batch", _read_batch))
     if "edges" in way.compiled:
-        function = _compiled(gated_gcn.GatedGCN._by_operators, work)
-        patches.append(patch.object(gated_gcn.GatedGCN, "_by_operators", function))
+        function = _compiled(gated_gcn.GatedGCN._gate_by_operators, work)
+        patches.append(patch.object(gated_gcn.GatedGCN, "_gate_by_operators", function))
     with contextlib.ExitStack() as stack:
         for each in patches:
             stack.enter_context(each)

@@ -43,14 +43,14 @@ def forward(
     out = values.new_empty(heads, rows, values.shape[2])
     weights = values.new_empty(indices.shape)
     if indices.numel():
-        sizes = _tile(k, values.shape[2])
+        sizes = _tile_sizes(k, values.shape[2])
         grid = (triton.cdiv(rows, sizes["BQ"]), heads)
         with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
             attend_rows[grid](
                 scores.contiguous(),
                 indices.contiguous(),
-                _bytes(keep),
-                *_rows(values),
+                _mask_as_bytes(keep),
+                *_rows_with_strides(values),
                 weights,
                 out,
                 not_finite_flag(values.device),
@@ -87,16 +87,16 @@ def backward(
     indices = indices.contiguous()
     grad_scores = torch.empty_like(weights)
     grad_queries = queries.new_empty(heads, rows, dim)
-    sizes = _tile(k, max(dim, width))
+    sizes = _tile_sizes(k, max(dim, width))
     grid = (triton.cdiv(rows, sizes["BQ"]), heads)
     with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
         attend_rows_backward[grid](
-            *_rows(grad),
-            *_rows(keys),
-            *_rows(values),
+            *_rows_with_strides(grad),
+            *_rows_with_strides(keys),
+            *_rows_with_strides(values),
             indices,
             weights,
-            _bytes(keep),
+            _mask_as_bytes(keep),
             grad_scores,
             grad_queries,
             rows,
@@ -107,7 +107,9 @@ def backward(
             **sizes,
         )
         pairs = sort_pairs_by_key(indices, many, SEGMENT)
-        grad_keys, grad_values = _by_key(pairs, many, grad_scores, queries, weights, keep, grad)
+        grad_keys, grad_values = _key_gradients(
+            pairs, many, grad_scores, queries, weights, keep, grad
+        )
     return grad_queries, grad_keys, grad_values
 
 
@@ -128,7 +130,7 @@ def sort_pairs_by_key(indices: Tensor, keys: int, segment: int) -> tuple[Tensor,
     return order, key[::segment].contiguous(), torch.searchsorted(key, number)
 
 
-def _by_key(
+def _key_gradients(
     pairs: tuple[Tensor, Tensor, Tensor],
     keys: int,
     grad_scores: Tensor,
@@ -152,10 +154,10 @@ def _by_key(
     sum_segments[(all_keys + later, blocks)](
         *pairs,
         grad_scores,
-        *_rows(queries),
+        *_rows_with_strides(queries),
         weights,
-        _bytes(keep),
-        *_rows(grad),
+        _mask_as_bytes(keep),
+        *_rows_with_strides(grad),
         of_keys,
         of_values,
         rows,
@@ -178,7 +180,7 @@ def _by_key(
     )
 
 
-def _tile(k: int, width: int) -> dict[str, int]:
+def _tile_sizes(k: int, width: int) -> dict[str, int]:
     """Compile-time sizes of a program for k keys per query and ``width`` channels per key."""
     # A program keeps rows · slots · channels gathered numbers in registers, at most _GATHERED. The
     # softmax needs all slots at once; then come channels, and rows take the rest.
@@ -194,12 +196,12 @@ def _segment_sizes(width: int) -> dict[str, int]:
     return {"SEGMENT": SEGMENT, "BP": _PAIRS, "BC": channels, "num_warps": 1, **_OPTIONS}
 
 
-def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
+def _rows_with_strides(tensor: Tensor) -> tuple[Tensor, int, int]:
     """(H, rows, c), copied unless channels lie side by side, with its strides of heads and rows."""
     if tensor.stride(2) != 1:
         tensor = tensor.contiguous()
     return tensor, tensor.stride(0), tensor.stride(1)
 
 
-def _bytes(keep: Tensor | None) -> Tensor | None:
+def _mask_as_bytes(keep: Tensor | None) -> Tensor | None:
     return None if keep is None else keep.contiguous().view(torch.uint8)

@@ -22,7 +22,7 @@ from kmip_data.models.layers.batch import GraphBatch, NeighborTable, NodeRange
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.dropout import draw_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
-from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
+from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import num_threads, run_in_ranges
 
@@ -176,7 +176,7 @@ class _GatedEdges(torch.autograd.Function):
             grad = grad_new.contiguous().view(-1, d)
             total, product = _gradient_sums(pre, grad, norm, options)
             share = float(ctx.by_batch) / len(pre)
-            grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
+            grad_scale, grad_shift, norm = norm_gradients(norm, deviation, total, product, share)
 
         # 2. A few ranges at a time, one per thread: their gradients of z are used at once, then
         # overwritten, so that no third tensor of the size of the edges is needed.

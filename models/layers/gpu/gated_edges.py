@@ -17,7 +17,7 @@ from triton import cdiv
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.gpu import gate_kernels
 from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, count_programs
-from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
+from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 
 #: Elements of a tile and unrolled slots of a neighbour table, of the two kernels by target.
 GATE = (256, 2)
@@ -223,7 +223,7 @@ class _GatedEdges(torch.autograd.Function):
                     **OPTIONS,
                 )
                 total, product = partial_sums.sum(0, dtype=torch.float64)
-                grad_scale, grad_shift, norm = gradients_of(
+                grad_scale, grad_shift, norm = norm_gradients(
                     norm, deviation, total, product, ctx.share
                 )
 

@@ -30,7 +30,7 @@ def _seed() -> None:
 @pytest.fixture
 def _on_kernels(monkeypatch) -> None:
     """Attention goes to the kernels, although its tensors are on the CPU."""
-    monkeypatch.setattr(operators, "_compiled", lambda rows: False)
+    monkeypatch.setattr(operators, "_takes_compiled_kernels", lambda rows: False)
     monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
 
 
@@ -129,7 +129,7 @@ def test_lists_of_pairs_may_be_cut_anywhere(segment: int, monkeypatch) -> None:
     grad_scores, weights = torch.randn(2, *indices.shape)
     queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
     pairs = launch.sort_pairs_by_key(indices, 3, segment)
-    sums_of = launch._by_key(pairs, 3, grad_scores, queries, weights, None, grad)
+    sums_of = launch._key_gradients(pairs, 3, grad_scores, queries, weights, None, grad)
     for sums, coefficients, source in (
         (sums_of[0], grad_scores, queries),
         (sums_of[1], weights, grad),

@@ -257,7 +257,9 @@ def stack(
 def by_kernels(monkeypatch) -> None:
     """Layers take the kernels, but for float64."""
     monkeypatch.setattr(
-        layers, "_kernel", lambda _, x, *__: None if x.dtype == torch.float64 else gpu.gated_edges
+        layers,
+        "_find_kernel",
+        lambda _, x, *__: None if x.dtype == torch.float64 else gpu.gated_edges,
     )
 
 
@@ -338,7 +340,7 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     """Against float64; products are computed on the GPU, or emulated where there is none."""
     d, edges = 56, table(k=6, nodes=16)
     monkeypatch.setattr(
-        layers, "_kernel", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges
+        layers, "_find_kernel", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges
     )
     emulated = contextlib.nullcontext()
     if DEVICE.type == "cpu" and precision == "tf32":

@@ -65,7 +65,7 @@ def chosen(
             table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
         )
         batch = GraphBatch(None, edges, None, torch.empty(3), None)
-        kernel = layers._kernel(
+        kernel = layers._find_kernel(
             batch, *(torch.empty(rows, 5, dtype=dtype) for rows in (4, 12)), layer
         )
     return "torch" if kernel is None else kernel.__module__.split(".")[-2]

@@ -167,9 +167,9 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     )
     x = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
     layer = gated_gcn.GatedGCN(4, dropout=0.0, residual=False)
-    assert gated_gcn._kernel(batch, x, torch.ones(5, 4), layer) is None
+    assert gated_gcn._find_kernel(batch, x, torch.ones(5, 4), layer) is None
     DISABLED.pop("edges")
-    assert gated_gcn._kernel(batch, x, torch.ones(5, 4), layer) is not None
+    assert gated_gcn._find_kernel(batch, x, torch.ones(5, 4), layer) is not None
     # Recorded steps: plain ones.
     training = SimpleNamespace(precision="32", neighbors=None, k_schedule=None)
     system = SimpleNamespace(capture="auto", compile=False)

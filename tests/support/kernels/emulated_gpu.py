@@ -57,11 +57,11 @@ def on_the_cpu(part: str) -> None:
 
     cuda_graphs.CudaGraphs = _Graphs  # type: ignore[misc]
     if part == "capture":
-        gated_gcn._kernel = lambda *_: None
+        gated_gcn._find_kernel = lambda *_: None
         return
-    operators._compiled = lambda _: False
+    operators._takes_compiled_kernels = lambda _: False
     kernels.triton_runs = lambda _: True
-    gated_gcn._kernel = lambda *args: (
+    gated_gcn._find_kernel = lambda *args: (
         gated_edges.gated_edges
         if args[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED
         else None

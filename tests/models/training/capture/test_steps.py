@@ -37,7 +37,7 @@ GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(ragged=False, unit="gr
 @pytest.fixture(autouse=True)
 def _operators_alone(monkeypatch):
     """The CPU's compiled kernels write to memory that no operator names."""
-    monkeypatch.setattr(gated_gcn, "_kernel", lambda *_: None)
+    monkeypatch.setattr(gated_gcn, "_find_kernel", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import MARKER
 from kmip_data.format import targets
 from kmip_data.format.card import OF_SAMPLE
-from kmip_data.models.layers.gated_gcn import _kernel
+from kmip_data.models.layers.gated_gcn import _find_kernel
 from kmip_data.models.network import build_model
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
@@ -401,9 +401,9 @@ def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
 
     def noted(*args):
         seen.add((torch.get_float32_matmul_precision(), torch.is_grad_enabled()))
-        return _kernel(*args)
+        return _find_kernel(*args)
 
-    monkeypatch.setattr("kmip_data.models.layers.gated_gcn._kernel", noted)
+    monkeypatch.setattr("kmip_data.models.layers.gated_gcn._find_kernel", noted)
     config = tiny_config(build, training={"precision": "tf32", "epochs": 1})
     train(config, home=Home(tmp_path), quiet=True)
     assert seen == {("high", True), ("high", False)}
