@@ -258,9 +258,9 @@ def _steps(
     device = choose_device()
     config = config_for_data(workplace.dataset, model)
     if workplace.sample is not None:
-        config = config.updated("data", sample=True, parameters=workplace.sample)
+        config = config.with_values("data", sample=True, parameters=workplace.sample)
     if workplace.batch is not None:
-        config = config.updated("training", batch_size=workplace.batch)
+        config = config.with_values("training", batch_size=workplace.batch)
     data = open_data(config, home=Home(folder), quiet=True)
     other_layers = rivals(config.model, device.type)
     others = {name: other_layers[name] for name in other_layers if name not in workplace.without}

@@ -114,7 +114,9 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     rows = []
     measurer = Measurer(Shape(), Protocol(repeats=2))
     for n in SIZES:
-        cells = [measurer.cell(get_method(name), "inference", n) for name in ("auto", "full")]
+        cells = [
+            measurer.measure_cell(get_method(name), "inference", n) for name in ("auto", "full")
+        ]
         ours, theirs = (cell.seconds or 0.0 for cell in cells)
         times.append({"nodes": n, "kmip": ours, "full": theirs})
         rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])

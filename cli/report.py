@@ -108,7 +108,7 @@ def command(
     else:
         # A page of LaTeX is narrower than a screen.
         sheets = [results_sheet(results, narrow=form == "latex") for results in tables]
-        text = "\n\n".join(sheet.written(form) for sheet in sheets) + "\n"
+        text = "\n\n".join(sheet.to_text(form) for sheet in sheets) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:

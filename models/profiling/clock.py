@@ -24,7 +24,7 @@ class StageClock:
             event.record()
         self._marks.append((stage, event or time.perf_counter()))
 
-    def seconds(self) -> dict[str, float]:
+    def seconds_by_stage(self) -> dict[str, float]:
         """Return the seconds of each stage since the first mark, once the device is done."""
         if self._on_gpu:
             self._marks[-1][1].synchronize()

@@ -77,7 +77,7 @@ class Measurement:
     def as_dict(self) -> dict[str, object]:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
         return self._row(
-            **_extent(self.totals),
+            **_median_and_range(self.totals),
             forward=_median(self.forward),
             backward=_median(self.backward),
             runs=len(self.forward),
@@ -93,7 +93,7 @@ def _median(seconds: Sequence[float]) -> float | None:
     return statistics.median(seconds) if seconds else None
 
 
-def _extent(seconds: Sequence[float]) -> dict[str, float | None]:
+def _median_and_range(seconds: Sequence[float]) -> dict[str, float | None]:
     """Return median, minimum and maximum of the counted runs, or three times None."""
     least = min(seconds, default=None)
     return {"seconds": _median(seconds), "least": least, "most": max(seconds, default=None)}
@@ -201,21 +201,23 @@ class Measurer:
         self.protocol = protocol
         self.device = torch.device(protocol.device)
 
-    def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
+    def measure_cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; raises whatever goes wrong, including out of memory."""
         protocol = self.protocol
         training = setting == "training"
         # 1. The first run compiles and fills caches; it is not counted, and its time decides how
         # many runs fit.
-        first = sum(self._run(method, n, 0, training=training).values())
+        first = sum(self._time_passes(method, n, 0, training=training).values())
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
 
         # 2. Measure memory in the last run: an extra one, unless runs are long.
         peak = Peak(self.device)
         last = repeats + (first < LONG_RUN_SECONDS)
-        runs = [self._run(method, n, number, training=training) for number in range(1, last)]
-        runs.append(self._run(method, n, last, peak, training=training))
+        runs = [
+            self._time_passes(method, n, number, training=training) for number in range(1, last)
+        ]
+        runs.append(self._time_passes(method, n, last, peak, training=training))
 
         counted = runs[:repeats]
         return Measurement(
@@ -228,7 +230,7 @@ class Measurer:
             peak_bytes=peak.bytes,
         )
 
-    def inputs(
+    def make_workload(
         self,
         method: Method,
         n: int,
@@ -243,7 +245,7 @@ class Measurer:
         )
         return replace(work, queries=queries, keys=keys, values=values)
 
-    def _run(
+    def _time_passes(
         self,
         method: Method,
         n: int,
@@ -253,7 +255,7 @@ class Measurer:
         training: bool,
     ) -> dict[str, float]:
         """Return the seconds of the passes, of which inference has one."""
-        work = self.inputs(method, n, number, training=training)
+        work = self.make_workload(method, n, number, training=training)
         ones = torch.ones_like(work.values)
         if watch is not None:
             watch.start(work.tensors)
@@ -267,7 +269,7 @@ class Measurer:
         if training:
             torch.autograd.backward(out, ones)
             clock("backward")
-        seconds = clock.seconds()
+        seconds = clock.seconds_by_stage()
         if watch is not None:
             watch.stop()
         return seconds
@@ -347,7 +349,7 @@ def measure_methods(
                         status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes"
                     )
                 else:
-                    cell = worker.ask(name, setting, n)
+                    cell = worker.measure_cell(name, setting, n)
                     if cell.status in {"oom", "time"}:
                         ended[setting] = cell
                 cells.append(cell)
@@ -365,7 +367,7 @@ class _Worker:
         self._process: SpawnProcess | None = None
         self._connection: Connection
 
-    def ask(self, method: str, setting: Setting, n: int) -> Measurement:
+    def measure_cell(self, method: str, setting: Setting, n: int) -> Measurement:
         """Return the cell; its status is ``oom``, ``time`` or ``failed`` if no answer comes."""
         cell = partial(Measurement, method=method, setting=setting, n=n)
         too_long = cell(status="time", note=f"longer than {self._limit:g} s")
@@ -387,7 +389,9 @@ class _Worker:
     def _start(self) -> None:
         context = multiprocessing.get_context(METHOD)
         self._connection, its = context.Pipe()
-        self._process = context.Process(target=_serve, args=(its, *self._arguments), daemon=True)
+        self._process = context.Process(
+            target=_serve_measurements, args=(its, *self._arguments), daemon=True
+        )
         self._process.start()
         its.close()
         self._connection.poll(START)
@@ -413,7 +417,7 @@ class _Worker:
         return process.exitcode
 
 
-def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
+def _serve_measurements(connection: Connection, shape: Shape, protocol: Protocol) -> None:
     warnings.filterwarnings("ignore")
     for stream in (1, 2):  # compilers print
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
@@ -426,13 +430,13 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
     connection.send(True)
     with contextlib.suppress(EOFError):
         while True:
-            connection.send(_answer(measurer, *connection.recv()))
+            connection.send(_measure_or_explain(measurer, *connection.recv()))
 
 
-def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
+def _measure_or_explain(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
     """Return the cell with its times, or with the reason for their absence."""
     try:
-        return measurer.cell(get_method(name), setting, n)
+        return measurer.measure_cell(get_method(name), setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
         status: Status = "oom" if is_out_of_memory(error) else "failed"
         if isinstance(error, KmipDataError | NotImplementedError):

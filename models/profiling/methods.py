@@ -104,7 +104,7 @@ def method_names() -> list[str]:
 def get_method(name: str) -> Method:
     """Return a method; raise UsageError, with the nearest name, for an unknown one."""
     if name in backend_names():
-        return _ours(name)
+        return _method_of_backend(name)
     if name not in _OTHERS:
         raise unknown_name_error(
             "method", name, method_names(), command="kmip-data bench attention --help"
@@ -118,7 +118,7 @@ def default_methods(device_type: str) -> list[str]:
     return [name for name in names if get_method(name).why_unusable(device_type) is None]
 
 
-def _ours(backend: str) -> Method:
+def _method_of_backend(backend: str) -> Method:
     """k-MIP attention with one of our backends."""
 
     def fused(work: Workload, _chunk: int) -> Tensor:
@@ -191,16 +191,16 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
     outputs = []
     blocks = zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True)
     for rows, chosen in blocks:
-        chosen_keys = _chosen(keys, chosen)  # (…, k, d)
+        chosen_keys = _gather_chosen(keys, chosen)  # (…, k, d)
         scores = (rows.unsqueeze(-2) * chosen_keys).sum(-1) / root
         weights = scores.softmax(-1)
-        chosen_values = _chosen(values, chosen)  # (…, k, v)
+        chosen_values = _gather_chosen(values, chosen)  # (…, k, v)
         weighted = weights.unsqueeze(-1) * chosen_values
         outputs.append(weighted.sum(-2))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
 
 
-def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
+def _gather_chosen(rows: Tensor, indices: Tensor) -> Tensor:
     """Gather rows as in the paper's code."""
     # Repeat the rows for each query with stride 0, which takes no memory.
     shape = (*indices.shape, rows.shape[-1])
@@ -222,7 +222,7 @@ def _flash(work: Workload, chunk: int) -> Tensor:
         return _sdpa(work, chunk)
 
 
-def _cuda_only(device: str) -> str | None:
+def _unusable_without_cuda(device: str) -> str | None:
     return None if device == "cuda" else f"it runs on CUDA only, not on {device}"
 
 
@@ -236,6 +236,8 @@ _OTHERS = {
         Method(name="naive", search=_naive_search),
         Method(name="full", fused=_full),
         Method(name="sdpa", fused=_sdpa),
-        Method(name="flash", fused=_flash, dtype=torch.float16, why_unusable=_cuda_only),
+        Method(
+            name="flash", fused=_flash, dtype=torch.float16, why_unusable=_unusable_without_cuda
+        ),
     )
 }

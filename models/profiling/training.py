@@ -62,7 +62,7 @@ def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     clock("start")
     loop.train_epoch(most)
     loop.run_step = run_step
-    return list(zip(clock.seconds().values(), graphs, strict=True))
+    return list(zip(clock.seconds_by_stage().values(), graphs, strict=True))
 
 
 class Contestant:

@@ -58,7 +58,7 @@ def plots_of_table(table: Table) -> list[str]:
     ours, _ = rows_over_k(table)
     if ours:
         draws.append(draw_frontier)
-    return [_svg(draw, table) for draw in draws]
+    return [_draw_svg(draw, table) for draw in draws]
 
 
 def legend_names(table: Table) -> list[str]:
@@ -95,7 +95,7 @@ def draw_curves(figure: Figure, table: Table) -> None:
     axes = figure.subplots()
     colors = class_colors(len(table.rows))
     for name, runs, color in zip(legend_names(table), table.runs, colors, strict=True):
-        epochs, mean, spread = mean_over_seeds(runs, f"val_{metric}", _scale(metric))
+        epochs, mean, spread = mean_over_seeds(runs, f"val_{metric}", _unit_factor(metric))
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
         low = np.subtract(mean, spread)
@@ -139,7 +139,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     """
     first = table.rows[0]
     metric = first["metric"]
-    scale = _scale(metric)
+    scale = _unit_factor(metric)
     paper = {}
     if first["share"] == "all":
         paper = published_hours(first["dataset"], metric)
@@ -180,7 +180,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     if paper:
         machines = dict.fromkeys(result.hardware for result in paper.values())
         marks[f"the paper's test, {' or '.join(machines)}"] = "D"
-    _legend(figure, colors, marks)
+    _add_legend(figure, colors, marks)
 
 
 def time_unit(hours: float) -> tuple[str, float]:
@@ -273,7 +273,7 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     label_plain_ticks(axes.xaxis)
     axes.set_title(f"{ours[0]['dataset']}: Pareto frontier of k (numbers at points)")
     axes.grid()
-    _legend(figure, colors, marks)
+    _add_legend(figure, colors, marks)
 
 
 def _draw_over_seconds(
@@ -285,8 +285,8 @@ def _draw_over_seconds(
     """Draw points with their k and their frontier, dashed for hollow points."""
     columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
     seconds, test, spread = np.array(columns).T
-    test = _scale(metric) * test
-    spread = _scale(metric) * spread
+    test = _unit_factor(metric) * test
+    spread = _unit_factor(metric) * spread
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))
     higher_is_better = all_metrics()[metric].higher_is_better
     best = pareto_frontier(points, higher_is_better=higher_is_better)
@@ -326,12 +326,12 @@ def pareto_frontier(points: Sequence[tuple[float, float]], *, higher_is_better: 
     return chosen
 
 
-def _scale(metric: str) -> float:
+def _unit_factor(metric: str) -> float:
     """Return the factor to the unit in which a metric is usually read."""
     return 100 if is_percent(metric) else 1
 
 
-def _legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
+def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
     """Add a legend of colours, then of marks: "-" a line, "o" filled points, "D" hollow ones."""
     from matplotlib.lines import Line2D
 
@@ -357,7 +357,7 @@ def _legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str])
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
 
 
-def _svg(draw: Draw, table: Table) -> str:
+def _draw_svg(draw: Draw, table: Table) -> str:
     """Return a plot as SVG whose colours follow the light or dark background of the page."""
     picture = StringIO()
     _write_svg(draw, table, picture)

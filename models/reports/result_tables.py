@@ -66,7 +66,7 @@ def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     notices = []
     for folder in folders:
         try:
-            run = _read(folder)
+            run = _read_run(folder)
             runs.append(run)
             if run.edited:
                 notices.append(f"{folder / RESULT_NAME} was edited after it was written.")
@@ -78,7 +78,7 @@ def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return runs, notices
 
 
-def _read(folder: Path) -> Run:
+def _read_run(folder: Path) -> Run:
     """Read a finished run; raise KmipDataError if its files or results are damaged."""
     # 1. A metric that can be summed over seeds.
     result = read_result(folder)
@@ -106,12 +106,12 @@ def _read(folder: Path) -> Run:
             paper = published if published.metric == result.metric else None
 
     # 4. It belongs to this configuration if nothing differs from the published variant.
-    changes = tuple(_changes(config, base, result))
+    changes = tuple(_changed_settings(config, base, result))
     exact = exact and paper is not None and not changes
     return Run(folder, result, config, changes, paper, exact, is_edited(folder))
 
 
-def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
+def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield the settings that differ from ``base``, except keys filled in from the data."""
     usual = dict(dotted_keys(base.model_dump()))
     chosen = dict(dotted_keys(config.model_dump()))
@@ -166,10 +166,10 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         if not (key in usual and key in chosen) and chosen.get(kind) != usual.get(kind):
             continue
         if value != before and is_compared(key):
-            yield f"{key}={_text(value)} instead of {_text(before)}"
+            yield f"{key}={_setting_text(value)} instead of {_setting_text(before)}"
 
 
-def _text(value: object) -> str:
+def _setting_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     if isinstance(value, bool):
@@ -206,9 +206,9 @@ def tables_of_runs(
     # Table -> row -> fold and seed -> run.
     groups: dict[str, dict[str, dict[tuple[int, int], Run]]] = {}
     notices = []
-    for run in sorted(runs, key=_order):
-        by_seed = groups.setdefault(_data(run), {}).setdefault(configuration_digest(run), {})
-        number = (_fold(run) or 0, run.result.seed)
+    for run in sorted(runs, key=_sort_key):
+        by_seed = groups.setdefault(_data_digest(run), {}).setdefault(configuration_digest(run), {})
+        number = (_fold_of_run(run) or 0, run.result.seed)
         other = by_seed.get(number)
         if other is not None:
             notices.append(
@@ -220,17 +220,17 @@ def tables_of_runs(
     for rows in groups.values():
         # Seeds and folders of a row are listed in the order of seeds.
         in_order = [[by_seed[number] for number in sorted(by_seed)] for by_seed in rows.values()]
-        tables.append(_table(in_order, against))
+        tables.append(_compare_rows(in_order, against))
     return tables, notices
 
 
-def _fold(run: Run) -> int | None:
+def _fold_of_run(run: Run) -> int | None:
     """Return the index of a run's published split, if there are several."""
     fold: int | None = run.result.split.parameters.get("fold")
     return fold
 
 
-def _order(run: Run) -> tuple[object, ...]:
+def _sort_key(run: Run) -> tuple[object, ...]:
     """Return the key that sorts runs: by dataset, model and changes, k = 3 before k = 10."""
     return (
         run.result.dataset,
@@ -239,13 +239,13 @@ def _order(run: Run) -> tuple[object, ...]:
     )
 
 
-def _data(run: Run) -> str:
+def _data_digest(run: Run) -> str:
     """Return the digest of the data shared by the runs of a table."""
     result = run.result
     split: object = result.split.digests
     if run.config.data.split_seed_follows_run:  # rule by which each seed draws its own split
         split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
-    if _fold(run) is not None:  # folds are one row, as papers average over them
+    if _fold_of_run(run) is not None:  # folds are one row, as papers average over them
         split = [result.split.rule, {**result.split.parameters, "fold": None}]
     return json_digest(
         [
@@ -269,8 +269,8 @@ def configuration_digest(run: Run | OpenedRun) -> str:
     return changed_keys_digest(config.model_copy(update={"data": data, "system": system}))
 
 
-def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
-    rows = [_row(runs) for runs in groups]
+def _compare_rows(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
+    rows = [_summarise_runs(runs) for runs in groups]
     if len(rows) == 1:
         return Table(rows, groups, "")
 
@@ -286,13 +286,13 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     if not named:
         return Table(rows, groups, "")
     reference, reference_runs = named[0]
-    theirs = {(run.result.seed, _digest(run)): run.test for run in reference_runs}
+    theirs = {(run.result.seed, _split_digest(run)): run.test for run in reference_runs}
 
     for row, runs in zip(rows, groups, strict=True):
         # 3. Pairs: seeds that both rows have, on the same split.
         differences = []
         for run in runs:
-            their = theirs.get((run.result.seed, _digest(run)))
+            their = theirs.get((run.result.seed, _split_digest(run)))
             if their is not None:
                 differences.append(run.test - their)
         if differences and row is not reference:
@@ -301,7 +301,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     return Table(rows, groups, against or "the best")
 
 
-def _row(runs: Sequence[Run]) -> Row:
+def _summarise_runs(runs: Sequence[Run]) -> Row:
     run = runs[0]
     first = run.result
     tests = [run.test for run in runs]
@@ -313,7 +313,7 @@ def _row(runs: Sequence[Run]) -> Row:
         share = "all"
 
     # Seeds of a row may have run on several devices and versions: list each once.
-    def joined(value: Callable[[Run], str]) -> str:
+    def join_distinct(value: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(value, runs)))
 
     paper = run.paper
@@ -331,25 +331,25 @@ def _row(runs: Sequence[Run]) -> Row:
         "test_std": sample_std(tests),
         "edited": any(run.edited for run in runs),
         "rank": None,
-        **_published(run, mean),
+        **_published_columns(run, mean),
         "to_reference": None,
         "pairs": None,
         "hours": hours,
         "paper_source": paper and paper.source,
         "paper_hours": paper and paper.hours,
         "paper_hardware": paper and paper.hardware,
-        "device": joined(lambda run: run.result.device),
+        "device": join_distinct(lambda run: run.result.device),
         "memory": max(memory),
         "parameters": first.num_parameters,
-        "version": joined(lambda run: run.result.versions.get("kmip-data", "")),
+        "version": join_distinct(lambda run: run.result.versions.get("kmip-data", "")),
         "build": first.build_key,
-        "split": joined(lambda run: run.result.split.name),
-        "split_digest": joined(_digest),
+        "split": join_distinct(lambda run: run.result.split.name),
+        "split_digest": join_distinct(_split_digest),
         "folders": " ".join(str(run.folder) for run in runs),
     }
 
 
-def _published(run: Run, mean: float) -> Row:
+def _published_columns(run: Run, mean: float) -> Row:
     """Return the columns with results of the paper, of a leaderboard and of ours."""
     result = run.result
     paper = run.paper
@@ -378,7 +378,7 @@ def _published(run: Run, mean: float) -> Row:
     }
 
 
-def _digest(run: Run) -> str:
+def _split_digest(run: Run) -> str:
     return json_digest(run.result.split.digests)[:12]
 
 

@@ -71,12 +71,14 @@ class Sheet:
         """Properties shared by all rows, and notes."""
         return " ".join(filter(None, [self.shared, self.notes]))
 
-    def written(self, form: str) -> str:
+    def to_text(self, form: str) -> str:
         """Return the table as ``markdown`` or ``latex``; ``ranks`` mark ``test``."""
-        return page_template("kmip_data.drawing", f"report.{form}", _latex).render(sheet=self)
+        return page_template("kmip_data.drawing", f"report.{form}", _escape_latex).render(
+            sheet=self
+        )
 
 
-def _latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
@@ -88,14 +90,14 @@ class Column:
     cell: Callable[[Row], str]
 
 
-def _mean(name: str, row: Row) -> str:
+def _format_mean(name: str, row: Row) -> str:
     """Format a mean, with its deviation if any."""
     if row[name] is None:
         return ""
     return metric_text(row["metric"], row[name], row[f"{name}_std"])
 
 
-def _difference(name: str, row: Row) -> str:
+def _format_difference(name: str, row: Row) -> str:
     """Format a difference, in percentage points if the metric is in percent."""
     if row[name] is None:
         return ""
@@ -103,7 +105,7 @@ def _difference(name: str, row: Row) -> str:
     return sign + metric_text(row["metric"], abs(row[name]), None)
 
 
-def _model(row: Row) -> str:
+def _format_model(row: Row) -> str:
     if row["variant"] == "code":
         return str(row["model"])
     return f"{row['model']} ({row['variant']})"
@@ -113,7 +115,7 @@ def _has_few(row: Row) -> bool:
     return int(row["runs"]) < (row["paper_runs"] or 0)
 
 
-def _test(row: Row) -> str:
+def _format_test(row: Row) -> str:
     std = row["test_std"] if row["runs"] > 1 else None
     text = metric_text(row["metric"], row["test"], std)
     if _has_few(row):
@@ -123,12 +125,12 @@ def _test(row: Row) -> str:
     return text
 
 
-def _runs(row: Row) -> str:
+def _format_run_count(row: Row) -> str:
     return f"{row['runs']} of {row['paper_runs']}" if _has_few(row) else str(row["runs"])
 
 
-def _leaderboard(row: Row) -> str:
-    return f"{_mean('leaderboard', row)} {row['leaderboard_entry'] or ''}".strip()
+def _format_leaderboard(row: Row) -> str:
+    return f"{_format_mean('leaderboard', row)} {row['leaderboard_entry'] or ''}".strip()
 
 
 def _published_time(row: Row) -> str:
@@ -139,29 +141,33 @@ def _published_time(row: Row) -> str:
 
 #: Columns by name; ``reference`` in a name stands for the row or model that others are compared with.
 COLUMNS = {
-    "model": Column("model, with the variant of its preset unless that is code", _model),
+    "model": Column("model, with the variant of its preset unless that is code", _format_model),
     "test": Column(
         "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
         "deviation over the seeds; the best is bold and the second underlined where they are more "
         "than a standard error apart",
-        _test,
+        _format_test,
     ),
-    "n": Column("number of runs, one per seed; “2 of 4”: the published mean is over four", _runs),
-    "paper": Column("the paper's result for this model on this data", partial(_mean, "paper")),
+    "n": Column(
+        "number of runs, one per seed; “2 of 4”: the published mean is over four", _format_run_count
+    ),
+    "paper": Column(
+        "the paper's result for this model on this data", partial(_format_mean, "paper")
+    ),
     "leaderboard": Column(
-        "the entry of the same network on a leaderboard, or the best one", _leaderboard
+        "the entry of the same network on a leaderboard, or the best one", _format_leaderboard
     ),
     "ours": Column(
         "the result that comes with kmip-data, for the same configuration",
-        partial(_mean, "ours"),
+        partial(_format_mean, "ours"),
     ),
     "Δ paper": Column(
         "test minus paper, only for the same configuration",
-        partial(_difference, "to_paper"),
+        partial(_format_difference, "to_paper"),
     ),
     "Δ reference": Column(
         "mean difference over the seeds that both rows have",
-        partial(_difference, "to_reference"),
+        partial(_format_difference, "to_reference"),
     ),
     "time": Column(
         "time of a complete training, mean over the runs",
@@ -182,7 +188,7 @@ COLUMNS = {
 }
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _format_cells(row: Row) -> dict[str, str]:
     return {name: column.cell(row) for name, column in COLUMNS.items()}
 
 
@@ -197,7 +203,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     first = table.rows[0]
     higher = all_metrics()[first["metric"]].higher_is_better
     ranked = sorted(table.rows, key=lambda row: float(row["test"]), reverse=higher)
-    rows = list(map(_cells, ranked))
+    rows = list(map(_format_cells, ranked))
     title = first["dataset"]
     if first["share"] not in {"", "all"}:
         title += f" ({first['share']})"

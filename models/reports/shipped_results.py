@@ -79,14 +79,14 @@ class ShippedResult(Strict):
     @property
     def std(self) -> float | None:
         """Standard deviation on test; None for one run."""
-        return self._deviation(self.test)
+        return self._std_over_runs(self.test)
 
     @property
     def runs(self) -> tuple[int, ...]:
         """Number that identifies each run: fold, or seed."""
         return self.folds or self.seeds
 
-    def _deviation(self, values: tuple[float, ...]) -> float | None:
+    def _std_over_runs(self, values: tuple[float, ...]) -> float | None:
         if len(values) == 1:
             return None
         return statistics.stdev(values)
@@ -94,7 +94,7 @@ class ShippedResult(Strict):
     def text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
-        return metric_text(self.metric, statistics.fmean(values), self._deviation(values))
+        return metric_text(self.metric, statistics.fmean(values), self._std_over_runs(values))
 
 
 @functools.cache
@@ -179,7 +179,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         number = result.split.parameters["fold"] if row.folds else result.seed
         published, weights, split = of_run.get(number, (None, None, None))
         values = _first_values(row, folder, number)
-        deciding = _deciding(row, values)
+        deciding = _deciding_values(row, values)
         same_split = split in {None, json_digest(result.split.digests)[:12]}
         same_data = same_split and result.build_key == row.build
 
@@ -266,7 +266,7 @@ def _first_values(row: ShippedResult, folder: Path, number: int) -> list[EpochVa
     return values
 
 
-def _deciding(row: ShippedResult, values: list[EpochValue]) -> list[EpochValue]:
+def _deciding_values(row: ShippedResult, values: list[EpochValue]) -> list[EpochValue]:
     """Return training loss and val metric of the second epoch, or of the only epoch."""
     last = max((value.epoch for value in values), default=0)
     names = {"train_loss", f"val_{row.metric}"}

@@ -34,7 +34,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
 MAX_RUNS = 10_000  #: in one sweep; checked before anything is expanded
 
 
-def _range(value: object) -> object:
+def _parse_seed_range(value: object) -> object:
     """Parse seeds such as ``0..4``; return anything else unchanged."""
     first, dots, last = str(value).partition("..")
     if not dots:
@@ -44,18 +44,18 @@ def _range(value: object) -> object:
     return tuple(range(int(first), int(last) + 1))
 
 
-def _listed(value: object) -> object:
+def _refuse_table(value: object) -> object:
     """Refuse a table; return anything else unchanged."""
     if isinstance(value, dict):
         raise ValueError('it is a list of texts, set = ["optimizer.lr=1e-3"], not a table')  # noqa: TRY004 -- pydantic's
     return value
 
 
-Settings = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Settings = Annotated[tuple[str, ...], BeforeValidator(_refuse_table)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**32)], ...],
     Field(min_length=1),
-    BeforeValidator(_range),
+    BeforeValidator(_parse_seed_range),
 ]
 _MAX_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
 UNNAMED = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
@@ -70,7 +70,7 @@ class Change(Strict):
     models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
 
-    def applies(self, dataset: str, model: str) -> bool:
+    def applies_to(self, dataset: str, model: str) -> bool:
         """True if the change applies to ``model`` on ``dataset``."""
         return dataset in (self.datasets or (dataset,)) and model in (self.models or (model,))
 
@@ -118,7 +118,7 @@ class Plan(Strict):
         seeds = max(len({*seeds}) for seeds in (self.seeds, *self.seeds_of.values()))
         return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * seeds
 
-    def has(self, dataset: str, model: str) -> bool:
+    def includes(self, dataset: str, model: str) -> bool:
         """True unless the plan leaves out ``model`` on ``dataset``."""
         return not {model, f"{dataset}/{model}"} & {*self.leave_out}
 
@@ -250,8 +250,8 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     models = dict.fromkeys(plan.models)
     cells = list[Cell]()
     for dataset, model, change in product(datasets, models, plan.changes or (UNCHANGED,)):
-        if change.applies(dataset, model) and plan.has(dataset, model):
-            cells += _cells(plan, dataset, model, change, home)
+        if change.applies_to(dataset, model) and plan.includes(dataset, model):
+            cells += _cells_of_change(plan, dataset, model, change, home)
     if not cells:
         problem = f"The sweep {plan.name} has no run."
         remedy = "kmip-data sweep NAME, or --dataset NAME"
@@ -267,7 +267,7 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     return cells
 
 
-def _cells(
+def _cells_of_change(
     plan: Plan,
     dataset: str,
     model: str,
@@ -294,7 +294,7 @@ def _cells(
 
     # 2. A run's name has a digest of its keys, so the same command finds it again, and other keys
     # make another run.
-    parent = home.runs / _label(config, home) / config.model.name
+    parent = home.runs / _dataset_label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{changed_keys_digest(config)}"
     options = ["--variant", config.variant]
     if plan.epochs is not None:
@@ -325,7 +325,7 @@ def changed_keys_digest(config: RunConfig) -> str:
     return json_digest([values, kinds, *code])[:8]
 
 
-def _label(config: RunConfig, home: Home) -> str:
+def _dataset_label(config: RunConfig, home: Home) -> str:
     """Return the name of the dataset's folder below ``runs``.
 
     Raise UsageError without such a dataset.
@@ -343,7 +343,7 @@ def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
     changes: dict[tuple[str, str], dict[str, Mean]] = {}
     for (dataset, model, change), mean in _means_on_val(cells).items():
         changes.setdefault((dataset, model), {})[change] = mean
-    return {key: _winner(means) for key, means in changes.items()}
+    return {key: _name_of_best(means) for key, means in changes.items()}
 
 
 def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
@@ -357,7 +357,9 @@ def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cel
     combined = []
     means = _means_on_val(cells)
     for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
-        changes = {change.name: change for change in plan.changes if change.applies(dataset, model)}
+        changes = {
+            change.name: change for change in plan.changes if change.applies_to(dataset, model)
+        }
         if any((dataset, model, name) not in means for name in changes):
             continue
         # 1. Winner of each axis, among its changes and the unchanged run.
@@ -367,7 +369,7 @@ def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cel
             for name, change in changes.items():
                 if change.keys in {axis, frozenset()}:
                     rivals[name] = means[dataset, model, name]
-            winners.add(_winner(rivals))
+            winners.add(_name_of_best(rivals))
 
         # 2. All winning keys, in the order of the plan.
         gained = [change for name, change in changes.items() if change.set and name in winners]
@@ -405,7 +407,7 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     return means
 
 
-def _winner(means: dict[str, Mean]) -> str:
+def _name_of_best(means: dict[str, Mean]) -> str:
     """Return the name of the best mean; ties: the first."""
     best = next(iter(means))
     highest = None

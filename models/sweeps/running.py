@@ -96,7 +96,7 @@ def run_cells(
             initial=done,
             quiet=quiet,
         ) as bar,
-        _ending(quiet=quiet) as running,
+        _end_processes_on_exit(quiet=quiet) as running,
     ):
         while waiting or running:
             # 3. Release locks and slots of ended processes.
@@ -112,7 +112,7 @@ def run_cells(
                 held.close()
                 del running[path]
                 bar.update(1)
-                message = _progress(cell, home)
+                message = _progress_line(cell, home)
                 ended += 1
                 remaining = len(waiting) + len(running)
                 if remaining:
@@ -126,7 +126,7 @@ def run_cells(
                 if cell.done:  # by another process
                     waiting.remove(cell)
                     bar.update(1)
-                elif slots and _start(cell, running, folder, slots, share):
+                elif slots and _start_cell(cell, running, folder, slots, share):
                     waiting.remove(cell)
             time.sleep(LOOK)
 
@@ -176,14 +176,14 @@ def build_missing_data(
                 problems[key] = str(error)
         if problems[key]:
             write_file(log_of_cell(cell, folder), f"{ERROR}{problems[key]}\n".encode())
-            say(_progress(cell, home), quiet=options.get("quiet", False))
+            say(_progress_line(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
     return ready
 
 
 @contextmanager
-def _ending(*, quiet: bool) -> Iterator[Running]:
+def _end_processes_on_exit(*, quiet: bool) -> Iterator[Running]:
     """Yield a table of processes, and end them all on exit from the block."""
     running: Running = {}
     try:
@@ -198,7 +198,7 @@ def _ending(*, quiet: bool) -> Iterator[Running]:
             held.close()
 
 
-def _start(
+def _start_cell(
     cell: Cell,
     running: Running,
     folder: Path,
@@ -226,7 +226,7 @@ def _start(
     return True
 
 
-def _progress(cell: Cell, home: Home) -> str:
+def _progress_line(cell: Cell, home: Home) -> str:
     run = run_status(cell.folder, home)
     text = f"{'/'.join(cell.folder.parts[-3:])}: {run.state}"
     return f"{text}: {run.reason}" if run.reason else text

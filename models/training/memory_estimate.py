@@ -98,7 +98,7 @@ def graph_too_large(
     graph += whole.edges * (16 + 4 * (data.channels["edge_channels"] or 0))
     # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the
     # graph. A forward pass holds one layer at a time.
-    one_layer = config.updated("model", layers=1)
+    one_layer = config.with_values("model", layers=1)
     forward = step_bytes(one_layer, data.channels, whole, recompute=True)
     need = max(4 * graph, graph + forward)
     if need <= free:

@@ -71,7 +71,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             config, replaced = adapt_to_data(config, dataset, home=home)
     for line in replaced:
         say(line, quiet=quiet)
-    config = config.updated(
+    config = config.with_values(
         "data",
         parameters={**config.data.parameters, **records},
         split={**config.data.split, **split},

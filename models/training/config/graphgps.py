@@ -68,7 +68,7 @@ class _File:
         self.refuse(key)
         return 0
 
-    def mapped(self, keys: Mapping[str, tuple[str, object]]) -> dict[str, object]:
+    def map_keys(self, keys: Mapping[str, tuple[str, object]]) -> dict[str, object]:
         """Return values by our names; ``keys`` has theirs, with GraphGPS's default."""
         return {ours: self.get(theirs, default) for ours, (theirs, default) in keys.items()}
 
@@ -116,12 +116,12 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         Keys cannot be mapped; the message lists all of them with their values.
     """
     # 1. Dataset and model, which determine the preset.
-    file = _File(_read(path))
+    file = _File(_read_dotted_keys(path))
     gps_networks = _NAMES["networks"]
     networks = {name: name for name in (*gps_networks, "gnn", "custom_gnn")}
     file.require("train.mode", "custom", "custom")
     network_type = file.pick("model.type", networks, "gnn")
-    names = file.pick("dataset.format", _datasets(), "PyG")
+    names = file.pick("dataset.format", _datasets_by_format(), "PyG")
     dataset = names and file.pick("dataset.name", names, "none")
     model = network_type
     passing = None
@@ -134,7 +134,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     elif network_type:
         model = file.pick("gnn.layer_type", _NAMES["stacks"], "generalconv")
     if file.unmapped:
-        raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
+        raise _unmapped_keys_error(
+            path, file, "kmip-data list shows the datasets, docs/models.md the models"
+        )
 
     # 2. All other keys; leftover keys cannot be mapped.
     base = config_for_data(dataset, model, "code")
@@ -142,10 +144,10 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     if network_type == "GPSModel":
         budgeted = "model.auto_satisfy_param_budget" in file.values
         graphgps = not budgeted and file.values.get("dataset.format") not in _PAPER
-        base = _as_its_code(base, str(passing), budgeted=budgeted, graphgps=graphgps)
+        base = _follow_file_code(base, str(passing), budgeted=budgeted, graphgps=graphgps)
     seed = file.get("seed", 0)
-    changes = _training(file, base)
-    changes["model"] = _network(file, network_type, base, reads_activation=graphgps)
+    changes = _training_tables(file, base)
+    changes["model"] = _network_keys(file, network_type, base, reads_activation=graphgps)
     file.unread += file.skip(*_NAMES["unread"]["gps" if network_type in gps_networks else "stack"])
     for key, (value, default) in _NAMES["required"].items():
         file.require(key, value, default)
@@ -153,7 +155,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     for key in sorted(file.left):
         file.refuse(key)
     if file.unmapped:
-        raise _refusal(
+        raise _unmapped_keys_error(
             path, file, "remove them from a copy of the file, and set what they mean with --set"
         )
 
@@ -166,12 +168,12 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     for variant in variants:
         preset = load_preset(dataset, model, variant)
         if preset == config.model_copy(update={"variant": variant, "data": preset.data}):
-            return preset.updated("training", seed=seed), file.unread
+            return preset.with_values("training", seed=seed), file.unread
     config = config.model_copy(update={"preset": ""})
-    return config.updated("training", seed=seed), file.unread
+    return config.with_values("training", seed=seed), file.unread
 
 
-def _datasets() -> dict[str, dict[str, str]]:
+def _datasets_by_format() -> dict[str, dict[str, str]]:
     """Return ``dataset.format`` -> ``dataset.name`` -> our dataset, by the manifests."""
     formats: dict[str, dict[str, str]] = {}
     for dataset in shipped_datasets():
@@ -181,7 +183,9 @@ def _datasets() -> dict[str, dict[str, str]]:
     return formats
 
 
-def _as_its_code(base: RunConfig, passing: str, *, budgeted: bool, graphgps: bool) -> RunConfig:
+def _follow_file_code(
+    base: RunConfig, passing: str, *, budgeted: bool, graphgps: bool
+) -> RunConfig:
     """Adapt the preset of a GPSModel to the file's code.
 
     Settings without a key, and ``passing`` of its layers, follow that code. A parameter budget is
@@ -207,15 +211,15 @@ def _as_its_code(base: RunConfig, passing: str, *, budgeted: bool, graphgps: boo
         changes["local"] = local
         if model.node_encoder in {"voc", "coco"}:
             changes["edge_encoder"] = model.node_encoder
-    return base.updated("model", **changes)
+    return base.with_values("model", **changes)
 
 
-def _network(
+def _network_keys(
     file: _File, network_type: str, base: RunConfig, *, reads_activation: bool
 ) -> dict[str, object]:
     preset = base.model
     stack = network_type in {"gnn", "custom_gnn"}
-    network = file.mapped(_NAMES["keys"]["stack" if stack else "gps"])
+    network = file.map_keys(_NAMES["keys"]["stack" if stack else "gps"])
     network["parameter_budget"] = None
     blocks = file.number("gnn.layers_pre_mp", 0)
     network["input_layers"] = blocks
@@ -231,7 +235,7 @@ def _network(
         file.require("gnn.batchnorm", True, True)
     activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
-        network["local"] = _stack(file, network_type, preset.local, activation)
+        network["local"] = _stack_keys(file, network_type, preset.local, activation)
     else:
         norms: dict[tuple[object, object], str] = {
             (True, False): "batch",
@@ -242,15 +246,17 @@ def _network(
         if both not in norms:
             file.refuse("gt.batch_norm")
         network["norm"] = norms.get(both)
-        network["attention"] = _attention(file, base, network)
+        network["attention"] = _attention_keys(file, base, network)
         if reads_activation:
             network |= {"ffn_activation": activation, "local": {"activation": activation}}
         elif activation != preset.ffn_activation:
             file.unread.append("gnn.act")
-    return network | _encoders(file, base, blocks) | _head(file, preset, activation)
+    return network | _encoder_keys(file, base, blocks) | _head_keys(file, preset, activation)
 
 
-def _stack(file: _File, network_type: str, local: Component, activation: str) -> dict[str, object]:
+def _stack_keys(
+    file: _File, network_type: str, local: Component, activation: str
+) -> dict[str, object]:
     """Return ``model.local`` for a network without attention."""
     # GraphGym's network does not read it.
     residual = bool(file.get("gnn.residual", False)) and network_type == "custom_gnn"
@@ -267,10 +273,12 @@ def _stack(file: _File, network_type: str, local: Component, activation: str) ->
     return {"residual": "outside" if residual else "none", "stack": stack, "activation": activation}
 
 
-def _attention(file: _File, base: RunConfig, network: Mapping[str, object]) -> dict[str, object]:
+def _attention_keys(
+    file: _File, base: RunConfig, network: Mapping[str, object]
+) -> dict[str, object]:
     kind = base.model.attention.kind
     heads = file.number("gt.n_heads", 8)
-    attention = {"heads": heads, **file.mapped(_NAMES["keys"].get(kind, {}))}
+    attention = {"heads": heads, **file.map_keys(_NAMES["keys"].get(kind, {}))}
     if file.get("gt.attn_dropout", 0.0) and "dropout" not in attention:
         file.unread.append("gt.attn_dropout")
     if kind == "k-mip":
@@ -295,11 +303,11 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, object]) -> d
     return attention
 
 
-def _encoders(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
+def _encoder_keys(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
     # 1. The names of both encoders.
     has_nodes = file.get("dataset.node_encoder", False)
     has_edges = file.get("dataset.edge_encoder", False)
-    positions, names = _positions(file)
+    positions, names = _positional_sections(file)
     node = "+".join(names) or "LinearNode"
     if node not in _NAMES["nodes"]:
         file.refuse("dataset.node_encoder_name")
@@ -333,7 +341,7 @@ def _encoders(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
     return keys | positions
 
 
-def _positions(file: _File) -> tuple[dict[str, object], list[str]]:
+def _positional_sections(file: _File) -> tuple[dict[str, object], list[str]]:
     """Return the sections of the positional encodings, and the node encoders before them."""
     encodings = _NAMES["encodings"]
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
@@ -346,7 +354,9 @@ def _positions(file: _File) -> tuple[dict[str, object], list[str]]:
         for key, value in encodings[name]["fixed"].items():
             file.require(key, value, value)
         section = f"posenc_{name}"
-        sections[encodings[name]["section"]] = _position(file, section, encodings[name]["keys"])
+        sections[encodings[name]["section"]] = _positional_keys(
+            file, section, encodings[name]["keys"]
+        )
     # Ignore keys of a disabled encoding.
     for key in file.left.copy():
         section = key.partition(".")[0]
@@ -355,11 +365,11 @@ def _positions(file: _File) -> tuple[dict[str, object], list[str]]:
     return sections, [name for name in names if name not in encodings]
 
 
-def _position(
+def _positional_keys(
     file: _File, section: str, keys: Mapping[str, tuple[str, object]]
 ) -> dict[str, object]:
     """Map the settings of an encoding to our keys, without settings that its reader ignores."""
-    values = file.mapped(keys)
+    values = file.map_keys(keys)
     if "reader" in values:
         values["reader"] = str(values["reader"]).lower()
     unused = {"deepset": "heads", "linear": "layers"}.get(str(values.get("reader")))
@@ -378,7 +388,7 @@ def _position(
     return values
 
 
-def _head(file: _File, preset: ModelConfig, activation: str) -> dict[str, object]:
+def _head_keys(file: _File, preset: ModelConfig, activation: str) -> dict[str, object]:
     task = file.get("dataset.task", "node")
     head = file.get("gnn.head", "default")
     name = _NAMES["heads"].get(task if head == "default" else head)
@@ -402,14 +412,14 @@ def _head(file: _File, preset: ModelConfig, activation: str) -> dict[str, object
     return keys
 
 
-def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
+def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
     # 1. The optimizer and the schedule, with the keys that they read.
     keys = _NAMES["keys"]
-    optimizer = file.mapped(keys["optimizer"])
+    optimizer = file.map_keys(keys["optimizer"])
     optimizer["name"] = file.pick("optim.optimizer", _NAMES["optimizers"], "adam")
-    optimizer |= file.mapped(keys.get(optimizer["name"], {}))
+    optimizer |= file.map_keys(keys.get(optimizer["name"], {}))
     kind = file.pick("optim.scheduler", _NAMES["schedules"], "cos")
-    schedule = {"kind": kind, **file.mapped(keys.get(kind, {}))}
+    schedule = {"kind": kind, **file.map_keys(keys.get(kind, {}))}
     if kind == "reduce_on_plateau":
         file.require("optim.reduce_factor", 0.5, 0.1)
 
@@ -440,14 +450,14 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
     # 3. The loop, and keys that have one value here.
     clip = file.get("optim.clip_grad_norm_value", 1.0)
     clips = file.get("optim.clip_grad_norm", False)
-    training = file.mapped(keys["training"])
+    training = file.map_keys(keys["training"])
     training |= {"clip_norm": clip if clips else 0.0, "loss": loss, "metric": name}
     if str(file.values.get("dataset.format")).endswith("Superpixels"):
         file.require("dataset.slic_compactness", 30, 10)
     return {"optimizer": optimizer, "schedule": schedule, "training": training}
 
 
-def _refusal(path: Path, file: _File, remedy: str) -> UsageError:
+def _unmapped_keys_error(path: Path, file: _File, remedy: str) -> UsageError:
     return UsageError(
         f"{path} has {count_with_noun(len(file.unmapped), 'key')} that cannot be mapped.",
         found="".join(f"\n    {key}" for key in file.unmapped),
@@ -455,7 +465,7 @@ def _refusal(path: Path, file: _File, remedy: str) -> UsageError:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_dotted_keys(path: Path) -> dict[str, Any]:
     """Return the dotted keys of a YAML file."""
     import yaml
 

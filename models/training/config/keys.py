@@ -43,7 +43,7 @@ class OptimizerConfig(Strict):
     momentum: Fraction | None = Field(default=None, description="momentum of sgd")
 
     @model_validator(mode="after")
-    def _takes_what_is_set(self) -> Self:
+    def _check_optimizer_options(self) -> Self:
         taken = {"name", "lr", "weight_decay", *all_optimizers()[self.name].options}
         for option, value in self:
             if value is not None and option not in taken:
@@ -67,7 +67,7 @@ class ScheduleConfig(Strict):
     min_lr: float = Field(default=0.0, ge=0, description="plateau: smallest learning rate")
 
     @model_validator(mode="after")
-    def _can_move_then(self) -> Self:
+    def _check_schedule_unit(self) -> Self:
         reason = all_schedules()[self.kind].only_epochs
         if reason and self.per == "step":
             raise ValueError(f"{self.kind} moves per epoch: {reason}")
@@ -92,12 +92,12 @@ class KSchedule:
             )
         return cls(match[1], int(match[2]), int(match[3]))
 
-    def at(self, epoch: int, epochs: int) -> int:
+    def k_in_epoch(self, epoch: int, epochs: int) -> int:
         """K in ``epoch``, from 0, of a run of ``epochs``; a run of one epoch has the last number.
 
         Examples
         --------
-        >>> [KSchedule.parse("cosine:50:5").at(epoch, 5) for epoch in range(5)]
+        >>> [KSchedule.parse("cosine:50:5").k_in_epoch(epoch, 5) for epoch in range(5)]
         [50, 43, 28, 12, 5]
         """
         done = epoch / (epochs - 1) if epochs > 1 else 1.0
@@ -276,7 +276,7 @@ class RunConfig(Strict):
     system: SystemConfig = Field(default_factory=SystemConfig)
 
     @model_validator(mode="after")
-    def _k_ends_where_it_is_evaluated(self) -> Self:
+    def _check_last_k(self) -> Self:
         text = self.training.k_schedule
         k = getattr(self.model.attention, "k", None)
         if text and k != (last := KSchedule.parse(text).last):
@@ -303,17 +303,17 @@ class RunConfig(Strict):
         plugins = [ADDED[group][name].plugin for group, name in used if name in ADDED[group]]
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
-    def updated(self, section: str, **values: Any) -> RunConfig:
+    def with_values(self, section: str, **values: Any) -> RunConfig:
         """Return this configuration with unchecked new values in a section."""
         keys = getattr(self, section).model_copy(update=values)
         return self.model_copy(update={section: keys})
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and another split if that follows the run."""
-        config = self.updated("training", seed=seed)
+        config = self.with_values("training", seed=seed)
         if self.data.split_seed_follows_run:
             split = {**self.data.split, "split_seed": seed}
-            config = config.updated("data", split=split)
+            config = config.with_values("data", split=split)
         return config
 
 

@@ -69,11 +69,11 @@ class Key:
 def documented_keys() -> list[Key]:
     """Return all keys of a configuration in order, with type, default and meaning."""
     added = [f"{group}:{name}" for group, names in ADDED.items() for name in names]
-    return _documented(RunConfig, "", *added)
+    return _keys_of_section(RunConfig, "", *added)
 
 
 @functools.cache  # the plans of the paper set 2,500 keys
-def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
+def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
     keys = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{name}"
@@ -88,13 +88,13 @@ def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
             for kind, component in components.items():
                 keys += [
                     replace(key, kind=kind, doc=f"{kind}: {key.doc}")
-                    for key in _documented(component, f"{path}.", *added)
+                    for key in _keys_of_section(component, f"{path}.", *added)
                     if key.name != f"{path}.kind"
                 ]
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += _documented(field.annotation, f"{path}.", *added)
+            keys += _keys_of_section(field.annotation, f"{path}.", *added)
         else:
-            names = _names_of(field)
+            names = _possible_names(field)
             type_name = _type_name(field) if names is None else str(names)
             keys.append(Key(path, type_name, default, doc, field=field, names=names))
     return keys
@@ -141,8 +141,8 @@ def _with_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
         path, separator, text = item.partition("=")
         if not separator:
             example = "section.key=value, such as optimizer.lr=1e-3"
-            raise _refused(f"{item!r} is not an override.", example, item)
-        _assign(values, path.strip(), text.strip())
+            raise _refused_value_error(f"{item!r} is not an override.", example, item)
+        _assign_key(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")
 
 
@@ -167,7 +167,7 @@ def config_from_mapping(
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_problem(entry) for entry in error.errors())
+        problems = "; ".join(_describe_problem(entry) for entry in error.errors())
         refusal = UsageError(f"The configuration in {origin} is not valid: {problems}", next=HELP)
         if uneven := re.search(r"hidden_dim = (\d+) is not a multiple of heads = (\d+)", problems):
             dim, heads = map(int, uneven.groups())
@@ -206,7 +206,7 @@ def config_to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _assign(values: dict[str, Any], path: str, text: str) -> None:
+def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     if path in {"preset", "variant"}:
         raise UsageError(
             f"{path} says where a configuration comes from; --set changes single keys.",
@@ -233,7 +233,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
     # 3. A key, the kind of a section, a free key of a table, or an error.
     if key is not None and key.field is not None:
-        section_values[name] = _typed(key, key.field, text)
+        section_values[name] = _parse_value(key, key.field, text)
     elif key is not None:
         kinds = list(component_kinds(section.rpartition(".")[2]))
         if text not in kinds:
@@ -246,11 +246,11 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     else:
         below = [known for known in keys if known.startswith(f"{path}.")]
         if below:
-            raise _refused(f"{path!r} is a section, not a key.", ", ".join(below), path)
+            raise _refused_value_error(f"{path!r} is a section, not a key.", ", ".join(below), path)
         _refuse_parameter(values["data"]["dataset"], path, text)
         siblings = [known for known in keys if section and known.startswith(f"{section}.")]
-        message, close = _unknown(path)
-        error = _refused(message, ", ".join(siblings) or "section.key=value", path)
+        message, close = _describe_unknown_key(path)
+        error = _refused_value_error(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
         same = {_SAME.get(last, last), _OF_OPTIONS.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
@@ -270,14 +270,14 @@ def _refuse_parameter(dataset: str, name: str, text: str) -> None:
         )
     if name in records | splits and name not in _OF_OPTIONS:
         table = "split" if name in splits else "parameters"
-        error = _refused(
+        error = _refused_value_error(
             f"{name} is a parameter of the dataset.", f"data.{table}.{name}=VALUE", name
         )
         error.meant = (name, f"data.{table}.{name}")
         raise error
 
 
-def _names_of(field: FieldInfo) -> Names | None:
+def _possible_names(field: FieldInfo) -> Names | None:
     """Return the table of a key's possible names, if any."""
     # For an optional key pydantic leaves the annotation within the union.
     metadata = [*field.metadata]
@@ -287,7 +287,7 @@ def _names_of(field: FieldInfo) -> Names | None:
     return next((item for item in metadata if isinstance(item, Names)), None)
 
 
-def _typed(key: Key, field: FieldInfo, text: str) -> object:
+def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), text, a list (``10,10``) or none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[object] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
@@ -316,8 +316,8 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
     else:
         choices = set(key.type.split(" | ")) - {*_WORDS, "list", "table"}
         close = nearest_name(text, sorted(choices))
-    message += _hint(close)
-    refusal = _refused(message, f"{_in_words(key.type)}{limit} ({key.doc})", text)
+    message += _hint_of_nearest(close)
+    refusal = _refused_value_error(message, f"{_type_in_words(key.type)}{limit} ({key.doc})", text)
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
         refusal.lines["next"] = f"--set {key.name}={shlex.quote(value)}"
@@ -326,17 +326,17 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
     raise refusal
 
 
-def _in_words(type_name: str) -> str:
+def _type_in_words(type_name: str) -> str:
     """Return a type as a sentence has it.
 
-    >>> _in_words("int | list")
+    >>> _type_in_words("int | list")
     'whole number or list'
     """
     *others, last = [_WORDS.get(name, name) for name in type_name.split(" | ")]
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _hint(close: str | None) -> str:
+def _hint_of_nearest(close: str | None) -> str:
     return f" Did you mean {close!r}?" if close else ""
 
 
@@ -348,11 +348,11 @@ def toml_value(text: str) -> object:
         return text
 
 
-def _refused(message: str, expected: str, value: str) -> UsageError:
+def _refused_value_error(message: str, expected: str, value: str) -> UsageError:
     return UsageError(message, expected=expected, found=value, next=HELP)
 
 
-def _unknown(path: str) -> tuple[str, str | None]:
+def _describe_unknown_key(path: str) -> tuple[str, str | None]:
     """Describe an unknown key: the kinds of its section that have it, or the nearest key.
 
     Returns the description and that key.
@@ -364,7 +364,7 @@ def _unknown(path: str) -> tuple[str, str | None]:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone.", None
     if section in {"", "data"} and name in _OF_OPTIONS:
         key_of_option = _OF_OPTIONS[name]
-        hint = _hint(key_of_option)
+        hint = _hint_of_nearest(key_of_option)
         if name == "k":
             hint = (
                 " Keys per query are 'model.attention.k', neighbours of points 'data.parameters.k'."
@@ -377,13 +377,13 @@ def _unknown(path: str) -> tuple[str, str | None]:
         or nearest_name(path, [key.name for key in keys])
         or known.get(nearest_name(name, known) or "")
     )
-    return f"There is no configuration key {path!r}.{_hint(close)}", close
+    return f"There is no configuration key {path!r}.{_hint_of_nearest(close)}", close
 
 
-def _problem(entry: ErrorDetails) -> str:
+def _describe_problem(entry: ErrorDetails) -> str:
     path = ".".join(map(str, entry["loc"]))
     if entry["type"] == "extra_forbidden":
-        return _unknown(path)[0]
+        return _describe_unknown_key(path)[0]
     message = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
     message = message.replace("Input should be", "must be")
     return f"{path}: {message}" if path else message

@@ -431,8 +431,8 @@ def config_for_data(
             config, _ = fit_to_data(config, card.schema_, dataset)
             # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
-                config = config.updated("training", metric=None)
-            return config.updated("data", **changes)
+                config = config.with_values("training", metric=None)
+            return config.with_values("data", **changes)
         if variant not in {None, "code"}:
             raise unknown_name_error(
                 f"variant of {dataset}",
@@ -447,7 +447,7 @@ def config_for_data(
             if config.model.edge_encoder == "none":
                 encoders.pop("model.edge_encoder", None)
             config = apply_overrides(config, [f"{key}={name}" for key, name in encoders.items()])
-    return config.updated("data", **changes)
+    return config.with_values("data", **changes)
 
 
 def preset_on_data(

@@ -112,12 +112,12 @@ def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
     metric = task.metric or USUAL_METRICS[task.target_type]
     if task.target_type == "classification" and task.level == "node":
         loss = "weighted_cross_entropy"
-    config = config.updated(
+    config = config.with_values(
         "training",
         loss=config.training.loss or loss,
         metric=config.training.metric or metric,
     )
-    return config.updated("model", head=config.model.head or task.level)
+    return config.with_values("model", head=config.model.head or task.level)
 
 
 ALL = "all"  #: all records, whatever part they are in, as a part
@@ -329,7 +329,7 @@ class RunData(ABC):
     def sample_evaluation(self) -> None:
         """Sample evaluations like training: fill in ``training.eval_neighbors``."""
         neighbors = self.config.training.neighbors
-        self.config = self.config.updated("training", eval_neighbors=neighbors)
+        self.config = self.config.with_values("training", eval_neighbors=neighbors)
 
     def pinned(self, config: RunConfig) -> RunConfig:
         """Return ``config`` with all settings determined by the data.
@@ -338,7 +338,7 @@ class RunData(ABC):
         """
         card = self.build.card
         folder = build_folder_or_none(config.data.dataset)
-        config = config.updated(
+        config = config.with_values(
             "data",
             # A relative path would depend on the working directory.
             dataset=config.data.dataset if folder is None else str(folder),
@@ -346,7 +346,7 @@ class RunData(ABC):
             split=without_none(self.split.parameters),
             sample=card.sample,
         )
-        config = config.updated("training", eval_neighbors=self.config.training.eval_neighbors)
+        config = config.with_values("training", eval_neighbors=self.config.training.eval_neighbors)
         config = with_task_defaults(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 

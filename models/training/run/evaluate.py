@@ -234,13 +234,13 @@ def open_run(
     # Every search returns the same bits, and the run's may need another device.
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
-        config = config.updated("model", attention=attention)
+        config = config.with_values("model", attention=attention)
     if chosen.type == "cuda":
         self_check.check_gpu_before_run(config.model, chosen.name)
     if dataset is None:
         config = run_folder.config_without_foreign_system(config, folder, home)
     else:
-        config = config.updated("data", dataset=dataset, sample=sample, parameters={}, split={})
+        config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
     on_build = config
     if dataset is None:
         on_build = run_folder.on_own_build(config, lambda: result.build_key, home)

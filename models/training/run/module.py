@@ -131,7 +131,7 @@ class TrainingModule(nn.Module):
         training = self.config.training
         if not training.k_schedule:
             return None
-        k = KSchedule.parse(training.k_schedule).at(epoch, training.epochs)
+        k = KSchedule.parse(training.k_schedule).k_in_epoch(epoch, training.epochs)
         set_training_k(self.model, k)
         return k
 

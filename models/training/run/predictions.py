@@ -337,13 +337,13 @@ def evaluate_predictions(
     about = predictions.about
     home = Home.locate(home)
     config = config_for_data(dataset, home=home)
-    config = config.updated("data", dataset=dataset, sample=sample, parameters={}, split={})
+    config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
     if about is not None:
         # The file states the type of the targets; batches decide the order of sums.
         task = about.target_type if about.target_type in get_args(TaskName) else None
         # A plugin's metric is unknown without the plugin.
         metric = about.metric if about.metric in all_metrics() else None
-        config = config.updated(
+        config = config.with_values(
             "training", batch_size=about.batch_size, task=task, loss=None, metric=metric
         )
 

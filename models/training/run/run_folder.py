@@ -230,7 +230,7 @@ def on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -
     trained_on = key()
     for build in builds:
         if build.card.key == trained_on:
-            return config.updated("data", dataset=str(build.path))
+            return config.with_values("data", dataset=str(build.path))
     return config
 
 

@@ -139,7 +139,7 @@ def train(
     log = partial(say, quiet=quiet or not is_main_process())
     if config.training.init_from:
         source = run_folder.find_run(config.training.init_from, home)
-        config = config.updated("training", init_from=str(source))
+        config = config.with_values("training", init_from=str(source))
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     # Refuse a wrong seed before training any.
     for seed in seeds:
@@ -155,7 +155,7 @@ def train(
     configs = [config]
     if folds:
         split = config.data.split
-        configs = [config.updated("data", split={**split, "fold": fold}) for fold in folds]
+        configs = [config.with_values("data", split={**split, "fold": fold}) for fold in folds]
         splits: list[dict[str, SplitPart]] = []
         for of_fold in configs:
             build, split_name = open_split(of_fold, home=home, quiet=quiet, **build_options)
@@ -210,7 +210,7 @@ def _train_one(
         if _build_key(existing) == data.build.card.key:
             # One build may be named in several ways.
             stored = read_config(existing / CONFIG_NAME).data
-            config = config.updated(
+            config = config.with_values(
                 "data", dataset=stored.dataset, sample=stored.sample, parameters=stored.parameters
             )
         run_folder.check_settings(existing, config)
@@ -385,7 +385,7 @@ def _lengthened(
         raise _longer_error(folder, config, "--epochs", epochs)
     lengthened = (*training.lengthened, result.epochs)
     changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
-    return config.updated("training", **changes)
+    return config.with_values("training", **changes)
 
 
 def _longer_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:

@@ -33,6 +33,6 @@ def test_a_gpu_is_timed_by_events_and_awaited_once(monkeypatch):
     clock = StageClock(SimpleNamespace(type="cuda"))
     for stage in ("start", "scores", "softmax", "scores", "backward"):
         clock(stage)
-    seconds = clock.seconds()
+    seconds = clock.seconds_by_stage()
     assert seconds == pytest.approx({"scores": 0.001 + 0.004, "softmax": 0.002, "backward": 0.008})
     assert waited == [16]

@@ -84,7 +84,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
     # A forked process holds both ends of its pipe, so it never sees that the other side closed.
     monkeypatch.setattr(measuring._Worker.close, "__defaults__", (0.1,))
     for how, (action, status) in ENDS.items():
-        monkeypatch.setattr(measuring, "_serve", ending(action))
+        monkeypatch.setattr(measuring, "_serve_measurements", ending(action))
         reported = []
         options = {"shape": Shape(), "protocol": Protocol(threads=1), "log": reported.append}
         cells = measure_methods(["naive"], [10, 20, 30], **options)
@@ -98,7 +98,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
 
 def test_runs_are_counted_and_the_first_is_not():
     for setting in ("inference", "training"):
-        cell = measurer(repeats=3).cell(get_method("naive"), setting, 40)
+        cell = measurer(repeats=3).measure_cell(get_method("naive"), setting, 40)
         assert len(cell.forward) == 3
         assert len(cell.backward) == (3 if setting == "training" else 0)
         assert all(seconds > 0 for seconds in cell.totals)
@@ -110,8 +110,8 @@ def test_runs_are_counted_and_the_first_is_not():
 def test_peak_memory_counts_scores_and_is_reset():
     n = 2000
     measure_ = measurer(repeats=1)
-    full = measure_.cell(get_method("full"), "training", n).peak_bytes
-    small = measure_.cell(get_method("sdpa"), "inference", n).peak_bytes
+    full = measure_.measure_cell(get_method("full"), "training", n).peak_bytes
+    small = measure_.measure_cell(get_method("sdpa"), "inference", n).peak_bytes
     scores = 4 * n * n
     assert full > 2 * scores
     assert small < scores / 2, "memory of earlier runs does not count"
@@ -128,9 +128,9 @@ def test_memory_that_is_given_back_is_no_negative_peak(monkeypatch):
 def test_inputs_differ_between_runs_and_repeat_between_methods():
     measured = measurer()
     one, two = (
-        measured.inputs(get_method("auto"), 20, number, training=False) for number in (1, 2)
+        measured.make_workload(get_method("auto"), 20, number, training=False) for number in (1, 2)
     )
-    again = measured.inputs(get_method("naive"), 20, 1, training=True)
+    again = measured.make_workload(get_method("naive"), 20, 1, training=True)
     assert not torch.equal(one.keys, two.keys)
     assert torch.equal(one.keys, again.keys)
     assert again.keys.requires_grad

@@ -421,7 +421,7 @@ def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
         assert (row["paper"], row["ours"]) == (None, None)
     [table], _ = report(tmp_path)
     sheet = results_sheet(table)
-    assert "0.4720 ± 0.0500 GPS" in sheet.written("markdown")
+    assert "0.4720 ± 0.0500 GPS" in sheet.to_text("markdown")
     assert "complete published data; these rows do not" in sheet.notes
     write_run(tmp_path, 0.9)
     write_run(tmp_path, 0.9, dataset="cifar10")

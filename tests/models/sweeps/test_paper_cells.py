@@ -104,7 +104,7 @@ def test_what_the_paper_leaves_empty_is_left_out():
     left_out = set()
     for dataset in plan.datasets:
         for model in plan.models:
-            left_out |= set() if plan.has(dataset, model) else {f"{dataset}/{model}"}
+            left_out |= set() if plan.includes(dataset, model) else {f"{dataset}/{model}"}
     assert left_out == empty
     assert len(empty) == 4 + 2 + 1
 

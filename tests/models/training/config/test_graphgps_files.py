@@ -130,7 +130,7 @@ def test_every_network_takes_a_step_on_the_sample(tmp_path: Path) -> None:
     def step(name: str) -> None:
         config, _ = read_graphgps(path_of(name))
         parameters = {**config.data.parameters, "limit": 24}
-        config = config.updated("data", sample=True, parameters=parameters)
+        config = config.with_values("data", sample=True, parameters=parameters)
         data = open_data(config, home=home, quiet=True)
         module = TrainingModule(data.config, data)
         optimizer = build_optimizer(module.model, config, torch.device("cpu"))

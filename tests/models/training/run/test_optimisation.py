@@ -146,7 +146,7 @@ def test_a_schedule_of_k_begins_and_ends_where_it_says():
         ("cosine:50:5", [50, 43, 28, 12, 5]),
         ("cosine:3:9", [3, 4, 6, 8, 9]),
     ):
-        assert [KSchedule.parse(text).at(epoch, 5) for epoch in range(5)] == expected
+        assert [KSchedule.parse(text).k_in_epoch(epoch, 5) for epoch in range(5)] == expected
     for text in ("cosine:5", "cosine:5:0", "step:5:2"):
         with pytest.raises(ValueError, match=f"'{text}'"):
             KSchedule.parse(text)
