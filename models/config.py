@@ -305,20 +305,6 @@ class ModelConfig(Strict):
         ]
 
     @property
-    def foreign(self) -> str | None:
-        """Return a plugin's norm, head, encoder or network, which may mix the rows of a batch, or None.
-
-        Attention and message passing declare this themselves.
-        """
-        if plugin_network(self.name) is not None:
-            return self.name
-        groups = ("norms", "heads", "node_encoders", "edge_encoders")
-        names = [
-            name for group, name in self.components if group in groups and name in ADDED[group]
-        ]
-        return next(iter(names), None)
-
-    @property
     def _maps_features(self) -> bool:
         """True if the first layer may have a different number of input channels."""
         alone = self.attention.kind == "none" and not self.node_encoder_norm

@@ -78,8 +78,11 @@ def predict_record(
             f"The part {split} has no record {position}.",
             next=f"a record from 0 to {count - 1}: --record {count - 1}",
         )
-    batch = data.record(split, position)
-    with opened.applied("exploring") as module, record_projections(module.model) as recorder:
+    batch = data.record_batch(split, position)
+    with (
+        opened.load_for_inference("exploring") as module,
+        record_projections(module.model) as recorder,
+    ):
         on_device = batch.to(opened.device.type)
         outputs = module(on_device)[0]
         logits = outputs.float().cpu()
@@ -119,7 +122,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     more than 20,000 nodes, where one derivative per output takes too long; for graphs without
     numeric features; and for graph-level tasks.
     """
-    record = opened.data.record(split, position)
+    record = opened.data.record_batch(split, position)
     batch = record.to(opened.device.type)
     count = int(batch.num_nodes)
     if count > MAX_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
@@ -127,7 +130,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
 
     generator = np.random.Generator(np.random.PCG64(0))
     draw = generator.choice(count, min(count, NODES), replace=False)
-    with opened.working() as module, torch.compiler.set_stance("force_eager"):
+    with opened.load_module() as module, torch.compiler.set_stance("force_eager"):
         module.doing = "exploring"
         batch.x = batch.x.clone().requires_grad_()
         outputs = module.eval()(batch)[0]
@@ -226,7 +229,7 @@ def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
     unless the run predicts one class per node or graph.
     """
     opened = open_run(run, **where)
-    with opened.working() as module:
+    with opened.load_module() as module:
         if module.task.target_type != "classification":
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
         device = torch.device(opened.device.type)

@@ -177,7 +177,7 @@ def record_run(
     data.check_part(split)
 
     with (
-        opened.applied("recording") as module,
+        opened.load_for_inference("recording") as module,
         record_projections(module.model, sizes=sizes) as recorder,
     ):
         if not recorder.layers:
@@ -186,7 +186,7 @@ def record_run(
                 next="use a run of the model gps-kmip",
             )
 
-        for _, batches in data.passes((split,)):
+        for _, batches in data.evaluation_passes((split,)):
             for batch in batches:
                 on_device = batch.to(opened.device.type)
                 module.model(on_device)

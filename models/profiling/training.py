@@ -75,7 +75,7 @@ class Contestant:
         data: RunData,
         device: Device,
     ) -> None:
-        self.config = data.pinned(config)
+        self.config = data.pin_settings(config)
         self.data = data
         self.device = torch.device(device.type)
         # As in `train`: seeded weights, and layers recomputed if memory is short.

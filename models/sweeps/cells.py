@@ -231,7 +231,7 @@ class Cell:
     command: tuple[str, ...]  #: arguments of ``kmip-data`` for the run
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """True if the run has its result."""
         return (self.folder / RESULT_NAME).is_file()
 
@@ -396,7 +396,7 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     # A mean over some of the seeds would favour a lucky change.
     means = {}
     for key, group in groups.items():
-        if all(cell.done for cell in group):
+        if all(cell.is_done for cell in group):
             results = []
             for cell in group:
                 refuse_edited(cell.folder)

@@ -74,12 +74,12 @@ def run_cells(
     # A concurrent sweep finds them built.
     with build_lock(folder / "data", quiet=quiet):
         waiting = build_missing_data(
-            [cell for cell in cells if not cell.done], home, folder, options
+            [cell for cell in cells if not cell.is_done], home, folder, options
         )
 
     # Locks of a killed sweep whose runs ended without it: looking at one removes it.
     for cell in cells:
-        if cell.done:
+        if cell.is_done:
             is_unlocked(log_of_cell(cell, folder))
 
     # 2. A slot is a GPU, the only one the process sees, or a share of the cores.
@@ -105,7 +105,7 @@ def run_cells(
                 if code is None:
                     continue
                 log = log_of_cell(cell, folder)
-                if not cell.done and not logged_error(log):  # killed before it could report
+                if not cell.is_done and not logged_error(log):  # killed before it could report
                     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
                         file.write(f"\n{ERROR}it ended {how}\n".encode())
@@ -123,7 +123,7 @@ def run_cells(
 
             # 4. Start what fits; retry cells that another process holds.
             for cell in list(waiting):
-                if cell.done:  # by another process
+                if cell.is_done:  # by another process
                     waiting.remove(cell)
                     bar.update(1)
                 elif slots and _start_cell(cell, running, folder, slots, share):
@@ -213,7 +213,7 @@ def _start_cell(
         except FolderInUse:
             return False
         # A killed sweep frees its lock, but its run may still hold one.
-        if cell.done or not is_unlocked(cell.folder):
+        if cell.is_done or not is_unlocked(cell.folder):
             return False
         command = cell.command
         if (cell.folder / CONFIG_NAME).is_file():

@@ -66,7 +66,9 @@ def submit_cells(
     jobs = folder / "jobs"
     make_folders(cells, home, folder, jobs)
     with build_lock(folder / "data", quiet=options.get("quiet", False)):
-        fresh = build_missing_data([cell for cell in cells if not cell.done], home, folder, options)
+        fresh = build_missing_data(
+            [cell for cell in cells if not cell.is_done], home, folder, options
+        )
         if not fresh:
             return
         gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1

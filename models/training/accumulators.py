@@ -181,7 +181,7 @@ def _merged_sums(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack(total._replace(mean=mean, spread=spread))
 
 
-def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
+def _sum_loss(loss: Tensor, rows: Tensor) -> Tensor:
     """Return :class:`_LossSums` (2,) of a batch.
 
     torchmetrics' ``MeanMetric`` drops the weights when it need not look for NaN.
@@ -189,7 +189,7 @@ def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
     return torch.stack(_LossSums(weighted=loss.double() * rows, rows=rows.double()))
 
 
-def _confusion(logits: Tensor, target: Tensor) -> Tensor:
+def _confusion_matrix(logits: Tensor, target: Tensor) -> Tensor:
     """``(C, C)``, rows are labels, columns predictions: C² integers whatever the split's size.
 
     Rows without a class are left out. Added up by index, not by ``bincount``, which has the host wait for a GPU.
@@ -222,13 +222,13 @@ class _Scores(nn.Module):
         self.targets.append(target.float().view(logits.shape))
 
     def compute(self) -> LabelRows:
-        return LabelRows(self._of_all(self.scores), self._of_all(self.targets))
+        return LabelRows(self._gather_rows(self.scores), self._gather_rows(self.targets))
 
     def reset(self) -> None:
         self.scores = []
         self.targets = []
 
-    def _of_all(self, rows: list[Tensor]) -> Tensor:
+    def _gather_rows(self, rows: list[Tensor]) -> Tensor:
         # A process without rows still takes part in the exchange.
         local = torch.cat(rows).cpu() if rows else torch.zeros(0, self.labels)
         return torch.cat(all_gather(local)).double()
@@ -250,7 +250,7 @@ def _accumulator_of(task: Task) -> Accumulator:
     """Return the accumulator for the metrics of a task's target type."""
     match task.target_type:
         case "classification":
-            return _Sums(_confusion, task.outputs, task.outputs)
+            return _Sums(_confusion_matrix, task.outputs, task.outputs)
         case "multilabel":
             return _Scores(task.outputs)
         case "regression":
@@ -297,7 +297,7 @@ class SplitMetrics(nn.Module):
                 self.metric_accumulator = metric.accumulator(task)
             elif metric.target_type != task.target_type:  # two classes
                 self.metric_accumulator = _TwoClasses()
-        self.loss = _Sums(_loss_of_rows, len(_LossSums._fields), fields=_LossSums)
+        self.loss = _Sums(_sum_loss, len(_LossSums._fields), fields=_LossSums)
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
@@ -326,12 +326,14 @@ class SplitMetrics(nn.Module):
     def state(self) -> dict[str, State]:
         """Return the current sums on the CPU, for :meth:`load`."""
         accumulators: dict[str, Any] = dict(self.named_children())
-        return {name: _moved(metric.metric_state, "cpu") for name, metric in accumulators.items()}
+        return {
+            name: _move_state(metric.metric_state, "cpu") for name, metric in accumulators.items()
+        }
 
     def load(self, state: Mapping[str, State], device: torch.device | str = "cpu") -> None:
         """Continue from the result of :meth:`state`, with batches on a device."""
         for name, values in state.items():
-            for key, value in _moved(values, device).items():
+            for key, value in _move_state(values, device).items():
                 setattr(self.get_submodule(name), key, value)
 
     def reset(self) -> None:
@@ -342,7 +344,7 @@ class SplitMetrics(nn.Module):
             self.metric_accumulator.reset()
 
 
-def _moved(state: State, device: torch.device | str) -> State:
+def _move_state(state: State, device: torch.device | str) -> State:
     """Return an accumulator's state on a device."""
     moved: State = {}
     for name, value in state.items():

@@ -55,7 +55,7 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
         count = _class_counts(logits, target)
     likelihoods = log_softmax(logits.float(), dim=-1)
     weight = _class_weights(count)
-    return _or_zero(
+    return _zero_without_classes(
         nll_loss(likelihoods, target, weight=weight, ignore_index=NO_CLASS), logits, target
     )
 
@@ -112,10 +112,10 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     if not target.numel():
         return logits.float().sum()
     loss = functional.cross_entropy(logits.float(), target, ignore_index=NO_CLASS)
-    return _or_zero(loss, logits, target)
+    return _zero_without_classes(loss, logits, target)
 
 
-def _or_zero(loss: Tensor, logits: Tensor, target: Tensor) -> Tensor:
+def _zero_without_classes(loss: Tensor, logits: Tensor, target: Tensor) -> Tensor:
     """Return a mean over known classes, 0 without any."""
     import torch
 
@@ -205,7 +205,7 @@ def count_known_targets(target: Tensor) -> Tensor:
     return is_known(target).sum()
 
 
-def _over_processes(local: Tensor) -> Tensor:
+def _sum_over_processes(local: Tensor) -> Tensor:
     from torch import distributed
 
     total = local.detach().clone()
@@ -229,10 +229,10 @@ class Loss:
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a batch, a scalar in float32."""
-        mean = self.compute(logits, target, *self._counts(logits, target))
+        mean = self.compute(logits, target, *self._counts_by_class(logits, target))
         return mean if self.of_mean is None else self.of_mean(mean)
 
-    def _counts(self, logits: Tensor, target: Tensor) -> list[Tensor]:
+    def _counts_by_class(self, logits: Tensor, target: Tensor) -> list[Tensor]:
         return [_class_counts(logits, target)] if self.by_class else []
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,14 +248,14 @@ class Loss:
         """
         from torch import distributed
 
-        counts = [_over_processes(count) for count in self._counts(logits, target)]
+        counts = [_sum_over_processes(count) for count in self._counts_by_class(logits, target)]
         weight = self.weight(target, *counts).double()
-        total = _over_processes(weight)
+        total = _sum_over_processes(weight)
         share = weight / total.clamp_min(SMALLEST)
         local = self.compute(logits, target, *counts) * share.float()
 
         learned = local * distributed.get_world_size()
-        whole = _over_processes(local)
+        whole = _sum_over_processes(local)
 
         if self.of_mean is None:
             return learned, whole

@@ -69,7 +69,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     size = data.largest_batch
     need = 0
     for recompute in choices:
-        in_use = step_bytes(config, data.channels, size, recompute=recompute)
+        in_use = step_bytes(config, data.network_sizes, size, recompute=recompute)
         need = config.system.devices * int(in_use if recompute else HOLES * in_use)
         if need <= free:
             return StepMemory(recompute, need // config.system.devices, free)
@@ -79,7 +79,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     )
 
 
-def graph_too_large(
+def is_graph_too_large(
     config: RunConfig, data: RunData, device: Device, log: Callable[[str], None]
 ) -> bool:
     """Return True if training samples a graph that does not fit into free memory for an evaluation.
@@ -94,12 +94,12 @@ def graph_too_large(
     counts = data.build.card.counts
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
     free = free_host_memory()
-    graph = 4 * whole.nodes * data.channels["in_channels"]
-    graph += whole.edges * (16 + 4 * (data.channels["edge_channels"] or 0))
+    graph = 4 * whole.nodes * data.network_sizes["in_channels"]
+    graph += whole.edges * (16 + 4 * (data.network_sizes["edge_channels"] or 0))
     # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the
     # graph. A forward pass holds one layer at a time.
     one_layer = config.with_values("model", layers=1)
-    forward = step_bytes(one_layer, data.channels, whole, recompute=True)
+    forward = step_bytes(one_layer, data.network_sizes, whole, recompute=True)
     need = max(4 * graph, graph + forward)
     if need <= free:
         return False

@@ -67,7 +67,7 @@ def cosine_with_warmup(moment: int, span: Span) -> float:
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def _linear(moment: int, span: Span) -> float:
+def _linear_factor(moment: int, span: Span) -> float:
     """Linear up to 1 as in :func:`cosine_with_warmup`, then linear down to 0 (GraphGPS)."""
     if moment < span.warmup:
         return max(1e-6, moment / span.warmup)
@@ -87,7 +87,7 @@ def _polynomial(optimizer: Optimizer, span: Span) -> LRScheduler:
     return schedule_by_factor(factor)(optimizer, span)
 
 
-def _constant(_moment: int, _span: Span) -> float:
+def _constant_factor(_moment: int, _span: Span) -> float:
     return 1.0
 
 
@@ -103,9 +103,9 @@ SCHEDULES: dict[str, Schedule] = {
     "cosine_with_warmup": Schedule(
         schedule_by_factor(cosine_with_warmup), options=("warmup_epochs",)
     ),
-    "linear_with_warmup": Schedule(schedule_by_factor(_linear), options=("warmup_epochs",)),
+    "linear_with_warmup": Schedule(schedule_by_factor(_linear_factor), options=("warmup_epochs",)),
     "polynomial_with_warmup": Schedule(_polynomial, options=("warmup_epochs",)),
-    "constant": Schedule(schedule_by_factor(_constant)),
+    "constant": Schedule(schedule_by_factor(_constant_factor)),
     "reduce_on_plateau": Schedule(
         _plateau,
         options=("patience", "min_lr"),

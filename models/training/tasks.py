@@ -84,12 +84,12 @@ class Task:
             return link_targets(batch)
         y: Tensor | None = getattr(batch, "y", None)
         if y is None:
-            return self._unknown(batch)
+            return self._unknown_targets(batch)
         if self.stored is None:
             return y
         return _as_target_type(y, self)
 
-    def _unknown(self, batch: Data) -> Tensor:
+    def _unknown_targets(self, batch: Data) -> Tensor:
         import torch
 
         device = batch.x.device

@@ -147,10 +147,10 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
 
     run = done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
     opened = open_run(run)
-    with opened.working() as module:
+    with opened.load_module() as module:
         error = memory_error(RuntimeError("out of memory"), module, opened.data)
         assert error.lines["next"] == "--device cpu, or a machine with more memory"
-        step = module.diverged("The loss is nan").lines["next"]
+        step = module.divergence_error("The loss is nan").lines["next"]
         assert step == f"kmip-data verify {build.path}"
 
 

@@ -114,12 +114,12 @@ def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     config = config_for_data(str(tmp_path / "plain"), "gps-kmip")
     data = open_data(config, home=Home.locate(home))
     before = torch.random.get_rng_state()
-    try_encoders(data.pinned(config), data)
+    try_encoders(data.pin_settings(config), data)
     assert torch.equal(torch.random.get_rng_state(), before)
     wrong = apply_overrides(config, ["model.edge_encoder=bond", "model.local.kind=gated-gcn"])
     data = open_data(wrong, home=Home.locate(home))
     with pytest.raises(UsageError, match=r"3 columns of torch\.float32"):
-        try_encoders(data.pinned(wrong), data)
+        try_encoders(data.pin_settings(wrong), data)
 
 
 def write_rings(folder, sizes):

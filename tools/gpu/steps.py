@@ -205,7 +205,7 @@ def _open(work: Work, folder: Path, *, tiny: bool) -> tuple[RunConfig, RunData]:
         changes.append("training.batch_size=8")
     config = apply_overrides(config, changes)
     opened = open_data(config, home=Home(folder), quiet=True)
-    return opened.pinned(config), opened
+    return opened.pin_settings(config), opened
 
 
 def _loop(way: Way, work: Work, config: RunConfig, data: RunData) -> tuple[Loop, list[str]]:

@@ -95,13 +95,13 @@ class CapturedSteps:
         if self._rates is None:
             self._rates = _Rates(optimizer, batch.x.device)
         rates = self._rates
-        rates.follow()
+        rates.copy_changed_rates()
 
         def work(captured: bool) -> Learned:
             with rates.on_device(capturable=captured):
                 return step(batch, optimizer, **step_position)
 
-        shape = shape_of(batch)
+        shape = shape_key(batch)
         if shape is None:
             self._give_up("the host does not know where the graphs of a batch begin")
             return self._graphs.run(work)
@@ -110,7 +110,7 @@ class CapturedSteps:
             return self._graphs.run(work)
 
         captured, replay, results = self._steps[key]
-        for name, memory in _tensors(captured).items():
+        for name, memory in _tensors_of_batch(captured).items():
             # A dataset of one graph has the same tensors in every batch.
             if memory is not batch[name]:
                 memory.copy_(batch[name], non_blocking=True)
@@ -149,7 +149,7 @@ class _Rates:
         self._numbers = [group["lr"] for group in self._groups]
         self._tensors = [torch.tensor(rate, device=device) for rate in self._numbers]
 
-    def follow(self) -> None:
+    def copy_changed_rates(self) -> None:
         """Copy the rates that a schedule has moved."""
         for index, group in enumerate(self._groups):
             rate = group["lr"]
@@ -164,19 +164,19 @@ class _Rates:
         ``capturable`` permits capturing its step.
         """
         try:
-            self._set(self._tensors, capturable=capturable)
+            self._set_rates(self._tensors, capturable=capturable)
             yield
         finally:
-            self._set(self._numbers, capturable=False)
+            self._set_rates(self._numbers, capturable=False)
 
-    def _set(self, rates: Sequence[object], *, capturable: bool) -> None:
+    def _set_rates(self, rates: Sequence[object], *, capturable: bool) -> None:
         for group, rate in zip(self._groups, rates, strict=True):
             group["lr"] = rate
             if "capturable" in group:
                 group["capturable"] = capturable
 
 
-def shape_of(batch: Data) -> ShapeKey | None:
+def shape_key(batch: Data) -> ShapeKey | None:
     """Return all arguments that a step's kernels take from the host: shapes, dtypes, graph pointers.
 
     ``None`` if the host does not know the pointers.
@@ -187,12 +187,12 @@ def shape_of(batch: Data) -> ShapeKey | None:
         if starts is None:
             return None
         key += starts
-    for name, tensor in _tensors(batch).items():
+    for name, tensor in _tensors_of_batch(batch).items():
         key.append((name, tensor.shape, tensor.dtype))
     return tuple(key)
 
 
-def _tensors(batch: Data) -> dict[str, Tensor]:
+def _tensors_of_batch(batch: Data) -> dict[str, Tensor]:
     return {name: value for name, value in batch.to_dict().items() if isinstance(value, Tensor)}
 
 
@@ -205,11 +205,11 @@ def reason_not_captured(
     """
     training = config.training
     system = config.system
-    one_graph = data.unit == "nodes" and not data.ragged
+    one_graph = data.unit == "nodes" and not data.is_ragged
     optimizer = config.optimizer.name
     reasons = {
         "no GPU": device.type != "cuda",
-        "batches differ in size": data.ragged,
+        "batches differ in size": data.is_ragged,
         "system.capture = off": system.capture == "off",
         "the self-check of this GPU failed": "capture" in DISABLED,
         "several processes exchange gradients": config.processes > 1,

@@ -35,12 +35,16 @@ def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunCon
     # 2. Features: replace encoders that do not read them, for molecules by OGB's, else by linear ones.
     usual = molecule_encoders(schema)
     columns = {stored.attribute: stored for stored in schema.columns}
-    if not _encodes(node_encoders()[config.model.node_encoder], columns.get("x"), dataset):
+    if not _encoder_reads_column(
+        node_encoders()[config.model.node_encoder], columns.get("x"), dataset
+    ):
         changes["model.node_encoder"] = usual.get("model.node_encoder", "linear")
     edge_encoder = config.model.edge_encoder
     if "edge_attr" not in columns and edge_encoder not in {"dummy", "none"}:
         changes["model.edge_encoder"] = "dummy"
-    elif not _encodes(edge_encoders()[edge_encoder], columns.get("edge_attr"), dataset):
+    elif not _encoder_reads_column(
+        edge_encoders()[edge_encoder], columns.get("edge_attr"), dataset
+    ):
         changes["model.edge_encoder"] = usual.get("model.edge_encoder", "linear")
 
     messages = []
@@ -96,7 +100,7 @@ def compatible_choices(
     }
 
 
-def _encodes(encoder: Encoder, column: Column | None, dataset: str) -> bool:
+def _encoder_reads_column(encoder: Encoder, column: Column | None, dataset: str) -> bool:
     """True if an encoder reads a column of a dataset; ``column`` is None for one that is computed."""
     if encoder.dataset not in {"", dataset}:
         return False

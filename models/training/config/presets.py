@@ -280,7 +280,7 @@ def read_preset(dataset: str, model: str) -> Preset:
                 update={"dataset": dataset, "paper": published_result(dataset, model)}
             )
         if model in known_models() and _is_preset(usual):
-            return _ours(read_preset(dataset, USUAL), model)
+            return _unpublished_preset(read_preset(dataset, USUAL), model)
         candidates = known_models() if usual in preset_names() else models_with_preset(dataset)
         if candidates:
             command = f"kmip-data info {dataset}"
@@ -291,7 +291,7 @@ def read_preset(dataset: str, model: str) -> Preset:
     return Preset.read(name)
 
 
-def _ours(base: Preset, model: str) -> Preset:
+def _unpublished_preset(base: Preset, model: str) -> Preset:
     """Return unpublished settings: the settings of ``base`` with the components of another model."""
     components = known_models()[model]
     replaced = {*components, "name"}
@@ -351,13 +351,13 @@ def load_preset(
         config, _ = preset_on_data(data, f"{dataset}/{model}", variant, home=home)
         return config
     if dataset == ONE_GRAPH or family_of(dataset) is not None:
-        return _preset(dataset, model, variant, dataset)
+        return _preset_config(dataset, model, variant, dataset)
     if dataset not in dataset_names():
         find(dataset, home=home)  # refuses an unknown name
     return config_for_data(dataset, model, variant, home=home)
 
 
-def _preset(dataset: str, model: str, variant: str | None, data: str) -> RunConfig:
+def _preset_config(dataset: str, model: str, variant: str | None, data: str) -> RunConfig:
     """Return a preset's configuration, unchanged but for the dataset ``data``."""
     preset = read_preset(dataset, model)
     variant = variant or preset.default
@@ -420,14 +420,14 @@ def config_for_data(
     # 2. The preset of the dataset or of its family, the preset of one graph, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
-        config = _preset(preset, model, variant, dataset)
+        config = _preset_config(preset, model, variant, dataset)
     else:
         if model not in known_models():
             command = "one of these, or --plugin FILE for a model of your own"
             raise unknown_name_error("model", model, list(known_models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
-            config = _preset(ONE_GRAPH, model, variant, dataset)
+            config = _preset_config(ONE_GRAPH, model, variant, dataset)
             config, _ = fit_to_data(config, card.schema_, dataset)
             # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
@@ -460,7 +460,7 @@ def preset_on_data(
             f"{dataset} has no preset; the presets of published datasets are in kmip-data info NAME.",
             next=f"kmip-data train {shlex.quote(dataset)} --model {model}",
         )
-    return adapt_to_data(_preset(dataset, model, variant, dataset), data, home=home)
+    return adapt_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
 
 
 def adapt_to_data(

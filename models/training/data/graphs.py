@@ -85,7 +85,7 @@ class ManyGraphs(RunData):
                 f"A batch of {graphs} cannot be divided among {config.processes} processes.",
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
-        self._whole = self._records(config)
+        self._whole = self._open_records(config)
         self._datasets = {ALL: self._whole}
         stored = self.split.parts if self.split_name else {}
         for part in PARTS:
@@ -93,9 +93,9 @@ class ManyGraphs(RunData):
             # An empty part, possible with `--limit`, would only cause a warning; `check_part`
             # refuses it.
             if counts is not None and counts.graphs:
-                self._datasets[part] = self._records(config, part)
+                self._datasets[part] = self._open_records(config, part)
 
-    def _size(self, part: str) -> int:
+    def _part_size(self, part: str) -> int:
         return len(self._datasets.get(part, ()))
 
     @property
@@ -109,26 +109,26 @@ class ManyGraphs(RunData):
         return BatchSize(len(nodes), sum(nodes), sum(edges), squares)
 
     @property
-    def ragged(self) -> bool:
+    def is_ragged(self) -> bool:
         """True if graphs differ in size."""
         dataset = self._datasets["train"]
         return any(sizes.min() < sizes.max() for sizes in (dataset.nodes, dataset.edges))
 
     @cached_property
-    def example(self) -> Data:
+    def example_batch(self) -> Data:
         """The first train graph as a batch."""
-        return self.record("train", 0)
+        return self.record_batch("train", 0)
 
-    def record(self, part: str, position: int) -> Data:
+    def record_batch(self, part: str, position: int) -> Data:
         """One graph of a part as a batch."""
         dataset = self._datasets[part][position : position + 1]
-        return next(iter(self._loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
+        return next(iter(self._make_loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
 
     @cached_property
     def _train_loader(self) -> GraphLoader:
         """Loader of train batches, of which every process of a run gets as many."""
         training = self.config.training
-        return self._loader(
+        return self._make_loader(
             self._datasets["train"],
             training.batch_size,
             even=True,
@@ -137,11 +137,11 @@ class ManyGraphs(RunData):
             seed=training.seed,
         )
 
-    def batches(self, epoch: int, done: int = 0) -> TrainBatches:
+    def train_batches(self, epoch: int, done: int = 0) -> TrainBatches:
         """Train batches of an epoch, from 0, without its first ``done``."""
         return TrainBatches(self._train_loader, epoch, done, self.task.level == "node")
 
-    def passes(self, parts: Sequence[str]) -> list[Pass]:
+    def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in its own batches, in file order.
 
         Whole batches go to the processes in turn.
@@ -150,17 +150,17 @@ class ManyGraphs(RunData):
         passes = list[Pass]()
         for part in parts:
             dataset = self._datasets[part]
-            loader = self._loader(dataset, size)
+            loader = self._make_loader(dataset, size)
             rank, processes = loader.ranks()
             # A loss may depend on the batching, so batches are as in a single process.
             if processes > 1:
                 numbers = np.arange(len(dataset))
                 local = numbers[numbers // size % processes == rank].tolist()
-                loader = self._loader(dataset[local], size, rank=0, world_size=1)
+                loader = self._make_loader(dataset[local], size, rank=0, world_size=1)
             passes.append(((part,), loader))
         return passes
 
-    def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
+    def _make_loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
         compact = dataset.schema.edges == "neighbor"
         pinned = uses_page_locked_memory(self.config.system.device)
         return GraphLoader(dataset, batch_size, compact=compact, pin_memory=pinned, **options)
@@ -193,12 +193,12 @@ class OneGraph(RunData):
             )
 
     def _open(self, config: RunConfig) -> None:
-        self._dataset = self._records(config)
+        self._dataset = self._open_records(config)
         self._sampled = bool(config.training.neighbors)
         # A degree profile reads neighbours; all other transforms work row by row.
         by_row = self._sampled and self.inputs.attributes
         self._mapped = self._dataset.mapped_edges(0) if by_row else None
-        self._whole = self.example
+        self._whole = self.example_batch
 
     @cached_property
     def graph(self) -> Data:
@@ -210,7 +210,7 @@ class OneGraph(RunData):
         edges = self.graph.edge_index.numpy() if self._mapped is None else self._mapped
         return Neighborhoods(edges, int(self._dataset.nodes[0]))
 
-    def _around(
+    def _sample_around(
         self,
         part: str,
         seeds: I64,
@@ -241,7 +241,7 @@ class OneGraph(RunData):
         values[HOPS] = Hops(sampled.hop_nodes, sampled.hop_edges)
         return Data(**values, n_id=rows)
 
-    def _size(self, part: str) -> int:
+    def _part_size(self, part: str) -> int:
         mask = self._dataset.masks.get(f"{part}_mask")
         return 0 if mask is None else int(mask.sum())
 
@@ -257,23 +257,23 @@ class OneGraph(RunData):
         return BatchSize(1, nodes, edges, nodes**2)
 
     @property
-    def ragged(self) -> bool:
+    def is_ragged(self) -> bool:
         """True if neighbourhoods are sampled."""
         return self._sampled
 
     @property
-    def example(self) -> Data:
+    def example_batch(self) -> Data:
         """Return the graph; with sampling, the neighbourhood of some of its nodes."""
         if not self._sampled:
             return self.graph
         seeds = np.arange(min(512, int(self._dataset.nodes[0])))
-        return self._around("train", seeds, [10], np.random.default_rng(0))
+        return self._sample_around("train", seeds, [10], np.random.default_rng(0))
 
-    def record(self, part: str, position: int) -> Data:
+    def record_batch(self, part: str, position: int) -> Data:
         """Return the graph, for any part."""
         return self.graph
 
-    def batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
+    def train_batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
         """The graph, once per epoch; with sampling, the train nodes and their neighbourhoods."""
         if not self._sampled:
             return [self.graph]
@@ -281,27 +281,27 @@ class OneGraph(RunData):
             # An evaluation loads the graph anyway, and sampling it in memory takes two thirds of
             # the time.
             _ = self.graph
-        return self._draws("train", epoch=epoch, done=done)
+        return self._neighbor_batches("train", epoch=epoch, done=done)
 
-    def _draws(self, part: str, **options: Any) -> NeighborBatches:
+    def _neighbor_batches(self, part: str, **options: Any) -> NeighborBatches:
         _ = self._neighborhoods  # made once, before threads draw from it
         chosen = np.arange(int(self._dataset.nodes[0]))
         if part != ALL:
             chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
         pinned = uses_page_locked_memory(self.config.system.device)
-        around = partial(self._around, part)
+        around = partial(self._sample_around, part)
         return NeighborBatches(around, chosen, self.config.training, pinned, **options)
 
-    def passes(self, parts: Sequence[str]) -> list[Pass]:
+    def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
         """Yield all parts in one pass; with sampled evaluations, each in its own batches."""
         if self.config.training.eval_neighbors:
-            return [((part,), self._draws(part, evaluated=True)) for part in parts]
+            return [((part,), self._neighbor_batches(part, evaluated=True)) for part in parts]
         # Moving a graph to a GPU changes the object: keep the sampled one on the CPU.
         graph = copy.copy(self.graph) if self._sampled else self.graph
         return [(tuple(parts), [graph])] if parts else []
 
     @property
-    def evaluated(self) -> tuple[str, ...]:
+    def evaluated_parts(self) -> tuple[str, ...]:
         """Return all parts; with sampled evaluations val alone, which decides the best epoch."""
         return ("val",) if self.config.training.eval_neighbors else self.parts
 

@@ -158,17 +158,17 @@ class RunData(ABC):
         #: Part -> number of its graphs (or nodes), for parts that have any, in order.
         self.sizes: dict[str, int] = {}
         for part in PARTS:
-            size = self._size(part)
+            size = self._part_size(part)
             if size:
                 self.sizes[part] = size
         for part in required:
             self.check_part(part, fill_step(build.card, split_name))
-        self.task = self._task(column, config) if column is not None else cast(Task, task)
+        self.task = self._choose_task(column, config) if column is not None else cast(Task, task)
         #: Configuration with loss, metric and head filled in.
         self.config = with_task_defaults(config, self.task)
 
-    def _task(self, column: Column, config: RunConfig) -> Task:
-        task = task_of_targets(column, config, self._kinds(column, config))
+    def _choose_task(self, column: Column, config: RunConfig) -> Task:
+        task = task_of_targets(column, config, self._output_counts(column, config))
         card = self.build.card
         if task.stored is not None:
             _check_classes_are_numbers(card, task)
@@ -180,7 +180,7 @@ class RunData(ABC):
     def _open(self, config: RunConfig) -> None:
         """Open the parts of the build that ``config`` names."""
 
-    def _kinds(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
+    def _output_counts(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
         """Return possible types of the targets, with the number of outputs."""
         stored = target_type_of(column)
         if stored == "classification":
@@ -191,17 +191,17 @@ class RunData(ABC):
             return target_types_of_values(self.rows_of("y"))
         return {stored: column.shape[0] if column.shape and stored != "links" else 1}
 
-    def features(self, config: RunConfig) -> list[str]:
+    def attributes_read(self, config: RunConfig) -> list[str]:
         """Return the attributes of nodes and edges that the network reads."""
         names = [*self.inputs.attributes]
         if config.model.edge_encoder not in {"dummy", "none"}:
             names.append("edge_attr")
         return names
 
-    def _records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
+    def _open_records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
         """Open a part, or all, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
-        names = [name for name in (*self.features(config), "y", LINKS) if name in stored]
+        names = [name for name in (*self.attributes_read(config), "y", LINKS) if name in stored]
         added = added_column_names(self.build.path)
         names += [encoding.name for encoding in config.model.encodings if encoding.name in added]
         return ShardedDataset(
@@ -214,7 +214,7 @@ class RunData(ABC):
         )
 
     @abstractmethod
-    def _size(self, part: str) -> int:
+    def _part_size(self, part: str) -> int:
         """Number of graphs (or nodes) of a part."""
 
     @property
@@ -224,24 +224,24 @@ class RunData(ABC):
 
     @property
     @abstractmethod
-    def ragged(self) -> bool:
+    def is_ragged(self) -> bool:
         """True if train batches before the last differ in their numbers of nodes or edges."""
 
     @property
     @abstractmethod
-    def example(self) -> Data:
+    def example_batch(self) -> Data:
         """Return a small batch with the columns that the network reads."""
 
     @abstractmethod
-    def record(self, part: str, position: int) -> Data:
+    def record_batch(self, part: str, position: int) -> Data:
         """Return the batch of one record of a part."""
 
     @abstractmethod
-    def batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
+    def train_batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
         """Return the train batches of an epoch, from 0, without its first ``done``."""
 
     @abstractmethod
-    def passes(self, parts: Sequence[str]) -> list[Pass]:
+    def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
         """Return passes over ``parts`` that visit every row once over all processes."""
 
     def rows_of(self, attribute: str) -> Iterator[torch.Tensor]:
@@ -286,7 +286,7 @@ class RunData(ABC):
             )
 
     @property
-    def evaluated(self) -> tuple[str, ...]:
+    def evaluated_parts(self) -> tuple[str, ...]:
         """Parts measured in an evaluation; train is measured while learning."""
         return tuple(part for part in self.sizes if part != "train")
 
@@ -296,7 +296,7 @@ class RunData(ABC):
         return int(self._whole.num_node_features)
 
     @property
-    def channels(self) -> dict[str, Any]:
+    def network_sizes(self) -> dict[str, Any]:
         """Arguments of :func:`~kmip_data.models.network.build_model` determined by the data."""
         return {
             "in_channels": self.in_channels,
@@ -331,7 +331,7 @@ class RunData(ABC):
         neighbors = self.config.training.neighbors
         self.config = self.config.with_values("training", eval_neighbors=neighbors)
 
-    def pinned(self, config: RunConfig) -> RunConfig:
+    def pin_settings(self, config: RunConfig) -> RunConfig:
         """Return ``config`` with all settings determined by the data.
 
         They are build, split, task, width, and whether evaluations are sampled.
@@ -348,7 +348,9 @@ class RunData(ABC):
         )
         config = config.with_values("training", eval_neighbors=self.config.training.eval_neighbors)
         config = with_task_defaults(config, self.task)
-        return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
+        return config.model_copy(
+            update={"model": fit_hidden_dim(config.model, **self.network_sizes)}
+        )
 
 
 def checked_target_column(
@@ -376,7 +378,7 @@ def uses_page_locked_memory(wanted: str) -> bool:
 
 
 @functools.cache
-def _copies(device: torch.device) -> torch.cuda.Stream:
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     """Return the stream for all copies, as the allocator reuses memory within a stream alone."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
@@ -387,28 +389,28 @@ def copy_ahead(batches: Iterable[Data], device: torch.device) -> Iterator[Data]:
     Copies from :func:`uses_page_locked_memory` memory overlap the step. Rows of masks are found on the host
     first, because on the GPU the host would wait for their number.
     """
-    sent = map(functools.partial(_sent, device), batches)
+    sent = map(functools.partial(_start_copy, device), batches)
     previous = next(sent, None)
     while previous is not None:
         following = next(sent, None)  # begins its copy
-        yield _arrived(device, *previous)
+        yield _wait_for_copy(device, *previous)
         previous = following
 
 
 @torch.inference_mode(False)  # an evaluation's graph may be trained on, too
-def _sent(device: torch.device, batch: Data) -> tuple[Data, torch.cuda.Event]:
+def _start_copy(device: torch.device, batch: Data) -> tuple[Data, torch.cuda.Event]:
     """Begin the copy, and record an event for its end."""
     for part, rows in ROWS.items():
         mask = getattr(batch, f"{part}_mask", None)
         # A dataset of one graph has the same batch in every epoch.
         if mask is not None and rows not in batch:
             batch[rows] = mask.nonzero()[:, 0]
-    stream = _copies(device)
+    stream = _copy_stream(device)
     with torch.cuda.stream(stream):
         return batch.to(device, non_blocking=True), stream.record_event()
 
 
-def _arrived(device: torch.device, batch: Data, copied: torch.cuda.Event) -> Data:
+def _wait_for_copy(device: torch.device, batch: Data, copied: torch.cuda.Event) -> Data:
     """Make the GPU, not the host, wait for the copy, and keep the batch's memory until the step's end."""
     stream = torch.cuda.current_stream(device)
     stream.wait_event(copied)

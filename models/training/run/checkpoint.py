@@ -51,7 +51,7 @@ def set_random_state(state: RandomState) -> None:
 
 
 @contextmanager
-def random_state_restored() -> Iterator[None]:
+def restore_random_state_afterwards() -> Iterator[None]:
     """Restore the global random generators and the choice of deterministic kernels afterwards."""
     random = random_state()
     chosen = torch.are_deterministic_algorithms_enabled()
@@ -74,7 +74,7 @@ def write_checkpoint(run: Path, state: Mapping[str, object]) -> None:
 
     last = run / LAST
     last.parent.mkdir(parents=True, exist_ok=True)
-    digests = [hashlib.sha256(data).hexdigest(), *_digests(run)]
+    digests = [hashlib.sha256(data).hexdigest(), *_listed_digests(run)]
     write_file(run / DIGESTS, "\n".join(digests[:_LISTED]).encode())
     if last.is_file():
         rename_into_place(last, run / PREVIOUS)
@@ -96,7 +96,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     digest is not in the list next to it, or that is not a checkpoint.
     """
     run = path.parents[1]
-    digests = _digests(run)
+    digests = _listed_digests(run)
     step = "start another run"
     previous = run / PREVIOUS
     if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
@@ -104,27 +104,27 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}, then the same command: "
             "the run continues from the checkpoint before"
         )
-    state: dict[str, Any] = _read(path, _checkpoint, "a checkpoint", step, digests)
+    state: dict[str, Any] = _read_checked(path, _parse_checkpoint, "a checkpoint", step, digests)
     return state
 
 
-def _checkpoint(data: bytes) -> Any:
+def _parse_checkpoint(data: bytes) -> Any:
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
-def _digests(run: Path) -> list[str]:
+def _listed_digests(run: Path) -> list[str]:
     try:
         return read_small_file(run / DIGESTS).decode(errors="replace").split()
     except FileNotFoundError:
         return []
 
 
-def _read(
+def _read_checked(
     path: Path, parse: Callable[[bytes], T], content: str, step: str, digests: Sequence[str] | None
 ) -> T:
     """Parse a file whose SHA-256 is one of ``digests``; None: any file."""
     try:
-        return parse(_content(path, digests))
+        return parse(_checked_content(path, digests))
     except Exception as error:
         raise DamagedInput(
             f"{path} cannot be read as {content}: {first_problem(error)}",
@@ -132,7 +132,7 @@ def _read(
         ) from error
 
 
-def _content(path: Path, digests: Sequence[str] | None) -> bytes:
+def _checked_content(path: Path, digests: Sequence[str] | None) -> bytes:
     with open_regular_file(path) as file:
         data = file.readall()
     if digests is not None and hashlib.sha256(data).hexdigest() not in digests:
@@ -162,7 +162,7 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     Raise DamagedInput for anything else, and for another SHA-256 than ``expected``, the one that
     the run's result has.
     """
-    return _read(
+    return _read_checked(
         path,
         safetensors.load,
         "weights",
@@ -186,7 +186,7 @@ def load_initial_weights(module: nn.Module, run: Path) -> None:
     Raises ``DamagedInput`` where their digest is not in the list of checkpoints.
     """
     step = "start another run with --init-from"
-    weights = _read(run / INITIAL, safetensors.load, "weights", step, _digests(run))
+    weights = _read_checked(run / INITIAL, safetensors.load, "weights", step, _listed_digests(run))
     module.load_state_dict(weights, strict=False)
 
 

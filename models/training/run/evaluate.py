@@ -164,7 +164,7 @@ def evaluate(
         A batch does not fit.
     """
     opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device)
-    with opened.working() as module:
+    with opened.load_module() as module:
         metrics = evaluate_parts(
             module, opened.data, opened.data.parts, torch.device(opened.device.type)
         )
@@ -190,7 +190,7 @@ class OpenedRun:
     device: Device
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[TrainingModule]:
+    def load_module(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; out-of-memory errors name the batch."""
         module = TrainingModule(self.config, self.data)
         module.finished = True
@@ -203,9 +203,9 @@ class OpenedRun:
             raise memory_error(error, module, self.data) from error
 
     @contextlib.contextmanager
-    def applied(self, doing: str) -> Iterator[TrainingModule]:
-        """Like :meth:`working`, in eval mode, without gradients, in the run's precision."""
-        with self.working() as module, torch.inference_mode():
+    def load_for_inference(self, doing: str) -> Iterator[TrainingModule]:
+        """Like :meth:`load_module`, in eval mode, without gradients, in the run's precision."""
+        with self.load_module() as module, torch.inference_mode():
             module.doing = doing
             with autocast(self.config.training.precision, self.device.type):
                 yield module.eval()
@@ -243,7 +243,7 @@ def open_run(
         config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
     on_build = config
     if dataset is None:
-        on_build = run_folder.on_own_build(config, lambda: result.build_key, home)
+        on_build = run_folder.config_on_own_build(config, lambda: result.build_key, home)
     try:
         data = open_data(on_build, home=home, required=(), build=False, task=result.task)
     except UsageError as error:

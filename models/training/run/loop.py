@@ -101,7 +101,7 @@ class Loop:
         self.epoch = 0
         self.batches_done = 0
         self.step = 0
-        self.batches_per_epoch = len(data.batches(0))  # type: ignore[arg-type] # a loader or a list
+        self.batches_per_epoch = len(data.train_batches(0))  # type: ignore[arg-type] # a loader or a list
         self.optimizer = build_optimizer(module.model, self.config, device)
         steps_per_epoch = -(-self.batches_per_epoch // self.training.accumulate)
         self.schedule = build_schedule(
@@ -172,7 +172,7 @@ class Loop:
             meter.values.copy_(self._unfinished["meter"])
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
-        batches = self.data.batches(self.epoch, self.batches_done)
+        batches = self.data.train_batches(self.epoch, self.batches_done)
         for batch in islice(prefetch_to_device(batches, self.device), most):
             number = self.batches_done
             last = number + 1 == self.batches_per_epoch
@@ -183,7 +183,7 @@ class Loop:
             learned = self.run_step(
                 batch, self.optimizer, starts_step=starts_step, ends_step=ends_step
             )
-            meter.note(number, learned.loss, learned.norm if ends_step else None)
+            meter.record_loss(number, learned.loss, learned.norm if ends_step else None)
             module.metrics.update(learned.logits, learned.target, learned.loss)
             if ends_step:
                 self.step += 1
@@ -193,14 +193,14 @@ class Loop:
             self._heap.check()
             self.progress.update(1)
             if len(self._ends) < FORECAST_AFTER:
-                self._forecast()
+                self._print_forecast()
             # Checkpoints have no gradients, so none is written within a step; the end of an epoch
             # writes its own.
             if ends_step and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # the GPU may hold a loss that was not read yet
                 self.save()
 
-    def _forecast(self) -> None:
+    def _print_forecast(self) -> None:
         """Print the expected time of a long run after this process's third batch."""
         self._ends.append(time_without_compiling())
         if len(self._ends) < FORECAST_AFTER:
@@ -254,7 +254,7 @@ class Loop:
         module.stop_if_diverged()
         train = module.metrics.compute()
         seconds = time_without_compiling() - self._begun
-        measured = module.meter.read()
+        measured = module.meter.epoch_measurements()
         share_buffers(module.model)
         rate = float(self.optimizer.param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
@@ -277,27 +277,27 @@ class Loop:
         if self.config.schedule.per == "epoch":
             step_schedule(self.schedule, self.history)
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
-        self.write(best=self.best_epoch == epoch)
+        self.write_metrics_and_weights(best=self.best_epoch == epoch)
         self.save()
         # Evaluate for the result, because the run stops here. The checkpoint was written before, so
         # that a resumed run equals an uninterrupted one.
         if not is_due and self.epoch == self.training.last_epoch:
             row |= self.evaluate(epoch)
-            self.write(best=self.best_epoch == epoch)
+            self.write_metrics_and_weights(best=self.best_epoch == epoch)
         if f"val_{self.metric}" in row:
             if not self._headed:
-                self.progress.message(self._header())
+                self.progress.message(self._table_header())
                 self._headed = True
-            self.progress.message(self._line_of(row))
+            self.progress.message(self._epoch_line(row))
         if self.out_of_patience and self.epoch < self.training.last_epoch:
             title = all_metrics()[self.metric].title
             patience = self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
-    def _header(self) -> str:
-        """Return the names of the columns of :meth:`_line_of`, and what they hold."""
+    def _table_header(self) -> str:
+        """Return the names of the columns of :meth:`_epoch_line`, and what they hold."""
         cells = ["train loss".rjust(10)]
-        parts = [part for part in PARTS if part == "train" or part in self.data.evaluated]
+        parts = [part for part in PARTS if part == "train" or part in self.data.evaluated_parts]
         cells += [f"{part:>{WIDTH}} " for part in parts]
         columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
         return (
@@ -309,7 +309,7 @@ class Loop:
     def _epoch_width(self) -> int:
         return max(len("epoch"), 2 * len(str(self.training.epochs)) + 1)
 
-    def _line_of(self, row: Row) -> str:
+    def _epoch_line(self, row: Row) -> str:
         """Return an epoch as an aligned row of at most 100 columns."""
         cells = [
             f"{self.epoch}/{self.training.epochs}".rjust(self._epoch_width),
@@ -339,7 +339,9 @@ class Loop:
     def evaluate(self, epoch: int) -> Row:
         """Measure the network after ``epoch``, and copy the best weights."""
         row: Row = {}
-        measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
+        measure = partial(
+            evaluate_parts, self.module, self.data, self.data.evaluated_parts, self.device
+        )
         measured = measure() if self.captured is None else self.captured.with_memory_for(measure)
         # The first process's metrics decide for all processes which epoch is best and which the last.
         for part, values in all_gather(measured)[0].items():
@@ -461,9 +463,9 @@ class Loop:
         mine = state["processes"][rank() % len(state["processes"])]
         self._unfinished = mine["unfinished"] if batch else None
         checkpoint.set_random_state(mine["random"])
-        self.write()  # overwrite metrics and weights of an unsaved epoch
+        self.write_metrics_and_weights()  # overwrite metrics and weights of an unsaved epoch
 
-    def write(self, *, best: bool = True) -> None:
+    def write_metrics_and_weights(self, *, best: bool = True) -> None:
         """Write the metrics and, if they are new, the best weights."""
         if self.folder is None or not is_main_process():
             return

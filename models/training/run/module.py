@@ -61,7 +61,7 @@ class TrainingModule(nn.Module):
         self.task = data.task
         self.build = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
-        self.model = build_model(model, **data.channels)
+        self.model = build_model(model, **data.network_sizes)
         self.loss = all_losses()[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task, self.config.training.metric)
         self.meter = Meter(
@@ -107,7 +107,7 @@ class TrainingModule(nn.Module):
             subject = "The numbers inside the network"
             if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
                 subject = "The weights"
-            raise self.diverged(f"{subject} are not finite numbers", error.what) from error
+            raise self.divergence_error(f"{subject} are not finite numbers", error.what) from error
 
     def train_loss(self, batch: Data) -> TrainLoss:
         """Compute the loss of a batch's train rows."""
@@ -140,16 +140,16 @@ class TrainingModule(nn.Module):
 
         This waits for a GPU, so it is called once an epoch, and before a checkpoint within one.
         """
-        problem = self.meter.problem()
+        problem = self.meter.first_not_finite()
         if problem is not None:
             message, batch, step = problem
             self.doing = (
                 f"training in epoch {self.epoch + 1}, batch {batch + 1} "
                 f"(step {step + 1} of the run)"
             )
-            raise self.diverged(message)
+            raise self.divergence_error(message)
 
-    def diverged(self, message: str, detail: str | None = None) -> CheckFailed:
+    def divergence_error(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for a diverged run, with its current activity."""
         step = f"kmip-data verify {self.build}"
         if not self.finished:
@@ -186,7 +186,7 @@ def evaluate_parts(
         loss = values[part]["loss"]
         if not math.isfinite(loss):
             module.doing = f"evaluating {part}"
-            raise module.diverged(f"The loss is {loss}")
+            raise module.divergence_error(f"The loss is {loss}")
         values[part] = {
             name: value
             for name, value in values[part].items()
@@ -218,7 +218,7 @@ def accumulate_metrics(
     training = module.training
     module.eval()
     try:
-        for measured, batches in data.passes(parts):
+        for measured, batches in data.evaluation_passes(parts):
             module.doing = f"evaluating {', '.join(measured)}"
             progress = Progress(
                 module.doing,
@@ -255,13 +255,13 @@ class Meter:
         #: Losses, and norms of batches that end a step.
         self.values = torch.zeros(2, batches, device=device)
 
-    def note(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
+    def record_loss(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
         """Record a batch's loss (), and the norm () of its step's gradient before clipping."""
         self.values[0, batch] = loss
         if norm is not None:
             self.values[1, batch] = norm
 
-    def problem(self) -> tuple[str, int, int] | None:
+    def first_not_finite(self) -> tuple[str, int, int] | None:
         """Return a message for the first loss or gradient that is not finite, its batch and its step."""
         for batch, (loss, norm) in enumerate(self.values.T.tolist()):
             step = self._first_step + batch // self.accumulate
@@ -271,7 +271,7 @@ class Meter:
                 return f"The gradient's norm is {norm}", batch, step
         return None
 
-    def read(self) -> dict[str, float]:
+    def epoch_measurements(self) -> dict[str, float]:
         """Return the measurements of a whole epoch in ``metrics.csv``."""
         # The last batch of a step has the norm of its gradient.
         all_norms = self.values[1].tolist()

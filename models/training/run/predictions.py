@@ -149,8 +149,8 @@ def predict(
     card = data.build.card
     key, ptr = keys_and_pointers(data, split)
     rows = []
-    with opened.applied(f"predicting {split}") as module:
-        for _, batches in data.passes((split,)):
+    with opened.load_for_inference(f"predicting {split}") as module:
+        for _, batches in data.evaluation_passes((split,)):
             for batch in prefetch_to_device(batches, torch.device(opened.device.type)):
                 logits, target_rows = rows_of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
@@ -211,7 +211,7 @@ def predictions_table(predictions: Predictions) -> bytes:
     else:
         columns["key"] = keys.tolist()
 
-    def titled(title: str, array: Array) -> None:
+    def add_columns(title: str, array: Array) -> None:
         for number, column in enumerate(array.reshape(len(array), -1).T.tolist()):
             label = names[number] if number < len(names) else str(number)
             columns[title if array.ndim == 1 else f"{title} {label}"] = column
@@ -220,13 +220,13 @@ def predictions_table(predictions: Predictions) -> bytes:
     if pred is not None and pred.ndim == 1 and pred.dtype.kind == "i" and names:
         columns["pred"] = [names[label] for label in pred.tolist()]
     elif pred is not None:
-        titled("pred", pred)
+        add_columns("pred", pred)
     if "logits" in arrays:
         logits = arrays["logits"]
         probabilities = _probabilities(logits, predictions.about)
         if probabilities is not None:
-            titled("probability", probabilities)
-        titled("logit", logits)
+            add_columns("probability", probabilities)
+        add_columns("logit", logits)
     return csv_bytes([*columns], zip(*columns.values(), strict=True))
 
 
@@ -357,7 +357,7 @@ def evaluate_predictions(
     links = data.task.target_type == "links"
     metrics = SplitMetrics(data.task, config.training.metric)
     start = 0
-    for batch in data.passes((part,))[0][1]:
+    for batch in data.evaluation_passes((part,))[0][1]:
         targets = data.task.targets(batch)
         _, targets = rows_of_part(batch, part, targets, targets)
         real = targets != NO_PAIR

@@ -401,5 +401,5 @@ def data_of_run(name: str, home: Home) -> str:
         return name
     run = run_folder.find_run(name, home)
     config = read_config(run / run_folder.CONFIG_NAME)
-    config = run_folder.on_own_build(config, lambda: read_result(run).build_key, home)
+    config = run_folder.config_on_own_build(config, lambda: read_result(run).build_key, home)
     return config.data.dataset

@@ -118,7 +118,10 @@ def check_settings(folder: Path, config: RunConfig) -> None:
         step += f" --epochs {epochs}"
     elif (folder / RESULT_NAME).is_file():
         step = ""  # a finished run has nothing to resume
-    lines = [f"{key}: {_shown(existing.get(key))}, not {_shown(wanted.get(key))}" for key in keys]
+    lines = [
+        f"{key}: {_text_or_none(existing.get(key))}, not {_text_or_none(wanted.get(key))}"
+        for key in keys
+    ]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN} more"]
     raise UsageError(
@@ -136,7 +139,7 @@ def _free_name(folder: Path) -> str:
     return free.name
 
 
-def _shown(value: object) -> str:
+def _text_or_none(value: object) -> str:
     return "none" if value in {None, ""} else str(value)
 
 
@@ -145,7 +148,7 @@ def runs_of_name(run: str | os.PathLike[str], home: Home) -> list[Path]:
 
     Errors as of :func:`find_run`, whose run is returned alone for any other name.
     """
-    matches = _matching(Path(run), home, endings=OF_ONE_COMMAND)
+    matches = _matching_runs(Path(run), home, endings=OF_ONE_COMMAND)
     exact = any(folder.name == Path(run).name for folder in matches)
     one_folder = len({folder.parent for folder in matches}) == 1
     if not exact and one_folder:
@@ -153,7 +156,7 @@ def runs_of_name(run: str | os.PathLike[str], home: Home) -> list[Path]:
     return [find_run(run, home)]
 
 
-def _matching(run: Path, home: Home, *, endings: str = "") -> list[Path]:
+def _matching_runs(run: Path, home: Home, *, endings: str = "") -> list[Path]:
     """Return the runs whose path ends in these parts, and in one of the ``endings``, a pattern."""
     of_name = re.compile(f"{re.escape(run.name)}{endings}")
     matches = []
@@ -175,7 +178,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     path = absolute_path(text, "run")
     if (path / CONFIG_NAME).is_file():
         return path
-    matches = _matching(Path(text), home)
+    matches = _matching_runs(Path(text), home)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -210,7 +213,7 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     return columns
 
 
-def on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -> RunConfig:
+def config_on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -> RunConfig:
     """Return the configuration of a run with the folder of the build it was trained on as its data.
 
     The name of your own data means their newest build. ``key`` returns the run's, and is called if

@@ -201,9 +201,9 @@ def _train_one(
 ) -> Summary:
     """Train one configuration in a new run folder; resume a run of this name and configuration."""
     data = open_data(config, home=home, quiet=quiet, **build_options)
-    if memory_estimate.graph_too_large(data.pinned(config), data, device, log):
+    if memory_estimate.is_graph_too_large(data.pin_settings(config), data, device, log):
         data.sample_evaluation()
-    config = data.pinned(config)
+    config = data.pin_settings(config)
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
     if marker_content(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
@@ -219,7 +219,7 @@ def _train_one(
     weights = None
     if config.training.init_from:
         with torch.random.fork_rng(devices=[]):
-            model = build_model(config.model, **data.channels)
+            model = build_model(config.model, **data.network_sizes)
         source = Path(config.training.init_from)
         refuse_edited(source)
         expected = read_result(source).files.get(WEIGHTS)
@@ -259,7 +259,7 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> memory_estimat
 
     # A plugin's encoder may accept NaN.
     if not config.plugins:
-        for problem in feature_problems(data.build, data.features(config)):
+        for problem in feature_problems(data.build, data.attributes_read(config)):
             raise UsageError(
                 f"{data.build.path}: {problem}.",
                 next="repair the graphs and build them under another name",
@@ -276,11 +276,11 @@ def try_encoders(config: RunConfig, data: RunData) -> None:
     This reveals mismatches between data and configuration: kinds and numbers of features.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model = build_model(config.model, **data.channels).eval()
+        model = build_model(config.model, **data.network_sizes).eval()
         if not isinstance(model, GPSNetwork):
-            model(data.example)
+            model(data.example_batch)
             return
-        batch = read_batch(data.example, model.reads)
+        batch = read_batch(data.example_batch, model.reads)
         model.node_encoder(batch)
         if model.reads_edges:
             model.edge_encoder(batch)
@@ -324,10 +324,10 @@ def resume(
     result = _sound_result(folder, log)
     if stop_after is not None:
         if stop_after > config.training.epochs:
-            raise _longer_error(folder, config, "--stop-after", stop_after)
+            raise _unreachable_epochs_error(folder, config, "--stop-after", stop_after)
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     if epochs is not None:
-        config = _lengthened(config, epochs, result, folder)
+        config = _lengthened_config(config, epochs, result, folder)
     training = config.training
     if result is not None:
         # Update the number of epochs before a finished run continues.
@@ -355,9 +355,9 @@ def resume(
         config = apply_overrides(config, changes)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
-        on_build = run_folder.on_own_build(config, partial(_build_key, folder), home)
+        on_build = run_folder.config_on_own_build(config, partial(_build_key, folder), home)
         data = open_data(on_build, home=home, quiet=quiet, **build_options)
-        config = data.pinned(config)
+        config = data.pin_settings(config)
         needed = memory_estimate.plan_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
@@ -374,7 +374,7 @@ def _build_key(folder: Path) -> str | None:
     return key
 
 
-def _lengthened(
+def _lengthened_config(
     config: RunConfig, epochs: int, result: RunResult | None, folder: Path
 ) -> RunConfig:
     """Return the configuration of a finished run with a longer schedule."""
@@ -382,13 +382,15 @@ def _lengthened(
     if epochs == training.epochs:
         return config  # by the same command, after an interruption
     if epochs < training.epochs or result is None:
-        raise _longer_error(folder, config, "--epochs", epochs)
+        raise _unreachable_epochs_error(folder, config, "--epochs", epochs)
     lengthened = (*training.lengthened, result.epochs)
     changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
     return config.with_values("training", **changes)
 
 
-def _longer_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
+def _unreachable_epochs_error(
+    folder: Path, config: RunConfig, option: str, epochs: int
+) -> UsageError:
     """Return the error for a number of epochs at which a run cannot end."""
     command = run_folder.resume_command(folder)
     scheduled = config.training.epochs
@@ -452,7 +454,10 @@ def _fit_once(run: PreparedRun) -> RunResult:
     config = run.config
     data = run.data
     folder = run.folder
-    with checkpoint.random_state_restored(), float32_product_precision(config.training.precision):
+    with (
+        checkpoint.restore_random_state_afterwards(),
+        float32_product_precision(config.training.precision),
+    ):
         device = machine.join_processes(config, run.device.type)
         # Memory is measured per process. Recomputed norms exchange again, so all processes
         # recompute or none.
@@ -493,7 +498,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
             loop.train_epochs()
             return _evaluate_and_write(run, loop)
         except BaseException as error:
-            explained = _explained(error, loop, last)
+            explained = _error_with_remedy(error, loop, last)
             stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
             if folder is not None and isinstance(explained, stopped):
                 step = "Stopped. Continue from the last checkpoint with"
@@ -569,7 +574,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     return result
 
 
-def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
+def _error_with_remedy(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
     """Return an error with a remedy, or ``error`` itself.
 
     A failure inside torch or the loop, before a resumed run has saved anything, is attributed to

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from kmip_data.models.training.data.run_data import _copies
+from kmip_data.models.training.data.run_data import _copy_stream
 
 
 class _Stream:
@@ -26,9 +26,9 @@ class _Stream:
 def streams(monkeypatch):
     """Log of calls to a GPU's streams, on a machine without one."""
     events: list[str] = []
-    _copies.cache_clear()
+    _copy_stream.cache_clear()
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(events, "copies"))
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(events, "the step"))
     yield events
-    _copies.cache_clear()
+    _copy_stream.cache_clear()

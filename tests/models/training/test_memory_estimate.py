@@ -103,14 +103,14 @@ def test_the_formula_is_near_a_measured_step(
         apply_overrides(load_preset(dataset, model), [*changes, "training.batch_size=8"]),
         home=Home(tmp_path),
     )
-    config = data.pinned(data.config)
-    batch = next(iter(data.batches(0)))
+    config = data.pin_settings(data.config)
+    batch = next(iter(data.train_batches(0)))
     sizes = batch.ptr.diff() if "ptr" in batch else torch.tensor([batch.num_nodes])
     size = replace(BatchSize.of(batch), squares=int(sizes.square().sum()))
-    weights = 4 * count_parameters(build_model(config.model, **data.channels))
+    weights = 4 * count_parameters(build_model(config.model, **data.network_sizes))
 
     for recompute in (False, True):
-        computed = memory_estimate.step_bytes(config, data.channels, size, recompute=recompute)
+        computed = memory_estimate.step_bytes(config, data.network_sizes, size, recompute=recompute)
         whole = 4 * weights + measured(config, data, batch, monkeypatch, recompute=recompute)
         assert 1 / 1.5 < computed / whole < 1.5, (recompute, computed, whole)
 
@@ -134,7 +134,7 @@ def test_a_plugin_kind_without_figures_is_counted(data: RunData, monkeypatch) ->
     def estimate(kind: str) -> int:
         config = apply_overrides(data.config, [f"model.local.kind={kind}"])
         size = data.largest_batch
-        return memory_estimate.step_bytes(config, data.channels, size, recompute=False)
+        return memory_estimate.step_bytes(config, data.network_sizes, size, recompute=False)
 
     for kind in ("gat", "gine", "gcn"):
         declared = estimate(kind)
@@ -147,7 +147,7 @@ def test_a_plugin_kind_without_figures_is_counted(data: RunData, monkeypatch) ->
 def test_more_of_anything_needs_more_memory(data: RunData) -> None:
     def need(*changes: str, recompute: bool = False, size: BatchSize = data.largest_batch) -> int:
         config = apply_overrides(data.config, list(changes))
-        return memory_estimate.step_bytes(config, data.channels, size, recompute=recompute)
+        return memory_estimate.step_bytes(config, data.network_sizes, size, recompute=recompute)
 
     plain, deep = need(), need("model.layers=9")
     assert deep > need("model.layers=9", recompute=True) > 0
@@ -170,7 +170,9 @@ def test_generators_and_weights_are_left_alone(data: RunData) -> None:
 def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatch) -> None:
     config = apply_overrides(data.config, ["model.layers=8"])
     plain, lean = (
-        memory_estimate.step_bytes(config, data.channels, data.largest_batch, recompute=recompute)
+        memory_estimate.step_bytes(
+            config, data.network_sizes, data.largest_batch, recompute=recompute
+        )
         for recompute in (False, True)
     )
     assert lean < plain
@@ -195,13 +197,16 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
     data, lines = open_data(config, home=Home(tmp_path)), list[str]()
     for free, device, sampled in ((GIB, CPU, ()), (1, GPU, ()), (1, CPU, (3, 2))):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda free=free: free)
-        needed = memory_estimate.graph_too_large(data.config, data, device, lines.append)
+        needed = memory_estimate.is_graph_too_large(data.config, data, device, lines.append)
         assert needed == bool(sampled)
     data.sample_evaluation()
-    assert data.pinned(config).training.eval_neighbors == (3, 2)
+    assert data.pin_settings(config).training.eval_neighbors == (3, 2)
     assert len(lines) == 1
     assert "evaluation: sampled like training, because the whole graph takes about" in lines[0]
-    assert [len(batches) > 1 for _, batches in data.passes(["val", "test"])] == [True, True]
+    assert [len(batches) > 1 for _, batches in data.evaluation_passes(["val", "test"])] == [
+        True,
+        True,
+    ]
 
 
 def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) -> None:

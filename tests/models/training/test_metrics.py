@@ -413,7 +413,7 @@ def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
         type("Build", (), {"path": dataset.build.path}), model={"node_encoder": "atom"}
     )
     data = open_data(config, home=Home(tmp_path))
-    ((_, batches),) = data.passes(["train"])
+    ((_, batches),) = data.evaluation_passes(["train"])
     (batch,) = [next(iter(batches))]
     targets = link_targets(batch)
     whole = {tuple(item.x.flatten().tolist()): item for item in dataset}

@@ -66,11 +66,12 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
         ["data.sample=true", f"data.parameters.limit={limit}", "system.device=cpu"],
     )
     data = open_data(config, home=home)
-    config = data.pinned(config)
+    config = data.pin_settings(config)
     graphs = 1 if data.unit == "nodes" else config.training.batch_size
     size = batch_of(manifest, graphs)
     needs = [
-        step_bytes(config, data.channels, size, recompute=recompute) for recompute in (False, True)
+        step_bytes(config, data.network_sizes, size, recompute=recompute)
+        for recompute in (False, True)
     ]
     batch = f"{graphs} × {manifest.expected.avg_nodes:,.0f}"
     return [batch, *(f"{need / GIB:.2f}" for need in needs)]

@@ -88,7 +88,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     config = tiny_config(rings(tmp_path / "b", stored, 40), training={"epochs": 1})
     config = apply_overrides(config, [f"training.task={chosen}"])
     data = open_data(config, home=Home(tmp_path))
-    batch = next(iter(data.passes(["val"])[0][1]))
+    batch = next(iter(data.evaluation_passes(["val"])[0][1]))
     targets = expected(batch.y)
     assert torch.equal(data.task.targets(batch), targets)
     columns = 3 if target_type == "classification" else targets.shape[1]
@@ -178,7 +178,7 @@ def test_graphs_without_features_take_their_degree_profile(tmp_path):
     config = tiny_config(build, data={"features": "degree-profile"})
     data = open_data(config, home=Home(tmp_path))
     assert (data.in_channels, data.task.outputs) == (5, 3)
-    ((_, batches),) = data.passes(["val"])
+    ((_, batches),) = data.evaluation_passes(["val"])
     batch = next(iter(batches))
     one = batch.get_example(0)
     one.x = None

@@ -67,7 +67,7 @@ def learn(
     config = tiny_config(build, **sections)
     data = open_data(config, home=Home(home))
     torch.manual_seed(0)
-    module = TrainingModule(data.pinned(config), data)
+    module = TrainingModule(data.pin_settings(config), data)
     run, training = Learned(module), module.config.training
     options: dict[str, Any] = {}
     if graphs is not None:

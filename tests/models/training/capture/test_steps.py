@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
-from kmip_data.models.training.capture.steps import reason_not_captured, shape_of
+from kmip_data.models.training.capture.steps import reason_not_captured, shape_key
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
@@ -255,10 +255,10 @@ def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_pat
 
 def test_where_graphs_begin_must_be_known_on_the_host(clouds, tmp_path, monkeypatch):
     several = Batch.from_data_list([Data(x=torch.zeros(count, 1)) for count in (2, 3)])
-    assert shape_of(several)[:3] == (0, 2, 5)
+    assert shape_key(several)[:3] == (0, 2, 5)
     several.x = several.x[:4]  # where its graphs begin now nothing on the host says
-    assert shape_of(several) is None
-    assert shape_of(several[0]) is not None
+    assert shape_key(several) is None
+    assert shape_key(several[0]) is not None
     monkeypatch.setattr(steps, "pointers_on_cpu", lambda *_: None)
     run = learn(clouds, tmp_path, graphs := EmulatedGraphs(), training={"epochs": 2})
     (told,) = run.told

@@ -135,7 +135,7 @@ def test_every_network_takes_a_step_on_the_sample(tmp_path: Path) -> None:
         module = TrainingModule(data.config, data)
         optimizer = build_optimizer(module.model, config, torch.device("cpu"))
         before = [weight.detach().clone() for weight in module.model.parameters()]
-        _, _, loss, backward = module.train_loss(next(iter(data.batches(0))))
+        _, _, loss, backward = module.train_loss(next(iter(data.train_batches(0))))
         backward.backward()
         optimizer.step()
         moved = zip(before, module.model.parameters(), strict=True)

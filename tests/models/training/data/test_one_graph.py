@@ -135,7 +135,7 @@ def test_sampled_neighbourhoods(build, tmp_path):
     data = open_data(config, home=Home(tmp_path))
     graph = data.graph
     edges = set(zip(*graph.edge_index.tolist(), strict=True))
-    batches = data.batches(0)
+    batches = data.train_batches(0)
     seeds = []
     for batch in batches:
         chosen = int(batch.train_mask.sum())
@@ -155,16 +155,16 @@ def test_sampled_neighbourhoods(build, tmp_path):
     assert sorted(seeds) == graph.train_mask.nonzero().flatten().tolist()
     assert len(batches) == -(-len(seeds) // 20)
     first, again = ([batch.n_id.tolist() for batch in batches] for _ in range(2))
-    batches = data.batches(1)
+    batches = data.train_batches(1)
     later = [batch.n_id.tolist() for batch in batches]
     assert first == again != later
-    [(_, [whole])] = data.passes(
+    [(_, [whole])] = data.evaluation_passes(
         ["val"]
     )  # sent elsewhere, it leaves what is sampled from where it is
     assert whole.to("meta").x.is_meta
     assert [batch.n_id.tolist() for batch in batches] == later
     wide = config_of(build, training={"neighbors": [1000], "batch_size": 10**6})
-    (batch,) = open_data(wide, home=Home(tmp_path)).batches(0)
+    (batch,) = open_data(wide, home=Home(tmp_path)).train_batches(0)
     assert batch.num_edges == int(graph.train_mask[graph.edge_index[1]].sum())
 
 
@@ -176,7 +176,7 @@ def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, posi
         build, model=changed, training={"neighbors": [2], "batch_size": 20, "epochs": 1}
     )
     data = open_data(config, home=Home(tmp_path))
-    batch = next(iter(data.batches(0)))
+    batch = next(iter(data.train_batches(0)))
     added = [name for name in data.graph.keys() if data.graph.is_node_attr(name)]  # noqa: SIM118
     assert len(added) > 5
     for name in set(added) - {"train_mask", "val_mask", "test_mask"}:
@@ -195,7 +195,7 @@ def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
     whole = loaded.graph
     for part, seeds in (("train", None), ("val", "val"), ("test", "test")):
         pairs = [
-            list(data.batches(1) if seeds is None else data.passes([seeds])[0][1])
+            list(data.train_batches(1) if seeds is None else data.evaluation_passes([seeds])[0][1])
             for data in (mapped, loaded)
         ]
         for a, b in zip(*pairs, strict=True):

@@ -84,7 +84,7 @@ def test_epochs_of_train_batches(tmp_path):
     data = open_data(tiny_config(build, training={"batch_size": 2}), home=Home(tmp_path))
 
     def order(epoch):
-        batches = data.batches(epoch)
+        batches = data.train_batches(epoch)
         firsts = [tuple(batch.x[batch.ptr[:-1], 0].tolist()) for batch in batches]
         assert len(firsts) == len(batches) == 4
         return firsts
@@ -97,7 +97,7 @@ def test_epochs_of_train_batches(tmp_path):
 def test_test_and_val_come_in_file_order_and_only_with_what_is_read(tmp_path):
     build = learnable_build(tmp_path / "build")
     data = open_data(tiny_config(build), home=Home(tmp_path))
-    ((parts, batches),) = data.passes(["val"])
+    ((parts, batches),) = data.evaluation_passes(["val"])
     (batch,) = batches
     assert parts == ("val",)
     assert sorted(batch.keys()) == ["batch", "neighbor", "ptr", "x", "y"]

@@ -549,9 +549,9 @@ def test_scaled_losses_may_overflow_a_gradient():
         meter = Meter(2, scaled=scaled)
         meter.begin(10, 5, torch.device("cpu"))
         for batch, norm in enumerate([None, 2.0, None, math.inf, 4.0]):
-            meter.note(batch, torch.tensor(9.0), norm and torch.tensor(norm))
-        assert meter.problem() == problem
-        assert {**meter.read(), "peak_memory": 0} == {
+            meter.record_loss(batch, torch.tensor(9.0), norm and torch.tensor(norm))
+        assert meter.first_not_finite() == problem
+        assert {**meter.epoch_measurements(), "peak_memory": 0} == {
             "grad_norm": 3,
             "grad_norm_max": 4,
             "peak_memory": 0,
@@ -624,10 +624,10 @@ def test_the_best_epoch_is_marked_in_its_line(best):
     row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0, "val_accuracy": 0.9, "test_accuracy": 0.7}
     row["train_accuracy"] = 0.8
     mark = "*" if best == 3 else " "
-    line = loop_file.Loop._line_of(loop, row)
+    line = loop_file.Loop._epoch_line(loop, row)
     assert line.endswith(f"   90.00{mark}     70.00       1.0")
     # Each figure ends below the name of its column.
-    header = loop_file.Loop._header(loop).splitlines()[1]
+    header = loop_file.Loop._table_header(loop).splitlines()[1]
     for name, figure in {"train": "80.00", "val": "90.00", "test": "70.00"}.items():
         assert header.rindex(f" {name} ") + len(name) == line.index(f" {figure}") + len(figure)
     assert max(len(line), len(header)) <= 100
@@ -642,9 +642,9 @@ def test_each_line_has_the_time_left(patience, about):
     # The first two epochs compile.
     loop.history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 10
     row = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0, "seconds_train": 2.0}
-    assert loop_file.Loop._line_of(loop, row).endswith(f"7.0  {about}1 h 14 min")
+    assert loop_file.Loop._epoch_line(loop, row).endswith(f"7.0  {about}1 h 14 min")
     loop.epoch = 1500
-    assert loop_file.Loop._line_of(loop, row).endswith("7.0")
+    assert loop_file.Loop._epoch_line(loop, row).endswith("7.0")
 
 
 def test_the_first_epoch_prints_the_time_left(build, tmp_path, capfd):

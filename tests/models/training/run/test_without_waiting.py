@@ -61,7 +61,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     monkeypatch.setattr(loop_file, "build_optimizer", fused)
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
-    loop = Loop(TrainingModule(data.pinned(config), data), data, CPU)
+    loop = Loop(TrainingModule(data.pin_settings(config), data), data, CPU)
     for loop.epoch in range(2):
         loop.batches_done = 0
         loop.train_epoch()
@@ -142,7 +142,7 @@ def test_rows_of_masks_are_looked_up_once(streams):
 def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     config = tiny_config(build(tmp_path / "build"))
     data = open_data(config, home=Home(tmp_path))
-    module = TrainingModule(data.pinned(config), data)
+    module = TrainingModule(data.pin_settings(config), data)
     plain = evaluate_parts(module, data, data.parts, CPU)
     assert streams == []
     monkeypatch.setattr(module_file, "prefetch_to_device", copy_ahead)
