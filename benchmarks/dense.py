@@ -44,8 +44,8 @@ def _row(count: int, dim: int, repeats: int) -> Row:
         with mock.patch.object(dense, "Filter", return_value=in_float64):
             return dense.search(problem)
 
-    by_float64 = dense._by_float64
-    with mock.patch.object(dense, "_by_float64", counted):
+    by_float64 = dense._best_by_float64
+    with mock.patch.object(dense, "_best_by_float64", counted):
         found = ours()
     assert all(map(torch.equal, found, theirs())), "the two sides do not agree"
     share = sum(unproved) / (2 * QUERIES)

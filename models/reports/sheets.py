@@ -58,7 +58,7 @@ class Sheet:
         return list(self.docs)
 
     @property
-    def numbers(self) -> list[bool]:
+    def is_numeric_column(self) -> list[bool]:
         """True for each column of numbers, which are right-aligned."""
         numbers = []
         for cells in zip(*self.cells, strict=True):

@@ -128,7 +128,7 @@ def check_problem(
     if not same_type or not same_shape:
         raise UsageError(
             "queries and keys differ in dtype, device, heads or row length:"
-            f" {_kind(queries)} and {_kind(keys)}."
+            f" {_describe_tensor(queries)} and {_describe_tensor(keys)}."
         )
     check_k(k)
 
@@ -160,7 +160,7 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     """Return row pointers (G + 1) as a non-decreasing tuple from 0 to ``rows``."""
     if ptr is None:
         return (0, rows)
-    starts = _as_array(name, ptr)
+    starts = _pointer_array(name, ptr)
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
         ends = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
         raise UsageError(
@@ -217,7 +217,7 @@ def check_strided(
     raise UsageError(f"{name} is not a dense tensor, {expected}, but {description}.")
 
 
-def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
+def _pointer_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
     expected = "a one-dimensional integer tensor, or a list, of G + 1 row numbers"
     if isinstance(ptr, Tensor):
         ptr = check_strided(name, ptr, expected).detach().cpu()
@@ -232,7 +232,7 @@ def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
     return starts
 
 
-def _kind(tensor: Tensor) -> str:
+def _describe_tensor(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
 
 
@@ -241,7 +241,7 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
     rows = check_strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1 or rows.dtype not in FLOATS:
         expected = "(heads, rows, d), heads and d at least 1, float16, bfloat16, float32 or float64"
-        raise UsageError(f"{name} are {_kind(rows)}, not {expected}.")
+        raise UsageError(f"{name} are {_describe_tensor(rows)}, not {expected}.")
     return rows
 
 
@@ -256,7 +256,9 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
         and x.dtype in FLOATS
     )
     if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
-        raise UsageError(f"The nodes x do not fit the layer: they are {_kind(x)}, not {expected}.")
+        raise UsageError(
+            f"The nodes x do not fit the layer: they are {_describe_tensor(x)}, not {expected}."
+        )
     return x
 
 
@@ -273,7 +275,7 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
         operands["keys"] = keys
     for name, rows in operands.items():
         # One pass: NaN and infinity survive in a sum. (An overflowing sum proves nothing.)
-        if math.isfinite(_sum(rows.detach())):
+        if math.isfinite(_sum_in_float32(rows.detach())):
             continue
         wrong = (~torch.isfinite(rows)).nonzero()
         if len(wrong):
@@ -297,14 +299,14 @@ def check_best(scores: Tensor, indices: Tensor) -> None:
     Overflow to −inf below a finite score gives the weight 0, as it should.
     """
     largest = scores[..., 0]
-    if math.isfinite(_sum(largest)):
+    if math.isfinite(_sum_in_float32(largest)):
         return
     overflowed = ~torch.isfinite(largest) & (indices[..., 0] >= 0)
     if bool(overflowed.any()):
         raise overflow_error(scores.dtype)
 
 
-def _sum(rows: Tensor) -> float:
+def _sum_in_float32(rows: Tensor) -> float:
     """Sum of all numbers, at least in float32.
 
     On the CPU by NumPy: threads of torch would wait for more work for 9 ms, in a loop, on cores

@@ -96,17 +96,17 @@ def float32_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
     dim = queries.shape[2]
     relative = (dim + 2) * 2.0**-24 * 1.01
     subnormal = dim * 2.0**-124
-    return _error(queries, keys, relative, subnormal)
+    return _product_error(queries, keys, relative, subnormal)
 
 
 def float64_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
     """Bound on the error of a float64 inner product of float32 rows, once rounded to float32, (B, R)."""
     rounding = 2.0**-24 * 1.01
     summing = queries.shape[2] * 2.0**-51
-    return _error(queries, keys, rounding + summing, 2.0**-148)
+    return _product_error(queries, keys, rounding + summing, 2.0**-148)
 
 
-def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> Tensor:
+def _product_error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> Tensor:
     longest = keys.double().norm(dim=2).amax(1, keepdim=True)
     product = queries.double().norm(dim=2) * longest
     bound = product * relative + absolute

@@ -190,7 +190,7 @@ class BackendStatus(NamedTuple):
 _disabled: dict[tuple[str, str], str] = {}
 
 
-def _why_not(module: ModuleType, device_type: str) -> str | None:
+def _why_skipped(module: ModuleType, device_type: str) -> str | None:
     """Return why ``auto`` skips a backend on such devices, if it does."""
     return _disabled.get((module.NAME, device_type)) or module.why_unusable(device_type)
 
@@ -213,7 +213,7 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     rows = []
     for device in device_types:
         for name, module in sorted(all_backends().items()):
-            reason = _why_not(module, device)
+            reason = _why_skipped(module, device)
             rows.append(BackendStatus(name, device, reason is None, reason or module.AUTO))
     return rows
 
@@ -241,7 +241,7 @@ def usable_backend(name: str, device_type: str, problem: SearchProblem | None = 
 
 
 @functools.cache
-def _warn(name: str, reasons: str) -> None:
+def _warn_once(name: str, reasons: str) -> None:
     """Warn once that a slower backend is used, and why."""
     log.warning("search backend %s%s", name, reasons)
 
@@ -257,12 +257,12 @@ def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
     able = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
     for module in sorted(able, key=lambda module: -module.RANK[device]):
-        reason = _why_not(module, device) or module.why_refused(problem)
+        reason = _why_skipped(module, device) or module.why_refused(problem)
         if reason is None:
             chosen = f"{module.NAME} on {device}"
             log.debug("search backend %s%s", chosen, "".join(reasons))
             if reasons and (device == "cuda" or _disabled):
-                _warn(chosen, "".join(reasons))
+                _warn_once(chosen, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
     raise UsageError(

@@ -112,7 +112,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes
         #    them.
-        pre = _new_edges(count, d)
+        pre = _allocate_edges(count, d)
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
         by_batch = norm is not None and norm.uses_batch(count)
@@ -121,12 +121,12 @@ class _GatedEdges(torch.autograd.Function):
         gate = partial(
             gate_kernels.gate_edges,
             d,
-            _entries(edges),
-            _flat(at_target, at_source, message),
+            _neighbor_entries(edges),
+            _flat_arrays(at_target, at_source, message),
             flat_elements(pre),
             weight is not None,
             by_batch,
-            _flat(quotients, divisors, sums, squares),
+            _flat_arrays(quotients, divisors, sums, squares),
         )
         run_in_ranges(gate, nodes, grain=MIN_NODES_PER_THREAD)
         ctx.options = options
@@ -137,9 +137,9 @@ class _GatedEdges(torch.autograd.Function):
             return quotients, None
 
         # 2. New edges, in place of z where no backward pass will read it.
-        statistics = _statistics(sums, squares, edges.neighbor.shape[1]) if by_batch else None
+        statistics = _edge_statistics(sums, squares, edges.neighbor.shape[1]) if by_batch else None
         constants, deviation = norm_constants(norm, statistics, count)
-        new = _new_edges(count, d) if options.differentiable else pre
+        new = _allocate_edges(count, d) if options.differentiable else pre
         update = partial(
             gate_kernels.update_edges,
             d,
@@ -186,10 +186,10 @@ class _GatedEdges(torch.autograd.Function):
             grad_quotients = torch.zeros(nodes, d)
         arguments = (
             d,
-            _entries(edges),
-            _flat(pre, torch.zeros(0) if grad is None else grad),
+            _neighbor_entries(edges),
+            _flat_arrays(pre, torch.zeros(0) if grad is None else grad),
             flat_elements(message),
-            _flat(grad_quotients, quotients, divisors),
+            _flat_arrays(grad_quotients, quotients, divisors),
             flat_elements(norm),
             options.dropout,
         )
@@ -200,7 +200,7 @@ class _GatedEdges(torch.autograd.Function):
         if weight is not None:
             grad_weight = torch.zeros_like(weight)
             if wants_old:
-                grad_old = _new_edges(*old_rows.shape)
+                grad_old = _allocate_edges(*old_rows.shape)
         elif wants_old and grad is not None:
             # One row, which was only added to each of the new edges.
             grad_old = grad.sum(0, keepdim=True)
@@ -208,15 +208,15 @@ class _GatedEdges(torch.autograd.Function):
         step = min(num_threads(), len(ranges))
         k = edges.neighbor.shape[1]
         largest = k * max(piece.stop - piece.start for piece in ranges)
-        grad_pre = _new_edges(step * largest, d).view(step, largest, d)
+        grad_pre = _allocate_edges(step * largest, d).view(step, largest, d)
         memory.keep_used_memory()  # by all layers of a network; the next step needs it again
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for piece, rows, sums in jobs:
                 firsts = k * piece.start, piece.low
-                results = _flat(rows, grad_target)
+                results = _flat_arrays(rows, grad_target)
                 gate_kernels.differentiate_gate(
-                    piece.start, piece.stop, *arguments, firsts, results, _flat(*sums)
+                    piece.start, piece.stop, *arguments, firsts, results, _flat_arrays(*sums)
                 )
 
         width = -(-d // gate_kernels.LANES) * gate_kernels.LANES
@@ -253,7 +253,9 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
     operands = (flat_elements(pre), flat_elements(grad), flat_elements(norm))
-    work = partial(gate_kernels.sum_norm_gradients, d, k, *operands, options.dropout, _flat(*sums))
+    work = partial(
+        gate_kernels.sum_norm_gradients, d, k, *operands, options.dropout, _flat_arrays(*sums)
+    )
     run_in_ranges(work, nodes, grain=MIN_NODES_PER_THREAD)
     return sums.sum(1, dtype=torch.float64)
 
@@ -272,19 +274,19 @@ def flat_elements(tensor: Tensor) -> F32:
     return elements
 
 
-def _flat(*tensors: Tensor) -> tuple[F32, ...]:
+def _flat_arrays(*tensors: Tensor) -> tuple[F32, ...]:
     return tuple(map(flat_elements, tensors))
 
 
-def _entries(edges: NeighborTable) -> Table:
+def _neighbor_entries(edges: NeighborTable) -> Table:
     return edges.neighbor.shape[1], edges.neighbor.contiguous().view(-1).numpy()
 
 
-def _new_edges(rows: int, d: int) -> Tensor:
+def _allocate_edges(rows: int, d: int) -> Tensor:
     return torch.from_numpy(memory.reused_array((rows, d), np.dtype(np.float32)))
 
 
-def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _edge_statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Mean and variance over all edges, float64, from each node's mean and variance over its k edges."""
     count = k * len(sums)
     mean = sums.sum(0, dtype=torch.float64) / count

@@ -167,7 +167,7 @@ class _GatedEdges(torch.autograd.Function):
             return quotient, None
 
         # 2. New edges, in place of z where no backward pass will read it.
-        statistics = _statistics(partial_sums, count) if by_batch else None
+        statistics = _edge_statistics(partial_sums, count) if by_batch else None
         constants, deviation = norm_constants(norm, statistics, count)
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_of_a_tile(d)
@@ -272,18 +272,18 @@ class _GatedEdges(torch.autograd.Function):
         if weight is not None:
             grad_weight = grad_pre.t() @ old
             if ctx.needs_input_grad[3]:
-                grad_old = _added_product(grad_new, grad_pre, weight)
+                grad_old = _add_product(grad_new, grad_pre, weight)
         if grad_old is not None and len(old) < entries.count:
             grad_old = grad_old.sum(0, keepdim=True, dtype=torch.float32).to(old.dtype)
         gradients = of_target, of_source, of_message, grad_old, grad_weight
         return *gradients, grad_scale, grad_shift, None, None, None
 
 
-def _added_product(addend: Tensor | None, rows: Tensor, weight: Tensor) -> Tensor:
+def _add_product(addend: Tensor | None, rows: Tensor, weight: Tensor) -> Tensor:
     return rows @ weight if addend is None else torch.addmm(addend, rows, weight)
 
 
-def _statistics(partial_sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _edge_statistics(partial_sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Mean and variance over all edges, float64, from number, mean and squares of tiles (tiles, 3, d)."""
     numbers, means, squares = partial_sums.double().unbind(1)
     mean = (numbers * means).sum(0) / count

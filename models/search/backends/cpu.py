@@ -81,11 +81,11 @@ class _Operands(NamedTuple):
     query_rows: I64  #: (G, 2) start and end (exclusive) of each graph's rows of queries
     key_rows: I64  #: (G, 2) first and last key of each graph
 
-    def subset(self, graphs: Bools) -> _Operands:
+    def select_graphs(self, graphs: Bools) -> _Operands:
         """Return some of the graphs."""
         return self._replace(query_rows=self.query_rows[graphs], key_rows=self.key_rows[graphs])
 
-    def counts(self) -> tuple[I64, I64]:
+    def rows_per_graph(self) -> tuple[I64, I64]:
         """Return the numbers of queries and of keys of each graph."""
         return np.diff(self.query_rows)[:, 0], np.diff(self.key_rows)[:, 0]
 
@@ -103,14 +103,14 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
         problem.key_rows,
     )
     repeated = _search_distinct(graphs)
-    _search_graphs(graphs.subset(~repeated))
+    _search_graphs(graphs.select_graphs(~repeated))
     return result
 
 
 def _search_distinct(graphs: _Operands) -> Bools:
     """Search graphs with many equal keys by distinct rows; return which graphs, (G,) bool."""
     queries, keys, scores, indices, *_ = graphs
-    rows, sizes = graphs.counts()
+    rows, sizes = graphs.rows_per_graph()
     enough = _EQUAL_KEYS * (1 + 2 / len(queries))
     repeated: Bools = (rows >= _FEW_QUERIES) & (sizes >= enough)
     if not repeated.any():
@@ -122,15 +122,15 @@ def _search_distinct(graphs: _Operands) -> Bools:
     #    head, 1 % of 3,000.
     quarter = graphs.key_rows[repeated]
     quarter[:, 1] = quarter[:, 0] + sizes[repeated] // 4
-    trial = group_rows(keys, _pieces(1, quarter))
+    trial = group_rows(keys, _head_graph_rows(1, quarter))
     repeated[repeated] = trial.counts <= _EQUAL_SHARE * (sizes[repeated] // 4)
     if not repeated.any():
         return repeated
 
     # 2. Search the distinct rows of each head as a separate graph.
     heads = len(queries)
-    query_groups = group_rows(queries, _pieces(heads, graphs.query_rows[repeated]))
-    key_groups = group_rows(keys, _pieces(heads, graphs.key_rows[repeated]))
+    query_groups = group_rows(queries, _head_graph_rows(heads, graphs.query_rows[repeated]))
+    key_groups = group_rows(keys, _head_graph_rows(heads, graphs.key_rows[repeated]))
     distinct_queries = first_rows(queries, query_groups)
     distinct_keys = first_rows(keys, key_groups)
     shape = (*distinct_queries.shape[:2], scores.shape[2])
@@ -161,7 +161,7 @@ def _search_distinct(graphs: _Operands) -> Bools:
     return repeated
 
 
-def _pieces(heads: int, ptr: I64) -> I64:
+def _head_graph_rows(heads: int, ptr: I64) -> I64:
     """Return (heads · G, 3): head, first and last row of each graph (G, 2) in each head."""
     head = np.repeat(np.arange(heads), len(ptr))
     return np.column_stack([head, np.tile(ptr, (heads, 1))])
@@ -170,13 +170,13 @@ def _pieces(heads: int, ptr: I64) -> I64:
 def _search_graphs(graphs: _Operands) -> None:
     """Search all heads of graphs."""
     queries, keys, scores, indices, *_ = graphs
-    rows, sizes = graphs.counts()
+    rows, sizes = graphs.rows_per_graph()
     many_keys = sizes >= _least_keys(keys.shape[2], scores.shape[2])
     large = (rows >= _FEW_QUERIES) & many_keys
     small = ~large & (rows > 0) & (sizes > 0)
     if small.any():
         log.debug("exact scan of %d graphs, at most %d keys", small.sum(), sizes[small].max())
-        _search_exactly(graphs.subset(small))
+        _search_exactly(graphs.select_graphs(small))
 
     for graph, head in itertools.product(large.nonzero()[0], range(len(queries))):
         block = (head, slice(*graphs.query_rows[graph]))
@@ -201,7 +201,7 @@ def _search_exactly(graphs: _Operands) -> None:
     from kmip_data.models.search.cpu.exact_scan import search_rows
 
     queries = graphs.queries
-    rows, sizes = graphs.counts()
+    rows, sizes = graphs.rows_per_graph()
     before = np.concatenate([[0], np.cumsum(rows)])
     most = max(1, int(sizes.max()))
     at_once = 4 * _MAX_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE
@@ -218,7 +218,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     # 1. Choose a filter by a sample of the queries.
     scan, cost = _choose_scan(queries, keys, scores.shape[1])
     if scan is None:
-        _exactly(queries, keys, scores, indices)
+        _scan_exactly(queries, keys, scores, indices)
         return
 
     # 2. Search all queries by it, and failed ones exactly: queries that no filter can rank, such as
@@ -235,7 +235,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     if len(rest):
         rest_scores = scores[rest]
         rest_indices = indices[rest]
-        _exactly(queries[rest], keys, rest_scores, rest_indices)
+        _scan_exactly(queries[rest], keys, rest_scores, rest_indices)
         scores[rest] = rest_scores
         indices[rest] = rest_indices
 
@@ -321,7 +321,7 @@ def _log_scan(name: str, queries: F32, keys: F32, cost: float, tied: float) -> N
     )
 
 
-def _exactly(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
+def _scan_exactly(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     """Search one head of one graph by the rule alone; arguments as for :func:`_search_large`."""
     query_rows = np.array([[0, len(queries)]])
     key_rows = np.array([[0, len(keys)]])

@@ -30,11 +30,11 @@ def why_unusable(device_type: str) -> str | None:
 
     if "search" in DISABLED:
         return f"the self-check of this GPU failed: {DISABLED['search']}"
-    return _missing()
+    return _why_no_device()
 
 
 @functools.cache  # called for every search
-def _missing() -> str | None:
+def _why_no_device() -> str | None:
     if any(
         importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")
     ):

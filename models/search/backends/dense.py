@@ -63,19 +63,19 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
     search_by_graph(
         problem,
-        Filter(_by_float32),
+        Filter(_best_by_float32),
         large,
         result,
-        fallback=Filter(_by_float64, float64_sum_error),
+        fallback=Filter(_best_by_float64, float64_sum_error),
         pairs_filtered=limit,
         pairs_scored=limit,
     )
-    for graphs in _groups(small, limit // problem.heads):
+    for graphs in _group_small_graphs(small, limit // problem.heads):
         _search_small(problem, graphs, *result)
     return result
 
 
-def _by_float32(queries: Tensor, keys: Tensor, count: int) -> Tensor:
+def _best_by_float32(queries: Tensor, keys: Tensor, count: int) -> Tensor:
     # TF32 and bfloat16 exceed the error bound. The setting is process-wide.
     with _PRECISION:
         before = torch.get_float32_matmul_precision()
@@ -87,13 +87,13 @@ def _by_float32(queries: Tensor, keys: Tensor, count: int) -> Tensor:
     return products.topk(count, dim=-1, sorted=False).indices
 
 
-def _by_float64(queries: Tensor, keys: Tensor, count: int) -> Tensor:
+def _best_by_float64(queries: Tensor, keys: Tensor, count: int) -> Tensor:
     products = queries.double() @ keys.double().mT
     rounded = products.float()
     return rounded.topk(count, dim=-1, sorted=False).indices
 
 
-def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:
+def _group_small_graphs(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:
     """Group small graphs (keys, queries, graph) to be padded together to at most ``limit`` pairs."""
     group: list[int] = []
     widest = 0

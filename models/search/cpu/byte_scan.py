@@ -106,7 +106,7 @@ def encode_as_bytes(keys: F32, sorted_keys: ByLength) -> Codes:
     steps = np.empty(bands)
     errors = np.empty(bands)
     run_in_ranges(
-        partial(_encode, keys, sorted_keys, shift, codes, steps, errors),
+        partial(_encode_bands, keys, sorted_keys, shift, codes, steps, errors),
         bands,
         grain=max(1, 200_000 // (dim * LEAF << shift)),
     )
@@ -114,7 +114,7 @@ def encode_as_bytes(keys: F32, sorted_keys: ByLength) -> Codes:
 
 
 @_vectorised
-def _encode(
+def _encode_bands(
     keys: F32,
     sorted_keys: ByLength,
     shift: int,
@@ -208,7 +208,7 @@ def _encode_queries(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _error(coded: _Coded, i: int) -> float:
+def _product_error(coded: _Coded, i: int) -> float:
     """Bound on the error of a product of bytes of a query with a key of the band.
 
     With u = q / |q|, its codes v, a key p and its codes w: |u p − v w| ≤ |u| |p − w| + |u − v| |w|.
@@ -220,7 +220,7 @@ def _error(coded: _Coded, i: int) -> float:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _enter(coded: _Coded, codes: Codes, band: int) -> None:
+def _enter_band(coded: _Coded, codes: Codes, band: int) -> None:
     """Enter a band of keys."""
     coded.band[0] = codes.step[band]
     coded.band[1] = codes.error[band]
@@ -239,7 +239,7 @@ def _open_gate(coded: _Coded, i: int) -> None:
 @njit_nogil(error_model="numpy")
 def _set_gate(coded: _Coded, i: int) -> None:
     """Set the gate to pass all sums of the band whose product may reach the query's limit."""
-    least = coded.block.limit[i] - _error(coded, i)
+    least = coded.block.limit[i] - _product_error(coded, i)
     total = np.floor(least / (coded.step[i] * coded.band[0])) + coded.bias[i]
     coded.gate[i] = -np.int64(min(max(total, -_OPEN), _OPEN))
 
@@ -259,7 +259,7 @@ def _score_and_prune(coded: _Coded, i: int, spare: int) -> None:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _add(coded: _Coded, query: int, key: int) -> None:
+def _add_candidate(coded: _Coded, query: int, key: int) -> None:
     """Add a key to the candidates of a query."""
     block = coded.block
     filled = block.filled[query]
@@ -272,14 +272,14 @@ def _add(coded: _Coded, query: int, key: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def _collect(coded: _Coded, i: int, hits: int, leaf: int) -> int:
+def _add_passing_keys(coded: _Coded, i: int, hits: int, leaf: int) -> int:
     """Add the keys of a leaf that pass, 16 bits for each of four queries; count them."""
     scored = 0
     while hits:
         bit = simd.lowest_bit(hits)
         hits &= hits - 1
         scored += 1
-        _add(coded, i + (bit >> 4), leaf * 16 + (bit & 15))
+        _add_candidate(coded, i + (bit >> 4), leaf * 16 + (bit & 15))
     return scored
 
 
@@ -321,7 +321,7 @@ def _multiply_pair(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _passing(
+def _passing_mask(
     query_0: Register,
     query_1: Register,
     query_2: Register,
@@ -349,13 +349,13 @@ def _search_pair(
     # One branch for 128 sums: few pass.
     if not above(larger(lefts, rights), splat_lanes(np.int32(-1))):
         return 0
-    left = _passing(sums[0], sums[1], sums[2], sums[3])
-    right = _passing(sums[4], sums[5], sums[6], sums[7])
-    return _collect(coded, i, left, leaf) + _collect(coded, i, right, leaf + 1)
+    left = _passing_mask(sums[0], sums[1], sums[2], sums[3])
+    right = _passing_mask(sums[4], sums[5], sums[6], sums[7])
+    return _add_passing_keys(coded, i, left, leaf) + _add_passing_keys(coded, i, right, leaf + 1)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _keep(
+def _store_lower_bounds(
     early: Pointer,
     to: int,
     top: Register,
@@ -391,10 +391,10 @@ def _warm_up(
     block = coded.block
     bands = ((leaves - 1) >> codes.shift) + 1
     for band in range(bands):
-        _enter(coded, codes, band)
+        _enter_band(coded, codes, band)
         for query in range(4):
             margins[band * 8 + query] = coded.step[i + query] * coded.band[0]
-            margins[band * 8 + 4 + query] = -_error(coded, i + query)
+            margins[band * 8 + 4 + query] = -_product_error(coded, i + query)
     for query in range(i, i + 4):
         coded.gate[query] = -coded.bias[query]
 
@@ -410,13 +410,13 @@ def _warm_up(
             sums = _multiply_pair(coded, points, quads, leaf, i)
             to = leaf * 16
             margin = (leaf >> codes.shift) * 8
-            top_0 = _keep(early, to, top_0, sums[0], sums[4], margins, margin)
+            top_0 = _store_lower_bounds(early, to, top_0, sums[0], sums[4], margins, margin)
             to += room
-            top_1 = _keep(early, to, top_1, sums[1], sums[5], margins, margin + 1)
+            top_1 = _store_lower_bounds(early, to, top_1, sums[1], sums[5], margins, margin + 1)
             to += room
-            top_2 = _keep(early, to, top_2, sums[2], sums[6], margins, margin + 2)
+            top_2 = _store_lower_bounds(early, to, top_2, sums[2], sums[6], margins, margin + 2)
             to += room
-            top_3 = _keep(early, to, top_3, sums[3], sums[7], margins, margin + 3)
+            top_3 = _store_lower_bounds(early, to, top_3, sums[3], sums[7], margins, margin + 3)
         to = i * block.space + group * 16
         store_lanes(block.product, to, top_0)
         store_lanes(block.product, to + block.space, top_1)
@@ -470,7 +470,7 @@ def _search_band(
 
     Returns the number of leaves read, 0 if all keys are too short, and of candidates scored.
     """
-    _enter(coded, codes, band)
+    _enter_band(coded, codes, band)
     for i in range((count + 3) & ~3):
         _set_gate(coded, i)
 

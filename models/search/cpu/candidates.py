@@ -140,7 +140,7 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
 
 
 @njit_nogil(error_model="numpy")
-def _slack(length: float, dim: int, scale: float, longest: float) -> float:
+def _rule_slack(length: float, dim: int, scale: float, longest: float) -> float:
     """Bound on the gap between two filter products that the rule may rank in the opposite order (ADR 0100).
 
     In the filter a query and the longest key have length 1. Rounding both to float32 and summing
@@ -195,7 +195,7 @@ def load_queries(
         length = np.sqrt(total)
         slack = np.inf
         if length > 0 and scale > 0:
-            slack = _slack(length, dim, scale, longest)
+            slack = _rule_slack(length, dim, scale, longest)
         for c in range(dim):
             block.unit[i * dim + c] = queries[first + i, c] / length if length > 0 else 0.0
         block.slack[i] = slack

@@ -37,7 +37,7 @@ class Groups(NamedTuple):
 
 
 @functools.cache
-def _factors(dim: int) -> I64:
+def _hash_factors(dim: int) -> I64:
     """Return ``dim`` fixed random numbers of 64 bits."""
     return np.random.default_rng(0).integers(-(2**63), 2**63 - 1, dim)
 
@@ -52,8 +52,8 @@ def group_rows(rows: F32, pieces: I64) -> Groups:
     starts = np.empty(total + len(pieces), np.int32)
     groups = Groups(pieces, before, counts, members, starts)
     bits = rows.view(np.int32)
-    factors = _factors(rows.shape[2])
-    run_in_ranges(functools.partial(_group, bits, factors, groups), len(pieces))
+    factors = _hash_factors(rows.shape[2])
+    run_in_ranges(functools.partial(_group_equal_rows, bits, factors, groups), len(pieces))
     return groups
 
 
@@ -61,7 +61,9 @@ def first_rows(rows: F32, groups: Groups) -> F32:
     """Return the first row of each group, (1, U, d), piece after piece."""
     ptr = groups.ptr
     distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
-    run_in_ranges(functools.partial(_gather, rows, groups, ptr, distinct), len(groups.pieces))
+    run_in_ranges(
+        functools.partial(_gather_first_rows, rows, groups, ptr, distinct), len(groups.pieces)
+    )
     return distinct
 
 
@@ -79,7 +81,7 @@ def expand_to_all_queries(
     keys; the results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
     """
     work = functools.partial(
-        _expand,
+        _expand_results,
         distinct_scores[0],
         distinct_indices[0],
         query_groups,
@@ -93,7 +95,7 @@ def expand_to_all_queries(
 
 
 @njit_nogil(error_model="numpy")
-def _group(
+def _group_equal_rows(
     bits: I32,
     factors: I64,
     groups: Groups,
@@ -170,7 +172,7 @@ def _group(
 
 
 @njit_nogil(error_model="numpy")
-def _gather(
+def _gather_first_rows(
     rows: F32,
     groups: Groups,
     ptr: I64,
@@ -189,7 +191,7 @@ def _gather(
 
 
 @njit_nogil(error_model="numpy")
-def _expand(
+def _expand_results(
     distinct_scores: F32,
     distinct_indices: I64,
     query_groups: Groups,

@@ -52,7 +52,7 @@ _inlined = njit_nogil(error_model="numpy", inline="always")
 
 
 @_inlined
-def _exchange(rows: Pointer, upper: int, lower: int) -> None:
+def _exchange_registers(rows: Pointer, upper: int, lower: int) -> None:
     """Compare and exchange two registers, the larger first."""
     a = load_lanes(rows, upper * 8)
     b = load_lanes(rows, lower * 8)
@@ -67,7 +67,7 @@ def _merge_bitonic(rows: Pointer, start: int, size: int) -> None:
     while step >= MIN_GROUP:
         for first in range(start, start + size, 2 * step):
             for i in range(first, first + step):
-                _exchange(rows, i, i + step)
+                _exchange_registers(rows, i, i + step)
         step //= 2
     # The last four steps, 8 to 1, stay in 16 registers.
     for first in range(start, start + size, MIN_GROUP):
@@ -75,7 +75,7 @@ def _merge_bitonic(rows: Pointer, start: int, size: int) -> None:
 
 
 @_inlined
-def _sort(rows: Pointer, start: int, size: int) -> None:
+def _sort_registers(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
     # 1. Sort runs of 16 by a branch-free network of 63 comparisons.
     for first in range(start, start + size, MIN_GROUP):
@@ -85,14 +85,14 @@ def _sort(rows: Pointer, start: int, size: int) -> None:
     while run_length <= size:
         for first in range(start, start + size, run_length):
             for i in range(run_length // 2):
-                _exchange(rows, first + i, first + run_length - 1 - i)
+                _exchange_registers(rows, first + i, first + run_length - 1 - i)
             _merge_bitonic(rows, first, run_length // 2)
             _merge_bitonic(rows, first + run_length // 2, run_length // 2)
         run_length *= 2
 
 
 @_inlined
-def _score(
+def _score_keys(
     wide: Pointer,
     query: int,
     block: Pointer,
@@ -146,7 +146,7 @@ def _score(
 
 
 @_inlined
-def _better(fresh: Pointer, start: int, limit: Register) -> bool:
+def _is_any_above(fresh: Pointer, start: int, limit: Register) -> bool:
     """True if one of 16 registers is above ``limit`` in any lane."""
     top = load_lanes(fresh, start * 8)
     for i in range(start + 1, start + MIN_GROUP):
@@ -155,12 +155,12 @@ def _better(fresh: Pointer, start: int, limit: Register) -> bool:
 
 
 @_part
-def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
+def _merge_into_best(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
     """Merge ``size`` registers of scores into the best so far, which have the same offset."""
     if size == MIN_GROUP:
         simd.sort_and_merge_16(fresh, start * 8, best, start * 8)
         return
-    _sort(fresh, start, size)
+    _sort_registers(fresh, start, size)
     # Both are descending: with the fresh ones reversed, the larger of each pair are the best.
     for i in range(size):
         offset = (start + i) * 8
@@ -195,7 +195,7 @@ def _load_queries(
 
 
 @_part
-def _widen(
+def _load_as_float64(
     keys: F32,
     head: int,
     begin: int,
@@ -233,7 +233,7 @@ def _search_tile(
         right = (2 * tile + 1) * size + filled[2 * tile + 1]
         for j in range(0, count, 4):
             key = group + j
-            _score(
+            _score_keys(
                 memory.wide,
                 tile * dim,
                 memory.block,
@@ -251,15 +251,15 @@ def _search_tile(
         for half in range(2 * tile, min(2 * tile + 2, halves)):
             start = half * size
             worst = load_lanes(best, (start + few - 1) * 8)
-            if _better(fresh, start + filled[half], worst):
+            if _is_any_above(fresh, start + filled[half], worst):
                 filled[half] += MIN_GROUP
                 if filled[half] == size:
-                    _absorb(best, fresh, start, size)
+                    _merge_into_best(best, fresh, start, size)
                     filled[half] = 0
 
 
 @_part
-def _finish(
+def _write_results(
     memory: _Memory,
     rows: int,
     size: int,
@@ -277,7 +277,7 @@ def _finish(
         if memory.filled[half]:
             for i in range(half * size + memory.filled[half], (half + 1) * size):
                 store_lanes(fresh, i * 8, splat_lanes(_EMPTY))
-            _absorb(best, fresh, half * size, size)
+            _merge_into_best(best, fresh, half * size, size)
 
     for row in range(rows):
         offset = row // 8 * size * 8 + row % 8
@@ -353,11 +353,11 @@ def search_rows(
         _load_queries(queries, head, first, rows, size, memory)
         for begin in range(low, high, room):
             width = min(room, high - begin)
-            _widen(keys, head, begin, width, memory.block)
+            _load_as_float64(keys, head, begin, width, memory.block)
             for tile in range((rows + TILE - 1) // TILE):
                 _search_tile(memory, tile, (rows + 7) // 8, size, few, dim, width, begin - low)
         to = (head * scores.shape[1] + first) * k
-        _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
+        _write_results(memory, rows, size, few, low, k, to_scores, to_indices, to)
         query += rows
 
     simd.keep_alive((blocks, wides, bests, freshes, counts))

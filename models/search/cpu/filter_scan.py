@@ -40,12 +40,12 @@ def pack_keys(keys: F32, sorted_keys: ByLength) -> Points:
     """Shift and scale (M, d) keys."""
     count, dim = keys.shape
     points = np.full(-(-count // LEAF) * dim * LEAF, np.nan, np.float32)
-    run_in_ranges(partial(_pack, keys, sorted_keys, points), count, grain=10_000)
+    run_in_ranges(partial(_pack_leaves, keys, sorted_keys, points), count, grain=10_000)
     return Points(points, sorted_keys.order.astype(np.int32), sorted_keys)
 
 
 @njit_nogil(error_model="numpy")
-def _pack(
+def _pack_leaves(
     keys: F32,
     sorted_keys: ByLength,
     points: F32,

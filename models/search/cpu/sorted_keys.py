@@ -28,7 +28,7 @@ def sort_by_length(keys: F32) -> ByLength:
     """Sort (M, d) keys by length, M ≥ 1. Takes about 8 · M bytes besides the result."""
     centre = np.zeros(keys.shape[1])
     length = np.empty(len(keys))
-    longest = _measure(keys, centre, length)
+    longest = _measure_lengths(keys, centre, length)
     order = np.argsort(-length)
     scale = float(length[order[0]])
     factor = 1 / scale if scale else 0.0
@@ -37,7 +37,7 @@ def sort_by_length(keys: F32) -> ByLength:
 
 
 @njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
-def _measure(keys: F32, centre: F64, length: F64) -> float:
+def _measure_lengths(keys: F32, centre: F64, length: F64) -> float:
     """Set the mean of the keys and their shifted lengths; return the length of the longest unshifted key."""
     count, dim = keys.shape
     for row in range(count):

@@ -61,7 +61,7 @@ def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[T
 
 def reset_not_finite_flags(device: torch.device) -> None:
     """Reset the flags of earlier searches, whose run has ended."""
-    _flag(device).zero_()
+    _flag_of_device(device).zero_()
 
 
 def not_finite_flag(device: torch.device) -> Tensor:
@@ -69,7 +69,7 @@ def not_finite_flag(device: torch.device) -> Tensor:
 
     Raises ``NotFinite`` where an earlier kernel has set it.
     """
-    not_finite = _flag(device)
+    not_finite = _flag_of_device(device)
     if not_finite.item():
         not_finite.zero_()
         raise NotFinite(
@@ -81,7 +81,7 @@ def not_finite_flag(device: torch.device) -> Tensor:
 
 @functools.cache
 @torch.inference_mode(False)  # the host may write to it in training, too
-def _flag(device: torch.device) -> Tensor:
+def _flag_of_device(device: torch.device) -> Tensor:
     """Allocate a pinned int32 that kernels write and the host reads."""
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
@@ -111,17 +111,17 @@ class SearchDevice:
         parameters = np.array([members.ctypes.data])  # kernels take the struct by value
         for name, *grid, threads in launches:
             if name not in kernels:
-                kernels[name] = self._load(program, name)
+                kernels[name] = self._load_kernel(program, name)
             arguments = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
             (error,) = driver.cuLaunchKernel(kernels[name], *arguments)
             # A thread that never used the device has no context.
             if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
-                kernels[name] = self._load(program, name)
+                kernels[name] = self._load_kernel(program, name)
                 (error,) = driver.cuLaunchKernel(kernels[name], *arguments)
             if error != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"CUDA driver: {error.name} from search kernel {name}")
 
-    def _load(self, program: Program, name: str) -> object:
+    def _load_kernel(self, program: Program, name: str) -> object:
         from cuda.bindings import driver
         from cuda.core import Device as CudaDevice
         from cuda.core import ObjectCode

@@ -113,7 +113,7 @@ def make_plan(
     else:
         slots = 512
     split = 1 if k <= 24 else 8
-    tiles_a_warp, staged = _tiles(dim, rows, most_keys, ordered=ordered)
+    tiles_a_warp, staged = _choose_tiles(dim, rows, most_keys, ordered=ordered)
     program = Program(dim, slots, split, tiles_a_warp, staged)
 
     # 3. Numbers of tiles and batches, and of blocks that stay on the device's processors.
@@ -129,8 +129,8 @@ def make_plan(
     tiles = parts(query_counts, tile_size)
     sample_tiles = parts(query_counts, sample_size)
     batches = parts(key_counts, unit) * (unit // _BATCH)
-    groups = tiles if program.staged else _up(tiles, _WARPS)
-    words = 2 * _up(dim, 8)
+    groups = tiles if program.staged else _divide_rounding_up(tiles, _WARPS)
+    words = 2 * _divide_rounding_up(dim, 8)
     blocks_a_processor = 2 if words > 8 else 4
     blocks = min(groups * heads, processors * blocks_a_processor)
     numbers = {
@@ -142,25 +142,25 @@ def make_plan(
         "sample_tile_count": sample_tiles,
         "tile_count": tiles,
         "k": k,
-        "sample": _sample(dim, k, most_keys, ordered=ordered) // _BATCH,
+        "sample": _sample_size(dim, k, most_keys, ordered=ordered) // _BATCH,
         "ordered": int(ordered),
         "rows_per_block": _ROWS_PER_BLOCK if ordered else 512,
     }
 
     # 4. Memory: tables of the plan, and offsets into the scratch memory that each search allocates.
     sizes = {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
-    offsets, table_bytes = _placed(sizes)
+    offsets, table_bytes = _place_arrays(sizes)
     tables = torch.empty(table_bytes, dtype=torch.uint8, device=device)
-    scratch, scratch_bytes = _placed(_scratch(program, numbers, blocks))
+    scratch, scratch_bytes = _place_arrays(_scratch_sizes(program, numbers, blocks))
     values = scratch | numbers
     for name, offset in offsets.items():
         values[name] = tables.data_ptr() + offset
     members = np.array([values.get(name, 0) for name in (*POINTERS, *NUMBERS)])
     return SearchPlan(
         program,
-        _launches(program, numbers, blocks),
+        _list_launches(program, numbers, blocks),
         tables,
-        starts=_on(device, edges),
+        starts=_copy_to_device(device, edges),
         members=members,
         scratch_bytes=scratch_bytes,
     )
@@ -181,7 +181,7 @@ def plan_of(problem: SearchProblem, processors: int) -> SearchPlan:
     )
 
 
-def _on(device: torch.device, numbers: I64) -> Tensor:
+def _copy_to_device(device: torch.device, numbers: I64) -> Tensor:
     if device.type != "cuda":
         return torch.from_numpy(numbers)
     # The plan would be cached, although a captured copy has not been made yet.
@@ -191,11 +191,11 @@ def _on(device: torch.device, numbers: I64) -> Tensor:
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
-def _up(count: int, size: int) -> int:
+def _divide_rounding_up(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def _tiles(
+def _choose_tiles(
     dim: int,
     rows: int,
     most_keys: int,
@@ -214,11 +214,11 @@ def _tiles(
         tiles = 4
     else:
         tiles = 2
-    most = max(1, 16 // _up(dim, 8))  # that registers hold
+    most = max(1, 16 // _divide_rounding_up(dim, 8))  # that registers hold
     return min(tiles, most), 0
 
 
-def _sample(
+def _sample_size(
     dim: int,
     k: int,
     most_keys: int,
@@ -242,17 +242,17 @@ def _sample(
     return count
 
 
-def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
+def _place_arrays(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
     """Return byte offsets of arrays of 4-byte numbers in one buffer, and its size."""
     offsets = {}
     end = 0
     for name, count in sizes.items():
         offsets[name] = end
-        end += _up(4 * count, _ALIGNED) * _ALIGNED
+        end += _divide_rounding_up(4 * count, _ALIGNED) * _ALIGNED
     return offsets, end
 
 
-def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
+def _scratch_sizes(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
     """Return the sizes of the scratch arrays, in 4-byte numbers."""
     heads = numbers["heads"]
     segments = heads * numbers["graph_count"]
@@ -264,7 +264,7 @@ def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str
         "longest": segments,
         "first_prefix": segments,
         "norm": keys,
-        "packed": batches * 64 * _up(program.dim, 8),
+        "packed": batches * 64 * _divide_rounding_up(program.dim, 8),
         "packed_rows": batches * _BATCH,
         "threshold": queries,
         "list": blocks * _WARPS * 16 * program.tiles * program.list,
@@ -274,7 +274,7 @@ def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str
         sizes |= {
             "key_counts": segments * _KEY_BUCKETS,
             "key_order": keys,
-            "edge": _up(batches * _BATCH, _CHUNK),
+            "edge": _divide_rounding_up(batches * _BATCH, _CHUNK),
             "need": queries,
             "query_counts": segments * _QUERY_BUCKETS,
             "query_order": queries,
@@ -282,28 +282,28 @@ def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str
     return sizes
 
 
-def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[Launch, ...]:
+def _list_launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[Launch, ...]:
     heads = numbers["heads"]
     graphs = numbers["graph_count"]
     queries = numbers["query_count"]
     keys = numbers["key_count"]
     ordered = numbers["ordered"]
-    sample_blocks = _up(numbers["sample_tile_count"], _WARPS)
+    sample_blocks = _divide_rounding_up(numbers["sample_tile_count"], _WARPS)
     sample_warps = _WARPS
     if program.split > 1:  # a block a tile, whose warps divide the sample
         sample_blocks = numbers["sample_tile_count"]
         sample_warps = program.split
     launches = (
-        (True, "lay_out", _up(graphs, 8), 1, 256),
+        (True, "lay_out", _divide_rounding_up(graphs, 8), 1, 256),
         (True, "prepare", graphs, heads, 128),
-        (True, "norms", _up(keys, numbers["rows_per_block"]), heads, 256),
+        (True, "norms", _divide_rounding_up(keys, numbers["rows_per_block"]), heads, 256),
         (ordered, "scan_keys", graphs, heads, 1024),
-        (ordered, "place_keys", _up(keys, _ROWS_PER_BLOCK), heads, 256),
-        (True, "pack", _up(numbers["batches"], 8), heads, 256),
+        (ordered, "place_keys", _divide_rounding_up(keys, _ROWS_PER_BLOCK), heads, 256),
+        (True, "pack", _divide_rounding_up(numbers["batches"], 8), heads, 256),
         (True, "thresholds", sample_blocks, heads, 32 * sample_warps),
-        (ordered, "count_queries", _up(queries, _ROWS_PER_BLOCK), heads, 256),
+        (ordered, "count_queries", _divide_rounding_up(queries, _ROWS_PER_BLOCK), heads, 256),
         (ordered, "scan_queries", graphs, heads, 1024),
-        (ordered, "place_queries", _up(queries, _ROWS_PER_BLOCK), heads, 256),
+        (ordered, "place_queries", _divide_rounding_up(queries, _ROWS_PER_BLOCK), heads, 256),
         (True, "collect", blocks, 1, _WARPS * 32),
     )
     return tuple((name, x, y, threads) for wanted, name, x, y, threads in launches if wanted)

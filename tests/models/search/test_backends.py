@@ -140,13 +140,13 @@ def test_the_dense_search_equals_the_rule_whole_and_in_blocks(
 def refined(monkeypatch) -> list[int]:
     """Rows that each float64 product of ``dense`` is given: those that float32 did not prove."""
     rows = []
-    product = dense._by_float64
+    product = dense._best_by_float64
 
     def counted(queries, keys, count):
         rows.append(queries.shape[0] * queries.shape[1])
         return product(queries, keys, count)
 
-    monkeypatch.setattr(dense, "_by_float64", counted)
+    monkeypatch.setattr(dense, "_best_by_float64", counted)
     return rows
 
 
@@ -279,7 +279,7 @@ def test_equal_rows_that_share_a_slot_with_many_others(monkeypatch) -> None:
     """Rows made to collide are compared with a few; equal ones that miss each other count twice."""
     force(monkeypatch, "distinct")
     values = np.linspace(1, 2, 100_000, dtype=np.float32)
-    mixed = values.view(np.int32) * equal_rows._factors(1)
+    mixed = values.view(np.int32) * equal_rows._hash_factors(1)
     colliding = values[mixed >> 56 == 3][:100]
     rows = torch.from_numpy(np.concatenate([colliding, colliding[::-1]]))[None, :, None]
     groups = equal_rows.group_rows(rows.numpy(), np.array([[0, 0, 200]]))
@@ -469,7 +469,7 @@ def test_bounds_of_the_filter_are_those_of_their_proof() -> None:
     unit, scale, length, longest = 2.0**-24, 0.5, 2.0, 3.0
     filtered = (5 + 4) * unit * 1.1
     ruled = (1.1 * unit * length * longest + 2.0**-148) / (length * scale)
-    assert candidates._slack(length, 5, scale, longest) == pytest.approx(
+    assert candidates._rule_slack(length, 5, scale, longest) == pytest.approx(
         2.2 * (filtered + ruled), rel=1e-12
     )
-    assert candidates._slack(2e19, 5, scale, 2e19) == np.inf
+    assert candidates._rule_slack(2e19, 5, scale, 2e19) == np.inf

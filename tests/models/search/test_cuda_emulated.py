@@ -57,7 +57,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def choose(ordered: bool, tiles: int, staged: int = 0) -> None:
         monkeypatch.setattr(plan, "_ORDERED_KEYS", 1 if ordered else 10**9)
         monkeypatch.setattr(plan, "_BUCKETS_PER_ROW", 10**9)
-        monkeypatch.setattr(plan, "_tiles", lambda *_, **__: (tiles, staged))
+        monkeypatch.setattr(plan, "_choose_tiles", lambda *_, **__: (tiles, staged))
         plan.make_plan.cache_clear()
 
     yield choose
@@ -268,13 +268,13 @@ def test_rows_between_two_words_and_in_half_precision(device) -> None:
 def test_what_was_found_in_inference_is_told_in_training(device) -> None:
     """And forgotten by a run that begins after another has ended."""
     one = check_problem(normal(1, 30, 10), normal(1, 30, 10), 10)
-    launch._flag.cache_clear()
+    launch._flag_of_device.cache_clear()
     with torch.inference_mode():
         search_on_gpu(one, device)
-    launch._flag(one.device).fill_(1)
+    launch._flag_of_device(one.device).fill_(1)
     with pytest.raises(NotFinite):
         search_on_gpu(one, device)
-    launch._flag(one.device).fill_(1)
+    launch._flag_of_device(one.device).fill_(1)
     launch.reset_not_finite_flags(one.device)
     search_on_gpu(one, device)
 
@@ -288,7 +288,7 @@ def test_tables_are_made_once(device, monkeypatch) -> None:
     # A recording would only copy them when it is replayed: no plan is remembered.
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="plan"):
-        plan._on(torch.device("cuda"), np.zeros(6, np.int64))
+        plan._copy_to_device(torch.device("cuda"), np.zeros(6, np.int64))
 
 
 @pytest.mark.torture

@@ -92,7 +92,7 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(topk, "_disabled", {})
-    caches = (topk._warn, launch.device_of, launch.nvrtc_version, plan.make_plan)
+    caches = (topk._warn_once, launch.device_of, launch.nvrtc_version, plan.make_plan)
     for each in caches:
         each.cache_clear()
     yield FakeCuda(monkeypatch)

@@ -118,7 +118,7 @@ def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
     )
     monkeypatch.setattr(topk, "all_backends", lambda: {"fast": fast, "slow": slow})
     problem = SimpleNamespace(device=torch.device("cuda"))
-    topk._warn.cache_clear()
+    topk._warn_once.cache_clear()
     with caplog.at_level("WARNING"):
         assert topk.choose_backend(problem) is topk.choose_backend(problem) is slow
     (record,) = caplog.records
