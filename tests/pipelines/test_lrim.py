@@ -88,7 +88,7 @@ def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(diffi
     weight /= weight.sum()
 
     rng = np.random.default_rng(7)
-    bonds = Bonds.at(table, temperature)
+    bonds = Bonds.at_temperature(table, temperature)
     spins = random_spins(size, rng)
     measured = []
     for _ in range(4_000):
@@ -123,7 +123,7 @@ PUBLISHED = {
 def test_restricted_oracles_have_the_errors_that_the_authors_published(difficulty: str) -> None:
     """Errors fall smoothly with the radius, and agree with the published files (400 grids: ± 0.04)."""
     table = couplings_by_displacement(16, SIGMA[difficulty])
-    bonds = Bonds.at(table, TEMPERATURE[16, difficulty])
+    bonds = Bonds.at_temperature(table, TEMPERATURE[16, difficulty])
     grids = [make_grid(table, bonds, np.random.default_rng([5, row])) for row in range(400)]
     errors = {}
     for radius in range(1, 16):
@@ -147,7 +147,7 @@ def test_chains_forget_their_start(difficulty: str) -> None:
     """The integrated autocorrelation time of |m| is a tenth of a chain's sweeps at most."""
     table = couplings_by_displacement(16, SIGMA[difficulty])
     rng = np.random.default_rng(3)
-    bonds = Bonds.at(table, TEMPERATURE[16, difficulty])
+    bonds = Bonds.at_temperature(table, TEMPERATURE[16, difficulty])
     values = np.abs(run_sampler(random_spins(16, rng), bonds, 20_000, rng)[100:]).astype(float)
     values -= values.mean()
     time = 0.5

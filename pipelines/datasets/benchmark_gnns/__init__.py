@@ -37,12 +37,12 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
         if not is_lists or not all(type(graphs) is list for graphs in lists):
             raise DamagedInput(f"{path.name} is not three lists of graphs: train, val and test.")
         for part, graphs in zip(PARTS, lists, strict=True):
-            yield part, self._graphs(raw.each(part, graphs), mapping)
+            yield part, self._convert_graphs(raw.each(part, graphs), mapping)
 
-    def _graphs(self, graphs: Iterable[Graph], mapping: mmap.mmap) -> Iterator[Graph]:
+    def _convert_graphs(self, graphs: Iterable[Graph], mapping: mmap.mmap) -> Iterator[Graph]:
         pictures = "graph/y" in self.manifest.layout.columns
         for number, graph in enumerate(graphs):
-            yield _picture(graph) if pictures else graph
+            yield _picture_graph(graph) if pictures else graph
             if number % _FORGOTTEN == 0:
                 release_pages(mapping)
 
@@ -50,7 +50,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
 PIPELINE = BenchmarkPipeline
 
 
-def _picture(graph: Graph) -> Graph:
+def _picture_graph(graph: Graph) -> Graph:
     return {
         "x": np.concatenate([graph["x"], graph["pos"]], axis=1),
         "edge_index": graph["edge_index"],

@@ -36,7 +36,7 @@ def write_sample(
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
     if "node/y" in manifest.layout.columns:
-        graphs = (_blocks(name == "pattern", rng) for _ in range(count))
+        graphs = (_draw_block_graph(name == "pattern", rng) for _ in range(count))
     else:
         # Classes in turn, so that every part has several.
         graphs = (_sample_picture(i % CLASSES, name == "mnist", rng) for i in range(count))
@@ -45,7 +45,7 @@ def write_sample(
     write_torch_file(folder / manifest.content.anchor, parts)
 
 
-def _blocks(pattern: bool, rng: Generator) -> dict[str, Array]:
+def _draw_block_graph(pattern: bool, rng: Generator) -> dict[str, Array]:
     """Draw a graph of ``pattern`` (three random signals) or ``cluster`` (one known node of a class)."""
     sizes = rng.integers(5, 16, 4 if pattern else 6)
     block = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -70,28 +70,28 @@ def _blocks(pattern: bool, rng: Generator) -> dict[str, Array]:
 
 
 def _sample_picture(label: int, grey: bool, rng: Generator) -> dict[str, Array]:
-    pos = _cells(7 if grey else 10, rng)
-    colour = _colours(pos, label, rng)
+    pos = _draw_centres(7 if grey else 10, rng)
+    colour = _paint_cells(pos, label, rng)
     if grey:
         colour = colour[:, :1]
 
     # All but one of the nine most similar cells, as upstream.
-    similar = _similarity(pos)
+    similar = _cell_similarity(pos)
     nearest = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
     left_out = int(rng.integers(DEGREE + 1))
     chosen = np.delete(nearest, left_out, axis=1)
     source = np.repeat(np.arange(len(pos)), DEGREE)
     target = np.sort(chosen, axis=1).reshape(-1)
     return {
-        "x": _half(np.clip(colour, 0, 1)),
+        "x": _round_to_half(np.clip(colour, 0, 1)),
         "edge_index": np.stack([source, target]).astype(np.int64),
-        "edge_attr": _half(similar[source, target]),
+        "edge_attr": _round_to_half(similar[source, target]),
         "y": np.array([label], np.int64),
-        "pos": _half(pos),
+        "pos": _round_to_half(pos),
     }
 
 
-def _cells(least: int, rng: Generator) -> F64:
+def _draw_centres(least: int, rng: Generator) -> F64:
     """Draw the centres of cells (N, 2): nine of ten points of a jittered grid, in no order."""
     side = int(rng.integers(least, least + 3))
     row, column = np.divmod(np.arange(side * side), side)
@@ -102,7 +102,7 @@ def _cells(least: int, rng: Generator) -> F64:
     return rng.permutation(pos[is_cell])
 
 
-def _colours(pos: F64, label: int, rng: Generator) -> F64:
+def _paint_cells(pos: F64, label: int, rng: Generator) -> F64:
     """Paint a square or a disc, by the class, in a colour before its complement: (N, 3)."""
     centre = 0.5 + rng.normal(0, 0.06, 2)
     size = 0.28 + 0.02 * (label % 5)
@@ -117,12 +117,12 @@ def _colours(pos: F64, label: int, rng: Generator) -> F64:
     return np.where(inside[:, None], front, 1 - front) + noise
 
 
-def _half(values: F64) -> F32:
+def _round_to_half(values: F64) -> F32:
     """Round to half precision, kept in float32, as upstream's features are."""
     return values.astype(np.float16).astype(np.float32)
 
 
-def _similarity(pos: F64) -> F64:
+def _cell_similarity(pos: F64) -> F64:
     """exp(−(distance / width)²), width the mean distance of the eight nearest, made symmetric."""
     distance = np.linalg.norm(pos[:, None] - pos[None], axis=-1)
     width = np.sort(distance, axis=1)[:, 1 : DEGREE + 1].mean(axis=1, keepdims=True)

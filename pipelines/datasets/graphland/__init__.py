@@ -115,7 +115,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
         """Read the tables, check them, transform features and target."""
         features = read_features(raw.path)
-        y = _column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
+        y = _finite_column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
         edges = read_edges(raw.path / "edgelist.csv", len(features.x))
         facts = {}
         if len(y) != len(features.x):
@@ -206,7 +206,7 @@ def read_features(folder: Path) -> Features:
     feature_types: list[str] = []
     for feature_type, wanted in listed.items():
         for name in wanted:
-            values = _column(table, name, "features.csv")
+            values = _finite_column(table, name, "features.csv")
             if np.isnan(values).all():
                 raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if feature_type == "categorical":
@@ -308,7 +308,7 @@ def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
         raise DamagedInput(f"{path.name} is not a table: {str(error)[:200]}") from error
 
 
-def _column(table: pd.DataFrame, name: str, file: str) -> F32:
+def _finite_column(table: pd.DataFrame, name: str, file: str) -> F32:
     """Return the finite numbers of a column, float32 (N,), NaN if none."""
     if name not in table:
         raise DamagedInput(
@@ -339,5 +339,5 @@ def read_masks(folder: Path, rule: str, nodes: int) -> U8:
     """Return the part of each node in a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
-    masks = [_column(table, part, name) for part in PARTS]
+    masks = [_finite_column(table, part, name) for part in PARTS]
     return codes_of_masks(masks, nodes, name, kinds="f")

@@ -214,7 +214,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     return GraphRecord(
         key=f"{part}/{name}/{row:07d}",
         num_nodes=nodes,
-        columns=_targets(params.task, distance, rng),
+        columns=_task_columns(params.task, distance, rng),
         edge_index=edge_index.astype(np.uint16),
     )
 
@@ -227,11 +227,11 @@ def hops_between(edge_index: I64, nodes: int) -> F64:
     return distance
 
 
-def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
+def _task_columns(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
     """Return the columns of a task, by the distances between all nodes."""
     nodes = len(distance)
     if task == "retrieval":
-        return _retrieval(distance, rng)
+        return _retrieval_columns(distance, rng)
     if task == "sssp":
         source = int(rng.integers(nodes))
         is_source = np.arange(nodes) == source
@@ -246,7 +246,7 @@ def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Arr
     return {"node/x": constant, "graph/y": distance.max()[None].astype(np.float32)}
 
 
-def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
+def _retrieval_columns(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
     """Pair the nodes; each pair has its own key, each node a value."""
     nodes = len(distance)
     # Pair consecutive nodes of a random order, anywhere in the graph.

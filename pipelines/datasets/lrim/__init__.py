@@ -28,7 +28,7 @@ class LRIMPipeline(GraphsInPartsPipeline):
         """Read the graphs of the one file, which the authors split by their numbers."""
         path = raw.path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))
-        graphs = map(_columns, raw.each("graph", stream_graphs(path)))
+        graphs = map(_graph_columns, raw.each("graph", stream_graphs(path)))
         sizes = (ceil(0.8 * total), int(0.1 * total), total)
         for part, size in zip(PARTS, sizes, strict=True):
             yield part, islice(graphs, size)
@@ -37,7 +37,7 @@ class LRIMPipeline(GraphsInPartsPipeline):
 PIPELINE = LRIMPipeline
 
 
-def _columns(graph: Graph) -> Graph:
+def _graph_columns(graph: Graph) -> Graph:
     # Some files may have targets of shape (N,), others (N, 1).
     y = np.asarray(graph["y"]).reshape(len(graph["x"]), 1)
     return {"x": graph["x"], "edge_index": graph["edge_index"], "y": y.astype(np.float32)}

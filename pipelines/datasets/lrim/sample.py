@@ -29,7 +29,7 @@ def write_sample(
     """Write ``limit`` grids into the one raw file."""
     difficulty = "hard" if manifest.registered_name.endswith("hard") else "easy"
     table = couplings_by_displacement(SIZE, SIGMA[difficulty])
-    bonds = Bonds.at(table, TEMPERATURE[SIZE, difficulty])
+    bonds = Bonds.at_temperature(table, TEMPERATURE[SIZE, difficulty])
     edges = grid_edges(SIZE)
     # One direction of each edge, as published.
     edges = edges[:, edges[0] < edges[1]]

@@ -50,7 +50,7 @@ SWEEPS = 100
 UNIT_NODES = 2**22
 
 
-def _number(value: object) -> object:
+def _parse_digits(value: object) -> object:
     """Return text of digits, as of the command line, as a number; anything else unchanged."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
@@ -58,7 +58,7 @@ def _number(value: object) -> object:
 class LRIMParams(Params):
     """Parameters that change the records."""
 
-    size: Annotated[Literal[16, 32, 64, 128, 256], BeforeValidator(_number)] = Field(
+    size: Annotated[Literal[16, 32, 64, 128, 256], BeforeValidator(_parse_digits)] = Field(
         default=16,
         description="rows and columns of a grid",
     )
@@ -93,7 +93,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: LRIMParams) -> Iterator[GraphRecord]:
         """Generate each grid from the seed and its number."""
         table = couplings_by_displacement(params.size, SIGMA[params.difficulty])
-        bonds = Bonds.at(table, TEMPERATURE[params.size, params.difficulty])
+        bonds = Bonds.at_temperature(table, TEMPERATURE[params.size, params.difficulty])
         edge_index = grid_edges(params.size).astype(self.schema(params).index_dtype)
         for row in unit.items["rows"]:
             x, y = make_grid(table, bonds, np.random.default_rng([params.seed, row]))

@@ -29,7 +29,7 @@ class Bonds:
     alias: I64  #: (L²,) displacement that replaces it otherwise
 
     @classmethod
-    def at(cls, table: F64, temperature: float) -> Bonds:
+    def at_temperature(cls, table: F64, temperature: float) -> Bonds:
         """Return the tables for couplings (L, L)."""
         total = math.fsum(table.ravel())
         return cls(poisson_table(total / temperature), *alias_table(table.ravel()))
@@ -71,12 +71,12 @@ def random_spins(size: int, rng: Rng) -> I8:
 def run_sampler(spins: I8, bonds: Bonds, sweeps: int, rng: Rng) -> I64:
     """Move spins (L, L) along their chain, in place; return their sum after each sweep, (sweeps,)."""
     sums = np.empty(sweeps, np.int64)
-    _run(spins, bonds.counts, bonds.keep, bonds.alias, rng, sums)
+    _run_updates(spins, bonds.counts, bonds.keep, bonds.alias, rng, sums)
     return sums
 
 
 @njit_nogil()
-def _run(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: I64) -> None:
+def _run_updates(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: I64) -> None:
     size = len(spins)
     nodes = size * size
     flat = spins.ravel()

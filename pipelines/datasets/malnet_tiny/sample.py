@@ -37,14 +37,16 @@ def write_sample(
         digest = hashlib.sha256(f"sample {seed} {i}".encode()).hexdigest().upper()
         family = MALWARE_TYPES[malware_type][0]
         name = f"{malware_type}/{family}/{digest}"
-        write_lines(folder / f"{name}.edgelist", _lines(_edges(malware_type, rng), digest))
+        write_lines(
+            folder / f"{name}.edgelist", _edge_list_lines(_draw_calls(malware_type, rng), digest)
+        )
         names[malware_type].append(name)
 
-    for part, listed in _lists(names, rng).items():
+    for part, listed in _split_lists(names, rng).items():
         write_lines(folder / f"type/{part}.txt", listed)
 
 
-def _edges(malware_type: str, rng: Generator) -> I64:
+def _draw_calls(malware_type: str, rng: Generator) -> I64:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
     _, low, high, calls, unevenness, leaves = MALWARE_TYPES[malware_type]
     functions = int(rng.integers(low, high + 1))
@@ -74,7 +76,7 @@ def _edges(malware_type: str, rng: Generator) -> I64:
     return pairs
 
 
-def _lines(edges: I64, digest: str) -> list[str]:
+def _edge_list_lines(edges: I64, digest: str) -> list[str]:
     lines = [
         "# Directed graph (each unordered pair of nodes is saved once)",
         "# Function call graph of malicious Android APK",
@@ -86,7 +88,7 @@ def _lines(edges: I64, digest: str) -> list[str]:
     return lines
 
 
-def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
+def _split_lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
     """Distribute each type over the parts by the published shares.
 
     A part is empty only where there are few.

@@ -98,10 +98,10 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         data = NpzFile(raw.path / _DATA)
         nodes = data.number("num_nodes_list")
         edges = data.number("num_edges_list")
-        _features(raw.path, nodes)
-        _years(data, nodes)
-        _labels(raw.path, nodes)
-        _codes(raw.path, nodes)
+        _open_features(raw.path, nodes)
+        _open_years(data, nodes)
+        _open_labels(raw.path, nodes)
+        _part_codes(raw.path, nodes)
         external_edge_sort.write_runs(
             _edge_blocks(data, nodes, edges),
             nodes,
@@ -115,9 +115,9 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         """Second pass: sort the runs; convert labels and years, checked value by value."""
         nodes = prepared.plan["nodes"]
         raw = Path(prepared.plan["raw"])
-        years = _years(NpzFile(raw / _DATA), nodes)
-        _convert(years, nodes, workdir / "year", 0, YEARS)
-        _convert(_labels(raw, nodes), nodes, workdir / "y", UNKNOWN, self.classes - 1)
+        years = _open_years(NpzFile(raw / _DATA), nodes)
+        _write_int16(years, nodes, workdir / "year", 0, YEARS)
+        _write_int16(_open_labels(raw, nodes), nodes, workdir / "y", UNKNOWN, self.classes - 1)
         count, room = external_edge_sort.sort_runs(
             prepared.path,
             nodes,
@@ -149,7 +149,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists; most nodes are in none."""
-        codes = _codes(require_raw(self.manifest, raw), int(records.nodes[0]))
+        codes = _part_codes(require_raw(self.manifest, raw), int(records.nodes[0]))
         if records.node_labels is not None:
             labels = records.node_labels[0]
             unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))
@@ -172,15 +172,15 @@ class FeatureStream:
     def __call__(self, start: int, stop: int) -> Array:
         """Return stored rows ``start:stop``; raise ``DamagedInput`` if they cannot be read."""
         if (start, stop) != self._next:
-            self._begin(start, stop - start)
+            self._begin_reading(start, stop - start)
         rows = next(self._blocks)
         step = self._next[1] - self._next[0]
         self._next = (stop, min(stop + step, self._nodes))
         return rows
 
-    def _begin(self, first: int, step: int) -> None:
+    def _begin_reading(self, first: int, step: int) -> None:
         """Read from row ``first`` on, ``step`` rows at a time."""
-        stream = _features(self._raw, self._nodes)
+        stream = _open_features(self._raw, self._nodes)
         stream.skip(first * FEATURES)
         bounds = [*range(first, self._nodes, max(step, 1)), self._nodes]
         self._next = (first, first + step)
@@ -201,7 +201,7 @@ class FeatureStream:
         self._blocks = prepare_ahead(pairwise(bounds), feature_block, threads=1, depth=_AHEAD)
 
 
-def _features(raw: Path, nodes: int) -> ArrayStream:
+def _open_features(raw: Path, nodes: int) -> ArrayStream:
     stream = NpzFile(raw / _DATA).array("node_feat", "f", (nodes, FEATURES))
     if stream.by_columns:
         raise DamagedInput(
@@ -211,11 +211,11 @@ def _features(raw: Path, nodes: int) -> ArrayStream:
     return stream
 
 
-def _years(data: NpzFile, nodes: int) -> ArrayStream:
+def _open_years(data: NpzFile, nodes: int) -> ArrayStream:
     return data.array("node_year", "iu", (nodes, 1))
 
 
-def _labels(raw: Path, nodes: int) -> ArrayStream:
+def _open_labels(raw: Path, nodes: int) -> ArrayStream:
     return NpzFile(raw / _LABELS).array("node_label", "fiu", (nodes, 1))
 
 
@@ -251,7 +251,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
         yield ends[0], ends[1]
 
 
-def _convert(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
+def _write_int16(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
     """Write integers from ``low`` to ``high`` as int16, and NaN as ``UNKNOWN``."""
     with path.open("wb") as file:
         for start in range(0, nodes, _ROWS):
@@ -272,7 +272,7 @@ def _convert(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -
             file.write(stored.data)
 
 
-def _codes(folder: Path, nodes: int) -> Array:
+def _part_codes(folder: Path, nodes: int) -> Array:
     """Return the part of each node by the published lists, uint8 (N,)."""
     codes = np.full(nodes, NO_PART, np.uint8)
     for code, (part, rows) in enumerate(read_lists(folder, _RULE).items()):

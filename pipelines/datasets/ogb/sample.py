@@ -130,7 +130,7 @@ def write_graph(
 def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) -> None:
     """Write molecules with their labels."""
     nodes = rng.integers(SIZES[0], SIZES[1] + 1, count)
-    bonds = [_bonds(int(size), rng) for size in nodes]
+    bonds = [_draw_bonds(int(size), rng) for size in nodes]
     elements = rng.choice(ELEMENTS, nodes.sum(), p=[0.7, 0.1, 0.1, 0.04, 0.03, 0.03])
 
     # Features are drawn from the lower half of their values, as most features of molecules are.
@@ -140,7 +140,7 @@ def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) ->
     bond_features = rng.integers(0, BOND_SIZES, (len(edges), len(BOND_SIZES)))
 
     molecule = np.repeat(np.arange(count), nodes)
-    values = _labels(elements, molecule, nodes, labels, rng)
+    values = _draw_labels(elements, molecule, nodes, labels, rng)
     files: dict[str, Array] = {
         "edge": edges,
         "edge-feat": bond_features,
@@ -177,7 +177,7 @@ def write_table(path: Path, values: Array) -> None:
     path.write_bytes(gzip_bytes(text.encode("ascii")))
 
 
-def _bonds(size: int, rng: Generator) -> I64:
+def _draw_bonds(size: int, rng: Generator) -> I64:
     """Draw bonds of a tree, (B, 2), each atom bound to one of the previous three; occasionally a ring."""
     atom = np.arange(1, size)
     before = np.maximum(0, atom - rng.integers(1, 4, size - 1))
@@ -187,7 +187,7 @@ def _bonds(size: int, rng: Generator) -> I64:
     return pairs
 
 
-def _labels(
+def _draw_labels(
     elements: I64,
     molecule: I64,
     nodes: I64,

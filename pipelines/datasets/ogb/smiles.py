@@ -67,7 +67,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Read the table once: seekable SMILES, gaps as an array; check the split."""
         gaps = array("d")
-        rows = write_texts(workdir / "smiles", _smiles(raw.path / TABLE, gaps))
+        rows = write_texts(workdir / "smiles", _read_smiles(raw.path / TABLE, gaps))
         y = np.frombuffer(gaps, np.float64)
         parts = read_parts(raw.path / LISTS, rows)
         for part in ("train", "valid"):
@@ -101,7 +101,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         return {"train": train, "val": val, "test": parts["valid"]}
 
 
-def _smiles(path: Path, gaps: array[float]) -> Iterator[str]:
+def _read_smiles(path: Path, gaps: array[float]) -> Iterator[str]:
     """Yield the SMILES of a table, and append the gaps, NaN if none."""
     table = read_columns(path, ("smiles", "homolumogap"), max_bytes=MAX_TABLE_BYTES)
     for row, (smiles, text) in enumerate(table):

@@ -141,7 +141,7 @@ def city_arrays(
     if dropped:
         warnings += (f"{', '.join(dropped)} are not in the vocabulary and were dropped.",)
 
-    columns = _columns(graph, streets, (length, speed_mean), column)
+    columns = _feature_columns(graph, streets, (length, speed_mean), column)
     return CityArrays(
         features=store_features(columns, n, workdir),
         edge_index=streets.edge_index,
@@ -159,7 +159,7 @@ def city_arrays(
     )
 
 
-def _columns(
+def _feature_columns(
     graph: StreetGraph,
     streets: Streets,
     means: tuple[F32, F32],

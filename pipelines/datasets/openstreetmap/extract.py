@@ -85,7 +85,7 @@ class Ways:
         ways = np.searchsorted(self.start, missing, "right")
         return len(np.unique(ways))
 
-    def nodes(self, inside: Bools) -> Ways:
+    def keep_nodes(self, inside: Bools) -> Ways:
         """Return the ways cut at all nodes but the marked ones, ``inside`` (N,)."""
         number = np.full(len(inside) + 1, -1, np.int32)  # the last one for references to no node
         number[:-1][inside] = np.flatnonzero(inside)
@@ -130,7 +130,7 @@ def read_extract(
     Elements that were never uploaded, which editors number from -1 downwards, are refused.
     """
     name = name or path.name
-    with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
+    with _osmium_errors(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
         import osmium
 
         folder = Path(temporary)
@@ -202,15 +202,15 @@ class _Map:
 
         # 2. Locations of all nodes that these refer to.
         self.node_id, self.x, self.y = self._read_nodes()
-        areas = self._lines(self.areas)
+        areas = self._way_coordinates(self.areas)
         self.closed = {
             number: (use, line) for use, (number, line) in zip(self.uses, areas, strict=True)
         }
         self.repeated |= len(self.closed) < len(self.uses)
-        self.member_lines = dict(self._lines(self.members))
-        self.ways = self._ways()
+        self.member_lines = dict(self._way_coordinates(self.members))
+        self.ways = self._street_ways()
 
-    def _elements(self, entities: Any, *filters: Any) -> Iterator[Any]:
+    def _read_elements(self, entities: Any, *filters: Any) -> Iterator[Any]:
         """Yield the elements of a type that all filters pass."""
         import osmium
 
@@ -225,11 +225,13 @@ class _Map:
         """Keep the ways of relations that may be areas."""
         import osmium
 
-        for relation in self._elements(osmium.osm.RELATION, osmium.filter.KeyFilter("landuse")):
+        for relation in self._read_elements(
+            osmium.osm.RELATION, osmium.filter.KeyFilter("landuse")
+        ):
             tags = relation.tags
             if tags.get("type") in {"multipolygon", "boundary"}:
                 refs = [member.ref for member in relation.members if member.type == "w"]
-                self._refuse(relation.id, *refs)
+                self._refuse_bad_numbers(relation.id, *refs)
                 self.repeated |= relation.id in self.relations
                 self.relations[relation.id] = tags["landuse"], refs
 
@@ -238,7 +240,7 @@ class _Map:
         import osmium
 
         wanted = osmium.filter.KeyFilter("highway", "landuse")
-        for way in self._elements(osmium.osm.WAY, wanted):
+        for way in self._read_elements(osmium.osm.WAY, wanted):
             if len(way.nodes) < 2:
                 continue
             tags = way.tags
@@ -249,7 +251,7 @@ class _Map:
             if not (street or area):
                 continue
             refs = [node.ref for node in way.nodes]
-            self._refuse(way.id, *refs)
+            self._refuse_bad_numbers(way.id, *refs)
             if street:
                 # Without consecutive repetitions.
                 once = [refs[0], *(b for a, b in pairwise(refs) if a != b)]
@@ -266,7 +268,7 @@ class _Map:
         wanted = {ref for _, refs in self.relations.values() for ref in refs}
         if not wanted:
             return
-        for way in self._elements(osmium.osm.WAY, *_number_filter(np.array([*wanted]))):
+        for way in self._read_elements(osmium.osm.WAY, *_number_filter(np.array([*wanted]))):
             if way.id in wanted:
                 self.members.add(way.id, [node.ref for node in way.nodes])
 
@@ -277,7 +279,7 @@ class _Map:
         found = (self.streets, self.areas, self.members)
         wanted = np.unique(np.concatenate([np.array(references.ref) for references in found]))
         number, x, y = array("q"), array("i"), array("i")
-        for node in self._elements(osmium.osm.NODE, *_number_filter(wanted)):
+        for node in self._read_elements(osmium.osm.NODE, *_number_filter(wanted)):
             location = node.location
             number.append(node.id)
             x.append(location.x)
@@ -293,12 +295,12 @@ class _Map:
             self.repeated |= bool((numbers[1:] == numbers[:-1]).any())
         return numbers, places[0], places[1]
 
-    def _ways(self) -> Ways:
+    def _street_ways(self) -> Ways:
         """Return the ways that are streets of the network."""
         number = np.array(self.streets.number)
         size = np.array(self.streets.size, np.int64)
         tag_set = np.array(self.tag_set)
-        node = self._positions(np.array(self.streets.ref))
+        node = self._node_positions(np.array(self.streets.ref))
 
         # 1. Order by way number, whatever the order of the file.
         start = np.append(0, np.cumsum(size))
@@ -354,7 +356,7 @@ class _Map:
     def _tags(self, known: tuple[str | None, ...]) -> dict[str, str]:
         return {key: text for key, text in zip(self.keys, known, strict=True) if text is not None}
 
-    def _refuse(self, *numbers: int) -> None:
+    def _refuse_bad_numbers(self, *numbers: int) -> None:
         if (number := min(numbers)) < 1:
             raise DamagedInput(
                 f"{self.name} has elements that were never uploaded to OpenStreetMap, "
@@ -376,7 +378,7 @@ class _Map:
                 next="use an undamaged extract",
             )
 
-    def _positions(self, ref: I64) -> I32:
+    def _node_positions(self, ref: I64) -> I32:
         """Return the position of each reference in ``node_id``, -1 for a node that is not in the file."""
         if not len(self.node_id):
             return np.full(len(ref), -1, np.int32)
@@ -385,9 +387,9 @@ class _Map:
         position[self.node_id[position] != ref] = -1
         return position
 
-    def _lines(self, ways: _References) -> Iterator[tuple[int, F64]]:
+    def _way_coordinates(self, ways: _References) -> Iterator[tuple[int, F64]]:
         """Yield the number of each way, and its longitudes and latitudes, (n, 2); NaN for missing nodes."""
-        position = self._positions(np.array(ways.ref))
+        position = self._node_positions(np.array(ways.ref))
         line = np.full((len(position), 2), np.nan)
         inside = position >= 0
         line[inside, 0] = self.x[position[inside]] / UNITS_PER_DEGREE
@@ -419,7 +421,7 @@ def factorize(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _osmium_errors(name: str) -> Iterator[None]:
     """Convert errors of libosmium to ``DamagedInput``."""
     import osmium
 

@@ -70,8 +70,8 @@ def _street_graph(graph: Any) -> StreetGraph:
 
     nodes = sorted(graph.nodes(data=True))
     ids = np.array([number for number, _ in nodes], np.int64)
-    lon = np.array([_real(data, "x", f"node {number}") for number, data in nodes], np.float64)
-    lat = np.array([_real(data, "y", f"node {number}") for number, data in nodes], np.float64)
+    lon = np.array([_read_float(data, "x", f"node {number}") for number, data in nodes], np.float64)
+    lat = np.array([_read_float(data, "y", f"node {number}") for number, data in nodes], np.float64)
     outside = (np.abs(lon) > 180) | (np.abs(lat) > 90)
     if outside.any():
         i = int(outside.argmax())
@@ -83,13 +83,13 @@ def _street_graph(graph: Any) -> StreetGraph:
         street_count = np.array([int(text) for text in counts])
 
     *ends, rows = zip(*graph.edges(data=True), strict=True)
-    lengths = np.array([_real(data, "length", f"edge {i}") for i, data in enumerate(rows)])
+    lengths = np.array([_read_float(data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
         raise ValueError(f"a street has a negative length: {lengths.min()}")
     tags = {}
     values = {}
     for key in VALUES:
-        tags[key], values[key] = factorize([_values(data.get(key)) for data in rows], ())
+        tags[key], values[key] = factorize([_sorted_values(data.get(key)) for data in rows], ())
     source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)
     direct = great_circle(lat[source], lon[source], lat[target], lon[target])
     short = (lengths < _SHORT * direct).mean()
@@ -105,15 +105,15 @@ def _street_graph(graph: Any) -> StreetGraph:
         source=source,
         target=target,
         length=lengths,
-        oneway=np.array([_flag(data.get("oneway")) for data in rows], np.int8),
-        reversed=np.array([_flag(data.get("reversed")) for data in rows], np.int8),
+        oneway=np.array([_read_flag(data.get("oneway")) for data in rows], np.int8),
+        reversed=np.array([_read_flag(data.get("reversed")) for data in rows], np.int8),
         tags=tags,
         values=values,
         street_count=street_count,
     )
 
 
-def _real(data: Mapping[str, str | float], key: str, where: str) -> float:
+def _read_float(data: Mapping[str, str | float], key: str, where: str) -> float:
     try:
         value = float(data.get(key, math.nan))
     except ValueError:
@@ -123,7 +123,7 @@ def _real(data: Mapping[str, str | float], key: str, where: str) -> float:
     return value
 
 
-def _values(value: object) -> Values:
+def _sorted_values(value: object) -> Values:
     """Return the sorted values of a tag: none, one, or a list's."""
     text = str(value)
     if text in {"", "nan", "None"}:
@@ -138,8 +138,8 @@ def _values(value: object) -> Values:
     return (text,)
 
 
-def _flag(value: object) -> int:
-    flags = {_FLAGS.get(text, 0) for text in _values(value)}
+def _read_flag(value: object) -> int:
+    flags = {_FLAGS.get(text, 0) for text in _sorted_values(value)}
     if len(flags) > 1:
         return BOTH
     return next(iter(flags), 0)

@@ -28,7 +28,7 @@ class LandUse(NamedTuple):
     value: list[str]  #: value of ``landuse`` for each area
     area: Array  #: (A,) polygons and multipolygons in degrees
 
-    def inside(self, polygon: Geometry) -> LandUse:
+    def areas_meeting(self, polygon: Geometry) -> LandUse:
         """Return the areas that meet ``polygon``, whole."""
         import shapely
 

@@ -67,16 +67,16 @@ class StreetGraph:
         """Number of directed edges, parallel ones and self loops counted."""
         return len(self.source)
 
-    def edges(self, chosen: I64) -> StreetGraph:
+    def keep_edges(self, chosen: I64) -> StreetGraph:
         """Return the graph with the edges at these positions (E,), in this order."""
         arrays = {name: getattr(self, name)[chosen] for name in _EDGE_ARRAYS}
         tags = {key: codes[chosen] for key, codes in self.tags.items()}
         return replace(self, tags=tags, **arrays)
 
-    def nodes(self, inside: Bools) -> StreetGraph:
+    def keep_nodes(self, inside: Bools) -> StreetGraph:
         """Return the graph induced by the marked nodes (N,)."""
         number = np.cumsum(inside, dtype=np.int32) - 1
-        graph = self.edges(np.flatnonzero(inside[self.source] & inside[self.target]))
+        graph = self.keep_edges(np.flatnonzero(inside[self.source] & inside[self.target]))
         street_count = self.street_count
         if street_count is not None:
             street_count = street_count[inside]
@@ -111,13 +111,13 @@ def segment_blocks(graph: Ways | StreetGraph) -> Iterator[StreetSegments]:
         stop = int(np.searchsorted(graph.start, graph.start[first] + _AT_ONCE))
         stop = min(max(stop, first + 1), len(graph))
         edges = np.empty((3, 2 * (graph.start[stop] - graph.start[first])), np.int32)
-        size = _expand(graph.start, graph.node, graph.direction, first, stop, edges)
+        size = _expand_ways(graph.start, graph.node, graph.direction, first, stop, edges)
         yield edges[0, :size], edges[1, :size], edges[2, :size]
         first = stop
 
 
 @njit_nogil()
-def _expand(
+def _expand_ways(
     start: I64,
     node: I32,
     direction: I8,
@@ -168,21 +168,21 @@ def largest_component(graph: Network) -> Network:
     inside = component == largest
     if inside.all():
         return graph
-    return graph.nodes(inside)
+    return graph.keep_nodes(inside)
 
 
 def component_of_nodes(graph: Ways | StreetGraph) -> I32:
     """Return the weakly connected component of each node, (N,), as the position of its least node."""
     least = np.arange(graph.num_nodes, dtype=np.int32)
     for source, target, _ in segment_blocks(graph):
-        _unite(least, source, target)
+        _unite_components(least, source, target)
     while (least[least] != least).any():
         least = least[least]
     return least
 
 
 @njit_nogil()
-def _unite(least: I32, source: I32, target: I32) -> None:
+def _unite_components(least: I32, source: I32, target: I32) -> None:
     """Unite sets of nodes, stored as trees rooted at their smallest node."""
     for i in range(len(source)):
         a = source[i]
@@ -201,7 +201,7 @@ def truncate_to_polygon(graph: Network, polygon: Geometry) -> Network:
 
     # A prepared polygon has an index of its sides: every node is tested against it.
     shapely.prepare(polygon)
-    return graph.nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
+    return graph.keep_nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
 
 
 def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
@@ -269,14 +269,14 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         ptr, steps = follow_streets(
             source[batch], target[batch], edge[batch], near, onward, endpoint, passed
         )
-        streets.append(_join_to_streets(_columns(graph, *steps), ptr, graph.values, known))
+        streets.append(_join_to_streets(_segment_columns(graph, *steps), ptr, graph.values, known))
     del near, onward, source, target, edge, first
 
     # 3. Parts between nodes that no street passed are streets already; they come first.
-    pieces = [_columns(graph, *np.empty((3, 0), np.int32))]
+    pieces = [_segment_columns(graph, *np.empty((3, 0), np.int32))]
     for source, target, edge in segment_blocks(graph):
         straight = np.flatnonzero(~(passed[source] | passed[target]))
-        pieces.append(_columns(graph, source[straight], target[straight], edge[straight]))
+        pieces.append(_segment_columns(graph, source[straight], target[straight], edge[straight]))
     pieces += streets
     del streets
     joined = {}
@@ -299,7 +299,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         **joined,
     )
     if not both_ends.all():
-        simple = simple.edges(np.flatnonzero(both_ends))
+        simple = simple.keep_edges(np.flatnonzero(both_ends))
 
     # 5. Drop components without an endpoint, which are rings.
     component = component_of_nodes(simple)
@@ -308,7 +308,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     crossing = crossing[component]
     if crossing.all():
         return simple
-    return simple.nodes(crossing)
+    return simple.keep_nodes(crossing)
 
 
 def street_neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
@@ -361,7 +361,7 @@ def _note_neighbours(
                 out[node] = 5
 
 
-def _columns(
+def _segment_columns(
     graph: Ways | StreetGraph,
     source: I32,
     target: I32,
@@ -414,21 +414,21 @@ def _join_to_streets(
         "source": steps["source"][starts],
         "target": steps["target"][ptr[1:] - 1],
         "length": np.bincount(street, weights=steps["length"]),
-        "oneway": _either(steps["oneway"], starts),
-        "reversed": _either(steps["reversed"], starts),
+        "oneway": _street_flags(steps["oneway"], starts),
+        "reversed": _street_flags(steps["reversed"], starts),
     }
     for key in VALUES:
-        joined[key] = _collected(steps[key], starts, street, values[key], known[key])
+        joined[key] = _street_codes(steps[key], starts, street, values[key], known[key])
     return joined
 
 
-def _either(flags: I8, starts: I64) -> I8:
+def _street_flags(flags: I8, starts: I64) -> I8:
     low = np.minimum.reduceat(flags, starts)
     high = np.maximum.reduceat(flags, starts)
     return np.where(low == high, low, np.int8(BOTH))
 
 
-def _collected(
+def _street_codes(
     codes: I32,
     starts: I64,
     street: I64,

@@ -72,7 +72,7 @@ class OpenStreetMapParams(CityParams):
 
     @field_validator("bbox")
     @classmethod
-    def _box(cls, value: str | None) -> str | None:
+    def _check_box(cls, value: str | None) -> str | None:
         return (
             None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
         )

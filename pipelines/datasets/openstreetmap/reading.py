@@ -119,7 +119,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
             graph = _largest_part_inside(graph, area, graph)
         land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
     else:
-        graph, land_use, facts = _from_extract(raw, extract, params, area, workdir)
+        graph, land_use, facts = _read_extract(raw, extract, params, area, workdir)
         cut = facts["ways_cut"]
         if cut:
             warnings = (
@@ -155,7 +155,7 @@ def _chosen_area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None
     return shapely.intersection_all(parts)
 
 
-def _from_extract(
+def _read_extract(
     raw: RawFolder,
     member: str,
     params: OpenStreetMapParams,
@@ -177,7 +177,7 @@ def _from_extract(
     everything = None
     if area is not None and ways.num_nodes:
         everything = ways
-        land_use = land_use.inside(area)
+        land_use = land_use.areas_meeting(area)
         ways = truncate_to_polygon(ways, extend_by_margin(area))
 
     ways = largest_component(ways)

@@ -81,7 +81,7 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
                     if generator.random() < 0.15:
                         continue  # a gap: blocks of different sizes
                     nodes = line[column], bends[axis, row, column], line[column + 1]
-                    add_way(nodes, _street(generator))
+                    add_way(nodes, _draw_street_tags(generator))
 
         blocks = list(itertools.product(range(0, side - 1, 2), repeat=2))
         for i, j in blocks:
@@ -102,7 +102,7 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
         )
 
 
-def _street(generator: Generator) -> dict[str, str]:
+def _draw_street_tags(generator: Generator) -> dict[str, str]:
     weights = 0.6 ** np.arange(len(HIGHWAYS))
     highway = generator.choice(len(HIGHWAYS), p=weights / weights.sum())
     tags = {"highway": HIGHWAYS[highway]}

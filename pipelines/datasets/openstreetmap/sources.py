@@ -52,7 +52,7 @@ def obtain_city(
     origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
     vocabulary = None
     if source.vocabulary is not None:
-        vocabulary = _vocabulary(source.vocabulary, home)
+        vocabulary = _vocabulary_of_build(source.vocabulary, home)
 
     # Do not download a place twice.
     if source.place is not None and source.polygon is None and vocabulary is None:
@@ -75,20 +75,22 @@ def obtain_city(
                 dataset=manifest.name,
                 offline=offline,
             )
-            receipts = [_receipt(path, origin) for path in written]
+            receipts = [_file_receipt(path, origin) for path in written]
         elif source.graphml is not None:
-            receipts = [_copy(existing_file(source.graphml, "--archive"), destination / GRAPHML)]
+            receipts = [
+                _copy_file(existing_file(source.graphml, "--archive"), destination / GRAPHML)
+            ]
         else:
             path = existing_file(source.osm_file or Path(), "--archive")
-            receipts = [_copy(path, destination / f"extract.{file_format(path)}")]
+            receipts = [_copy_file(path, destination / f"extract.{file_format(path)}")]
         if source.polygon is not None:
             receipts.append(
-                _copy(existing_file(source.polygon, "--set polygon="), destination / POLYGON)
+                _copy_file(existing_file(source.polygon, "--set polygon="), destination / POLYGON)
             )
         if vocabulary is not None:
             write_json(destination / VOCABULARY, vocabulary.model_dump(mode="json"))
             receipts.append(
-                _receipt(destination / VOCABULARY, f"vocabulary of {source.vocabulary}")
+                _file_receipt(destination / VOCABULARY, f"vocabulary of {source.vocabulary}")
             )
 
         # Members by name, so that the digest of the copy does not depend on the options' order.
@@ -99,19 +101,19 @@ def obtain_city(
     return store_user_files(folder, make, quiet=quiet)
 
 
-def _copy(path: Path, destination: Path) -> Receipt:
+def _copy_file(path: Path, destination: Path) -> Receipt:
     with write_errors(destination):
         require_room(destination.parent, path.stat().st_size, f"A copy of {path.name}")
         shutil.copyfile(path, destination)
-    return _receipt(destination, path.resolve().name)
+    return _file_receipt(destination, path.resolve().name)
 
 
-def _receipt(path: Path, origin: str) -> Receipt:
+def _file_receipt(path: Path, origin: str) -> Receipt:
     digest, size = sha256_file(path)
     return Receipt(name=path.name, origin=origin, sha256=digest, bytes=size)
 
 
-def _vocabulary(name: str, home: Home) -> Vocabulary:
+def _vocabulary_of_build(name: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
     build = build_of_folder(name) or require_build(home, name, {}, defaults={}, sample=False)
     try:
@@ -134,7 +136,7 @@ def download_place(
 ) -> list[Path]:
     """Write the simplified street graph of a place, and its land use if any, to ``folder``."""
     if offline:
-        raise _unavailable(place, dataset, "nothing is downloaded offline")
+        raise _unavailable_error(place, dataset, "nothing is downloaded offline")
     import osmnx
 
     # OSMnx has no network type for all ways, so pass its filter string.
@@ -142,7 +144,7 @@ def download_place(
     if network_type == "any":
         any_way = '["highway"]'
         network_type = "all"
-    with _checked_requests(place, dataset):
+    with _check_answers(place, dataset):
         try:
             outline = osmnx.geocode_to_gdf(place).union_all()
         except (ValueError, TypeError) as error:
@@ -196,7 +198,7 @@ def _land_use(outline: object) -> list[dict[str, object]]:
 
 
 @contextmanager
-def _checked_requests(place: str, dataset: str) -> Iterator[None]:
+def _check_answers(place: str, dataset: str) -> Iterator[None]:
     """Run OSMnx with a check of each server answer.
 
     OSMnx accepts an incomplete answer with an error in its ``remark``, and returns part of the
@@ -207,28 +209,30 @@ def _checked_requests(place: str, dataset: str) -> Iterator[None]:
 
     from kmip_data.runtime.http_client import failure_of_exception
 
-    def look(response: Response, **_: object) -> None:
+    def check_answer(response: Response, **_: object) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and retries
-        answer_problem = _problem_of(response)
+        answer_problem = _answer_problem(response)
         if answer_problem:
-            raise _unavailable(place, dataset, f"{response.url} {answer_problem}")
+            raise _unavailable_error(place, dataset, f"{response.url} {answer_problem}")
 
     settings = osmnx.settings
     before = settings.use_cache, settings.requests_kwargs
     settings.use_cache = False
-    settings.requests_kwargs = {**settings.requests_kwargs, "hooks": {"response": look}}
+    settings.requests_kwargs = {**settings.requests_kwargs, "hooks": {"response": check_answer}}
     try:
         yield
     except RequestException as error:
-        raise _unavailable(place, dataset, f"it {failure_of_exception(error).reason}") from error
+        raise _unavailable_error(
+            place, dataset, f"it {failure_of_exception(error).reason}"
+        ) from error
     except OSError as error:
-        raise _unavailable(place, dataset, f"{type(error).__name__}: {error}") from error
+        raise _unavailable_error(place, dataset, f"{type(error).__name__}: {error}") from error
     finally:
         settings.use_cache, settings.requests_kwargs = before
 
 
-def _problem_of(response: Response) -> str:
+def _answer_problem(response: Response) -> str:
     """Return why a server's answer cannot be used; empty if it can."""
     if not response.ok:
         return f"answers {response.status_code}"
@@ -242,7 +246,7 @@ def _problem_of(response: Response) -> str:
     return ""
 
 
-def _unavailable(place: str, dataset: str, answer_problem: str) -> SourceUnavailable:
+def _unavailable_error(place: str, dataset: str, answer_problem: str) -> SourceUnavailable:
     return SourceUnavailable(
         f"OpenStreetMap returned no streets of {place}: {answer_problem}.",
         next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",

@@ -118,7 +118,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
         mol.UpdatePropertyCache(strict=False)
         Chem.FastFindRings(mol)
         molecule = graph_of_mol(mol)
-        pairs = _contacts(mol)
+        pairs = _contact_atoms(mol)
     atoms = len(molecule.x)
     if atoms > max_nodes:
         raise RefusedSmilesError(f"it has {atoms} atoms, and {max_nodes} are allowed")
@@ -131,7 +131,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     )
 
 
-def _contacts(mol: Any) -> I64:
+def _contact_atoms(mol: Any) -> I64:
     """Return the two atoms of each contact, int64 (C, 2)."""
     ends: dict[int, list[int]] = {}
     for i, atom in enumerate(mol.GetAtoms()):

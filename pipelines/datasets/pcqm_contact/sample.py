@@ -38,7 +38,7 @@ def write_sample(
     lines = ["\tcxsmiles"]
     sizes: list[int] = []
     while len(sizes) < count:
-        text, atoms, contacts = _molecule(rng)
+        text, atoms, contacts = _draw_molecule(rng)
         lines.append(f"{len(lines) - 1}\t{text}")
         # One row in six is used, and of these the ones with contacts.
         for _ in range(EVERY_NTH_ROW - 1):
@@ -56,7 +56,7 @@ def write_sample(
         write_torch_zip(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
 
 
-def _molecule(rng: Generator) -> tuple[str, int, int]:
+def _draw_molecule(rng: Generator) -> tuple[str, int, int]:
     """Make one molecule: its extended SMILES, number of atoms, number of contacts."""
     elements = [*rng.choice(["C", "C", "C", "N", "O"], size=int(rng.integers(5, 13)))]
     elements[0] = elements[-1] = "C"

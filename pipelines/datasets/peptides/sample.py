@@ -41,7 +41,7 @@ def write_sample(
     columns = pipeline.columns
     count = limit or DEFAULT_PEPTIDES
     rng = Generator(PCG64(seed))
-    chains = [_chain(rng) for _ in range(count)]
+    chains = [_draw_chain(rng) for _ in range(count)]
     composition = np.zeros((count, len(SIDE_CHAINS)))
     for row, chain in enumerate(chains):
         composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
@@ -50,15 +50,15 @@ def write_sample(
     more = []
     if len(columns) == 1:
         header.append("identifier")
-        for i, labels in enumerate(_labels(composition, NUM_LABELS, rng).tolist()):
+        for i, labels in enumerate(_draw_labels(composition, NUM_LABELS, rng).tolist()):
             more.append([str(labels), 3 * i + 4])
     else:
         # All digits, as upstream's tables have them.
-        targets = _targets(composition, len(columns), rng).tolist()
+        targets = _draw_targets(composition, len(columns), rng).tolist()
         more += [list(map(repr, row)) for row in targets]
     rows = []
     for i, chain in enumerate(chains):
-        rows.append([i, _written(chain, rng), chain, *more[i]])
+        rows.append([i, _write_smiles(chain, rng), chain, *more[i]])
     (folder / pipeline.table).write_bytes(gzip_bytes(csv_bytes(header, rows)))
 
     dealt = cut_into_parts(
@@ -68,7 +68,7 @@ def write_sample(
     (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(listed, protocol=4))
 
 
-def _written(chain: str, rng: Generator) -> str:
+def _write_smiles(chain: str, rng: Generator) -> str:
     """Write a chain of one-letter codes (small ones for D-residues) as SMILES, from its amine end."""
     parts = []
     for code in chain:
@@ -87,7 +87,7 @@ def _written(chain: str, rng: Generator) -> str:
     return "".join(parts)
 
 
-def _chain(rng: Generator) -> str:
+def _draw_chain(rng: Generator) -> str:
     codes = list(SIDE_CHAINS)
     # Few kinds of residues per peptide: compositions differ, as they do between functions.
     weights = rng.dirichlet(np.full(len(codes), 0.35))
@@ -99,7 +99,7 @@ def _chain(rng: Generator) -> str:
     return "".join(chain)
 
 
-def _labels(composition: F64, count: int, rng: Generator) -> I64:
+def _draw_labels(composition: F64, count: int, rng: Generator) -> I64:
     """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
     total = composition.sum(axis=1, keepdims=True)
     share = composition / total
@@ -111,7 +111,7 @@ def _labels(composition: F64, count: int, rng: Generator) -> I64:
     return labels
 
 
-def _targets(composition: F64, count: int, rng: Generator) -> F64:
+def _draw_targets(composition: F64, count: int, rng: Generator) -> F64:
     """Sums over the residues, standardised over all rows as upstream's are.
 
     Residue by residue, in one order: a matrix product adds in the order of the CPU's own kernel.

@@ -63,11 +63,11 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
     def read(self, raw: Raw) -> dict[str, Array]:
         """Read the graph as PyTorch Geometric's ``Planetoid`` does."""
         # 1. Test nodes come last. In CiteSeer some of their numbers have no row: zeros.
-        tested = _tested(raw)
+        tested = _test_rows(raw)
         first = int(tested.min())
         missing = int(tested.max()) + 1 - first - len(tested)
-        features = [_matrix(raw, name) for name in ("allx", "tx")]
-        labels = [_matrix(raw, name) for name in ("ally", "ty")]
+        features = [_read_matrix(raw, name) for name in ("allx", "tx")]
+        labels = [_read_matrix(raw, name) for name in ("ally", "ty")]
         if first != len(features[0]) or len(tested) != len(features[1]) or missing < 0:
             raise DamagedInput(
                 f"{raw.current_item}: tested nodes {first:,} to {tested.max():,} do not follow the "
@@ -84,7 +84,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
         x, y = arrays
 
         # 3. Neighbours: without loops, each once, by target and then source.
-        neighbors = _pickle(raw, "graph")
+        neighbors = _read_pickle(raw, "graph")
         pairs = [(node, other) for node, row in neighbors.items() for other in row]
         source, target = np.array(pairs, np.int64).reshape(-1, 2).T
         codes = np.unique((target * len(y) + source)[source != target])
@@ -97,8 +97,8 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
 
     def masks(self, raw: Raw, fold: int) -> list[Bools]:
         """Return the public split: nodes of ``x`` are train, the next 500 val."""
-        tested = _tested(raw)
-        train = len(_matrix(raw, "y"))
+        tested = _test_rows(raw)
+        train = len(_read_matrix(raw, "y"))
         nodes = np.arange(int(tested.max()) + 1)
         val = (nodes >= train) & (nodes < train + VAL)
         return [nodes < train, val, np.isin(nodes, tested)]
@@ -117,17 +117,17 @@ def split_per_class(labels: Array, seed: int) -> Array:
     others = []
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        rows = rows[_permutation(state, len(rows))]
+        rows = rows[_torch_permutation(state, len(rows))]
         codes[rows[:A_CLASS]] = 0
         others.append(rows[A_CLASS:])
     rest = np.concatenate(others)
-    rest = rest[_permutation(state, len(rest))]
+    rest = rest[_torch_permutation(state, len(rest))]
     codes[rest[:VAL]] = 1
     codes[rest[VAL : VAL + TEST]] = 2
     return codes
 
 
-def _permutation(state: np.random.RandomState, count: int) -> I64:
+def _torch_permutation(state: np.random.RandomState, count: int) -> I64:
     """``torch.randperm`` after ``torch.manual_seed``: a Mersenne Twister and a shuffle from the front."""
     order = np.arange(count)
     for i in range(count - 1):
@@ -163,19 +163,19 @@ _ALLOWED = {
 }
 
 
-def _pickle(raw: Raw, name: str) -> Any:
+def _read_pickle(raw: Raw, name: str) -> Any:
     path = raw.path(f"*.{name}")
     return read_pickle(path.read_bytes(), _ALLOWED, name=path.name)
 
 
-def _matrix(raw: Raw, name: str) -> Array:
-    matrix = _pickle(raw, name)
+def _read_matrix(raw: Raw, name: str) -> Array:
+    matrix = _read_pickle(raw, name)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
         raise DamagedInput(f"{raw.current_item} is {type(matrix).__name__}, not a matrix.")
     return matrix
 
 
-def _tested(raw: Raw) -> I64:
+def _test_rows(raw: Raw) -> I64:
     text = raw.path("*.test.index").read_text("ascii")
     tested = np.array(text.split(), np.int64)
     if not len(tested) or len(np.unique(tested)) != len(tested) or tested.min() < 0:

@@ -54,50 +54,67 @@ def write_sample(
         ("allx", np.arange(n - 1_000)),
         ("tx", tested),
     ):
-        (folder / f"{stem}.{end}").write_bytes(_sparse(x[rows]))
+        (folder / f"{stem}.{end}").write_bytes(_pickle_sparse(x[rows]))
         (folder / f"{stem}.{end.replace('x', 'y')}").write_bytes(
-            b"\x80\x02" + _array(y[rows]) + b"."
+            b"\x80\x02" + _pickle_array(y[rows]) + b"."
         )
-    (folder / f"{stem}.graph").write_bytes(_lists(neighbors))
+    (folder / f"{stem}.graph").write_bytes(_pickle_lists(neighbors))
     write_lines(folder / f"{stem}.test.index", map(str, tested))
 
 
-def _sparse(dense: Array) -> bytes:
+def _pickle_sparse(dense: Array) -> bytes:
     rows, columns = dense.nonzero()
     counts = np.bincount(rows, minlength=len(dense))
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    state = b"}(" + _text("_shape") + b"(" + b"".join(map(_int, dense.shape)) + b"t"
+    state = b"}(" + _pickle_text("_shape") + b"(" + b"".join(map(_pickle_int, dense.shape)) + b"t"
     for name, array in (
         ("indptr", ends),
         ("indices", columns.astype(np.int32)),
         ("data", dense[rows, columns]),
     ):
-        state += _text(name) + _array(array)
+        state += _pickle_text(name) + _pickle_array(array)
     return b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n)\x81" + state + b"ub."
 
 
-def _array(array: Array) -> bytes:
+def _pickle_array(array: Array) -> bytes:
     made = (
-        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(" + _int(0) + b"t" + _text("b")
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n("
+        + _pickle_int(0)
+        + b"t"
+        + _pickle_text("b")
     )
-    dtype = b"cnumpy\ndtype\n(" + _text(array.dtype.str[1:]) + _int(0) + _int(1) + b"tR"
-    dtype += b"(" + _int(3) + _text("<") + b"NNN" + _int(-1) * 2 + _int(0) + b"tb"
-    shape = b"(" + b"".join(map(_int, array.shape)) + b"t"
+    dtype = (
+        b"cnumpy\ndtype\n("
+        + _pickle_text(array.dtype.str[1:])
+        + _pickle_int(0)
+        + _pickle_int(1)
+        + b"tR"
+    )
+    dtype += (
+        b"("
+        + _pickle_int(3)
+        + _pickle_text("<")
+        + b"NNN"
+        + _pickle_int(-1) * 2
+        + _pickle_int(0)
+        + b"tb"
+    )
+    shape = b"(" + b"".join(map(_pickle_int, array.shape)) + b"t"
     data = array.tobytes()
     values = b"T" + struct.pack("<I", len(data)) + data
-    return made + b"tR(" + _int(1) + shape + dtype + b"\x89" + values + b"tb"
+    return made + b"tR(" + _pickle_int(1) + shape + dtype + b"\x89" + values + b"tb"
 
 
-def _lists(lists: list[list[int]]) -> bytes:
+def _pickle_lists(lists: list[list[int]]) -> bytes:
     items = b""
     for number, row in enumerate(lists):
-        items += _int(number) + b"](" + b"".join(map(_int, row)) + b"e"
+        items += _pickle_int(number) + b"](" + b"".join(map(_pickle_int, row)) + b"e"
     return b"\x80\x02ccollections\ndefaultdict\n(c__builtin__\nlist\ntR(" + items + b"u."
 
 
-def _int(value: int) -> bytes:
+def _pickle_int(value: int) -> bytes:
     return b"J" + struct.pack("<i", value)
 
 
-def _text(text: str) -> bytes:
+def _pickle_text(text: str) -> bytes:
     return b"U" + bytes([len(text)]) + text.encode("ascii")

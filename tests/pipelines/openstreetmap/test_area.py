@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
 from kmip_data.pipelines.datasets.openstreetmap.network import count_streets
 from kmip_data.pipelines.datasets.openstreetmap.parameters import POLYGON, OpenStreetMapParams
 from kmip_data.pipelines.datasets.openstreetmap.reading import (
-    _from_extract,
+    _read_extract,
     extend_by_margin,
     parse_bbox,
     read_city,
@@ -49,7 +49,7 @@ def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
     with osm_servers(tmp_path / "streets.osm", shapely.box(*BOX)):
         theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
     params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))
-    ours, land_use, _ = _from_extract(raw, helsinki().name, params, shapely.box(*BOX), tmp_path)
+    ours, land_use, _ = _read_extract(raw, helsinki().name, params, shapely.box(*BOX), tmp_path)
     assert ours.node_id.tolist() == sorted(theirs)
     assert edges_of(ours) == edges_of_osmnx(theirs)
     counted = dict(theirs.nodes(data="street_count"))
