@@ -88,11 +88,11 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         """Read and check the graph, and the masks of all splits."""
         files = Raw(raw.path, self.manifest.name)
         layout = self.manifest.layout
-        with files.guarded():
+        with files.name_item_in_errors():
             graph = self.read(files)
             arrays, rows = fit_graphs([graph], self.schema(params), layout, files.current_item)
         for fold in range(layout.folds):
-            self._codes(raw.path, fold, len(arrays["x"]))
+            self._part_codes(raw.path, fold, len(arrays["x"]))
         write_pieces(workdir / "graph", [(arrays, rows)])
         return Prepared(workdir)
 
@@ -106,7 +106,9 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
         """Read the published masks of a fold."""
         check_fold(self.manifest.name, params.fold, self.manifest.layout.folds)
-        codes = self._codes(require_raw(self.manifest, raw), params.fold, int(records.nodes[0]))
+        codes = self._part_codes(
+            require_raw(self.manifest, raw), params.fold, int(records.nodes[0])
+        )
         return Split(
             f"upstream-fold{params.fold}",
             "upstream",
@@ -120,9 +122,9 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         folds = range(self.manifest.layout.folds)
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 
-    def _codes(self, folder: Path, fold: int, nodes: int) -> Array:
+    def _part_codes(self, folder: Path, fold: int, nodes: int) -> Array:
         raw = Raw(folder, self.manifest.name)
-        with raw.guarded():
+        with raw.name_item_in_errors():
             masks = self.masks(raw, fold)
             return codes_of_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
 
@@ -177,7 +179,7 @@ class GraphsInPartsPipeline(PiecesPipeline):
         schema = self.schema(params)
         sizes = {}
         numbers = {}
-        with files.guarded():
+        with files.name_item_in_errors():
             for part, graphs in self.read(files):
                 batches = fit_batches(graphs, schema, self.manifest.layout, files)
                 sizes[part] = write_pieces(workdir / part, batches)

@@ -68,17 +68,19 @@ def write_torch_file(path: Path, value: object) -> None:
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
     """
     storages: list[Array] = []
-    write_torch_zip(path, b"\x80\x02" + _opcodes(value, storages) + b".", storages)
+    write_torch_zip(path, b"\x80\x02" + _pickle_opcodes(value, storages) + b".", storages)
 
 
 def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
     """Write a list of PyG's ``Data`` with these attributes of any shape, as ``torch.save`` does."""
     storages: list[Array] = []
     # A Data object (memo 0) holds its storage; the storage a mapping, and its parent, the object.
-    begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _opcodes("_store", [])
-    begin += b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81}(" + _opcodes("_mapping", [])
-    end = _opcodes("_parent", []) + b"h\x00ubub"
-    items = [begin + _opcodes(dict(graph), storages) + end for graph in graphs]
+    begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _pickle_opcodes("_store", [])
+    begin += b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81}(" + _pickle_opcodes(
+        "_mapping", []
+    )
+    end = _pickle_opcodes("_parent", []) + b"h\x00ubub"
+    items = [begin + _pickle_opcodes(dict(graph), storages) + end for graph in graphs]
     write_torch_zip(path, b"\x80\x02](" + b"".join(items) + b"e.", storages)
 
 
@@ -93,11 +95,11 @@ def write_torch_zip(path: Path, pickled: bytes, storages: Sequence[Array] = ()) 
             archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
 
 
-def _opcodes(value: object, storages: list[Array]) -> bytes:
+def _pickle_opcodes(value: object, storages: list[Array]) -> bytes:
     """Return a value as opcodes of protocol 2; tensors become references to ``storages``."""
 
     def put(*values: object) -> bytes:
-        return b"".join(_opcodes(value, storages) for value in values)
+        return b"".join(_pickle_opcodes(value, storages) for value in values)
 
     if isinstance(value, int):
         return b"\x8a\x08" + struct.pack("<q", value)

@@ -63,7 +63,7 @@ class OwnTextParams(OwnParams):
 
     @field_validator("encoding")
     @classmethod
-    def _known(cls, value: str) -> str:
+    def _check_encoding(cls, value: str) -> str:
         try:
             "".encode(value or "utf-8")
         except LookupError as error:

@@ -234,7 +234,7 @@ def street_weights(city: CityArrays, weight: str) -> F32:
 P = TypeVar("P", bound=CityParams)
 
 
-def _file(workdir: Path, name: str) -> Path:
+def _array_path(workdir: Path, name: str) -> Path:
     return workdir / f"{name}.npy"
 
 
@@ -248,11 +248,11 @@ def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F
         "fortran_order": True,
         "shape": (num_nodes, len(FEATURES)),
     }
-    with _file(workdir, "features").open("wb") as file:
+    with _array_path(workdir, "features").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for column in columns:
             column.astype("<f4", copy=False).tofile(file)
-    features: F32 = np.load(_file(workdir, "features"), mmap_mode="r", allow_pickle=False)
+    features: F32 = np.load(_array_path(workdir, "features"), mmap_mode="r", allow_pickle=False)
     return features
 
 
@@ -393,7 +393,7 @@ def store_city(city: CityArrays, workdir: Path) -> Prepared:
     of latitude.
     """
     for name, values in vars(city).items():
-        path = _file(workdir, name)
+        path = _array_path(workdir, name)
         # :func:`store_features` may have written one.
         if isinstance(values, np.ndarray) and not path.is_file():
             np.save(path, values, allow_pickle=False)

@@ -80,7 +80,7 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     long as at the mean latitude. Raises ``UsageError`` if a block has more than a tenth of the
     intersections.
     """
-    block, sizes = _blocks(lon_lat, block_size)
+    block, sizes = _blocks_of_nodes(lon_lat, block_size)
     share = len(lon_lat) / 10
     if sizes.max() > share:
         raise UsageError(
@@ -107,14 +107,14 @@ def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
     (2, E) has every street in both directions.
     """
     remaining = codes.copy()
-    near_train = _within(codes == TRAIN, edge_index, hops)
+    near_train = _nodes_within_hops(codes == TRAIN, edge_index, hops)
     remaining[near_train & (codes == VAL)] = DROPPED
-    near_val = _within(remaining == VAL, edge_index, hops)
+    near_val = _nodes_within_hops(remaining == VAL, edge_index, hops)
     remaining[(near_train | near_val) & (codes == TEST)] = DROPPED
     return remaining
 
 
-def _within(nodes: Bools, edge_index: Integers, hops: int) -> Bools:
+def _nodes_within_hops(nodes: Bools, edge_index: Integers, hops: int) -> Bools:
     """Return a mask of the nodes within ``hops`` edges of ``nodes``, including these."""
     source, target = edge_index
     reached = nodes.copy()
@@ -126,7 +126,7 @@ def _within(nodes: Bools, edge_index: Integers, hops: int) -> Bools:
     return reached
 
 
-def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
+def _blocks_of_nodes(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
     """Return the block of each node, (N,), and how many nodes each block has."""
     degrees = lon_lat.astype(np.float64)
     _, shrunk = sine_cosine(np.radians(degrees[:, 1].mean()))
@@ -154,7 +154,9 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     lon_lat = records.column("node/x")[:, :2]
     # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a
     # tenth.
-    fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= max(1.0, n / 15))
+    fitting = (
+        size for size in BLOCK_SIZES if _blocks_of_nodes(lon_lat, size)[1].max() <= max(1.0, n / 15)
+    )
     size = params.block_size or next(fitting, BLOCK_SIZES[-1])
     hops = params.buffer
     codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.column(EDGE_INDEX), hops)

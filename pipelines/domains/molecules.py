@@ -114,7 +114,7 @@ def graph_of_mol(mol: Mol) -> Molecule:
         raise RefusedSmilesError("it has no atoms")
     from rdkit.Chem import Atom, Bond
 
-    atoms = _table(
+    atoms = _value_table(
         mol.GetAtoms(),
         Atom.GetAtomicNum,
         Atom.GetChiralTag,
@@ -134,7 +134,7 @@ def graph_of_mol(mol: Mol) -> Molecule:
     atoms[:, 6] = _HYBRIDISATIONS[atoms[:, 6]]
     x = np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8)
 
-    bonds = _table(
+    bonds = _value_table(
         mol.GetBonds(),
         Bond.GetBeginAtomIdx,
         Bond.GetEndAtomIdx,
@@ -155,7 +155,7 @@ def graph_of_mol(mol: Mol) -> Molecule:
     return Molecule(x, edge_index, attr.repeat(2, axis=0))
 
 
-def _table(items: Iterable[T], *values: Callable[[T], object]) -> I64:
+def _value_table(items: Iterable[T], *values: Callable[[T], object]) -> I64:
     """Return (items, values); mapping a method over all atoms takes three quarters of a loop's time."""
     rows = list(items)
     return np.array([list(map(value, rows)) for value in values], np.int64).T

@@ -132,7 +132,7 @@ class DaskWorkers(Executor):
     def start(self, count: int) -> int:
         """Return how many calls to submit at a time, which the cluster decides (:class:`Executor`)."""
         # One more per worker than it runs at a time, so that it never waits for the next call.
-        with _connected():
+        with _cluster_errors():
             ready: dict[str, int] = self._client.nthreads()
         return max(1, sum(ready.values()) + len(ready))
 
@@ -145,7 +145,7 @@ class DaskWorkers(Executor):
         from distributed import KilledWorker
 
         try:
-            with _connected():
+            with _cluster_errors():
                 return future.result()
         except KilledWorker as error:
             raise worker_died_error(name) from error
@@ -205,7 +205,7 @@ class DaskWorkers(Executor):
 
 
 @contextlib.contextmanager
-def _connected() -> Iterator[None]:
+def _cluster_errors() -> Iterator[None]:
     """Convert the loss of the scheduler to our error."""
     from distributed.comm.core import CommClosedError
 

@@ -99,11 +99,11 @@ def encode_build(
     # Check without the lock first: no lock is needed if no column is missing.
     # A crash after the card was written also leaves temporary files.
     unfinished = (build.path / COLUMNS / WORK).exists()
-    if recompute or unfinished or _missing(build, encodings):
+    if recompute or unfinished or _missing_encodings(build, encodings):
         with signals.exit_on_signals(), build_lock(build.path, quiet=chosen.quiet):
             build.reread_card()
             _encode_and_write_cards(
-                build, encodings if recompute else _missing(build, encodings), chosen
+                build, encodings if recompute else _missing_encodings(build, encodings), chosen
             )
     return [read_columns_card(build, encoding.name) for encoding in encodings]
 
@@ -136,7 +136,7 @@ def _encode_and_write_cards(
             atomic_writes.remove_partials(folder, root=build.path)
     executor = executor_for(options, work, jobs=jobs, needs=[build.path])
     with executor:
-        tasks = _tasks(build, missing, executor.stop, jobs)
+        tasks = _list_tasks(build, missing, executor.stop, jobs)
         Steps(work).finish(UNITS, {"files": [task.file for task in tasks]})
         units = run_units(
             executor,
@@ -160,7 +160,7 @@ def _encode_and_write_cards(
     atomic_writes.remove_tree(work, root=build.path)
 
 
-def _tasks(
+def _list_tasks(
     build: Build,
     encodings: Sequence[Encoding],
     stop: Path,
@@ -187,7 +187,7 @@ def _tasks(
     return tasks
 
 
-def _missing(build: Build, encodings: Sequence[Encoding]) -> list[Encoding]:
+def _missing_encodings(build: Build, encodings: Sequence[Encoding]) -> list[Encoding]:
     return [encoding for encoding in encodings if not _is_finished(build, encoding)]
 
 
@@ -225,7 +225,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
     atomic_writes.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
-def _edges(shard: Shard) -> Array:
+def _edges_of_shard(shard: Shard) -> Array:
     """Edges of a shard with nodes numbered inside each graph, (2, E)."""
     if shard.schema.edges == "index":
         return shard.read(EDGE_INDEX, 0, shard.edges)
@@ -262,7 +262,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         graphs = Graphs(
             shard.node_ptr,
             shard.edge_ptr,
-            _edges(shard),
+            _edges_of_shard(shard),
             shard.keys,
         )
 

@@ -302,7 +302,7 @@ def finish_build(
         notes=[
             *manifest.notes,
             *about.notes,
-            *_notes(raw.sample, statistics["graphs"], differing, skipped),
+            *_build_notes(raw.sample, statistics["graphs"], differing, skipped),
             *([] if known or raw.sample else _empty_classes(schema, statistics["classes"])),
         ],
     )
@@ -322,7 +322,7 @@ def _empty_classes(schema: Schema, counts: Sequence[int]) -> Iterator[str]:
         )
 
 
-def _notes(
+def _build_notes(
     sample: bool,
     graphs: int,
     differing: Sequence[str],

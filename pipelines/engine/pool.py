@@ -159,7 +159,7 @@ def _stoppable_records(
         keys.append(record.key)
 
 
-def _counter(task: T) -> Path:
+def _progress_file(task: T) -> Path:
     """File whose size is the number of graphs done: workers of any executor share its folder."""
     path: Path = task.stop.with_name(f"{task.step}.count")
     return path
@@ -168,7 +168,7 @@ def _counter(task: T) -> Path:
 def write_count(task: BuildTask, count: int) -> None:
     """Publish how many graphs of a task are done, in a sparse file: a full disk has room for it."""
     with contextlib.suppress(OSError):
-        file = os.open(_counter(task), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        file = os.open(_progress_file(task), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.truncate(file, count)
         os.close(file)
 
@@ -176,7 +176,7 @@ def write_count(task: BuildTask, count: int) -> None:
 def count_finished_graphs(task: T) -> int:
     """Return how many graphs of a running task are done, at most those expected."""
     with contextlib.suppress(OSError):
-        return min(int(task.graphs), _counter(task).stat().st_size)
+        return min(int(task.graphs), _progress_file(task).stat().st_size)
     return 0
 
 

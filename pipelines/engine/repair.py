@@ -111,7 +111,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
         try:
             raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
         except SourceUnavailable as error:
-            error.lines["next"] = _raw_again(pipeline.manifest, params, path)
+            error.lines["next"] = _commands_for_raw(pipeline.manifest, params, path)
             raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan(pipeline, params, raw, home, options)
@@ -131,7 +131,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
         )
 
 
-def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
+def _commands_for_raw(manifest: Manifest, params: Params, path: Path) -> str:
     """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
         options = parameters_as_options(params.model_dump(exclude_defaults=True))

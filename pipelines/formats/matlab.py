@@ -41,7 +41,7 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     listed = [key for key in _EDGES if 2 in shapes.get(key, ())]
     nodes = shapes[square[0]][0] if square else 0
     if listed:
-        edges = f"edges = mat[{listed[0]!r}]{_shift(path, shapes, listed)}"
+        edges = f"edges = mat[{listed[0]!r}]{_index_shift(path, shapes, listed)}"
         arrays = f"{listed[0]}=edges"
         nodes = next((max(shape) for shape in shapes.values() if 1 in shape and max(shape) > 1), 0)
     else:
@@ -64,7 +64,7 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
         arrays += f", x=scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
     for variable in labels[:1]:
         dense = f"scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
-        values = _values(path, shapes, variable)
+        values = _read_values(path, shapes, variable)
         arrays += f", labels={dense}" + ".ravel()" * (variable in flat)
         if variable in flat and values.size and np.nanmin(values) == 1:
             arrays += " - 1"
@@ -82,7 +82,7 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     # 4. Flags or positions of each part.
     flags = [name for name in parts if math.prod(shapes[name]) == nodes]
     positions = [name for name in parts if name not in flags]
-    shift = _shift(path, shapes, positions)
+    shift = _index_shift(path, shapes, positions)
     for name, part in parts.items():
         if name in flags:
             arrays += f", {part}_mask=mat[{name!r}].ravel().astype(bool)"
@@ -99,14 +99,14 @@ def _part_of(name: str) -> str:
     return part if part in PARTS else ""
 
 
-def _shift(path: Path, shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> str:
+def _index_shift(path: Path, shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> str:
     """Return the text that makes positions count from 0, where no variable has a 0."""
-    values = [_values(path, shapes, name) for name in names]
+    values = [_read_values(path, shapes, name) for name in names]
     has_zero = any((array == 0).any() for array in values)
     return "" if has_zero or not sum(array.size for array in values) else " - 1"
 
 
-def _values(path: Path, shapes: Mapping[str, tuple[int, ...]], name: str) -> Array:
+def _read_values(path: Path, shapes: Mapping[str, tuple[int, ...]], name: str) -> Array:
     """Return the numbers of a variable, float64; none of a large one, or of other values."""
     from scipy import io, sparse
 

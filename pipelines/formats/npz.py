@@ -56,7 +56,7 @@ class NpzFile:
         if member is None:
             raise DamagedInput(f"{self.name}: the array {name} is missing.")
         self.read.add(name)
-        stream = ArrayStream(self._pieces(member), member.file_size, f"{self.name}, {name}")
+        stream = ArrayStream(self._read_pieces(member), member.file_size, f"{self.name}, {name}")
         if stream.dtype.kind not in dtype_kinds or not (
             shape is None or shape_fits(stream.shape, shape)
         ):
@@ -66,7 +66,7 @@ class NpzFile:
             )
         return stream
 
-    def _pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    def _read_pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
         with archive_errors(self._path), self._archive.open(member) as file:
             while piece := file.read(PIECE):
                 yield piece
@@ -90,7 +90,7 @@ class ArrayStream:
 
     def __init__(self, pieces: Iterator[bytes], declared: int, name: str) -> None:
         self.name = name
-        self._pieces = pieces
+        self._read_pieces = pieces
         first = next(pieces, b"")
         header = io.BytesIO(first)
         self.shape: tuple[int, ...]
@@ -117,7 +117,7 @@ class ArrayStream:
         values = np.empty(count, self.dtype)
         room = values.data.cast("B")
         while room:
-            piece = self._next(len(room))
+            piece = self._next_bytes(len(room))
             room[: len(piece)] = piece
             room = room[len(piece) :]
         return values
@@ -126,12 +126,12 @@ class ArrayStream:
         """Skip the next ``count`` values."""
         left = count * self.dtype.itemsize
         while left:
-            left -= len(self._next(left))
+            left -= len(self._next_bytes(left))
 
-    def _next(self, most: int) -> memoryview:
+    def _next_bytes(self, most: int) -> memoryview:
         """Return the next bytes, at most ``most`` of them."""
         if not self._rest:
-            self._rest = memoryview(next(self._pieces, b""))
+            self._rest = memoryview(next(self._read_pieces, b""))
             if not self._rest:
                 raise DamagedInput(f"{self.name} ends early.")
         piece = self._rest[:most]

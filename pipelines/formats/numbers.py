@@ -68,7 +68,7 @@ class NumberTable:
         something else than numbers inside the bounds.
         """
         line = 0
-        for text in self._texts():
+        for text in self._read_lines():
             values = self._parse_lines(text, line)
             is_bad = ~((values >= self.low) & (values <= np.asarray(self.high)))
             if self.integers:
@@ -77,7 +77,7 @@ class NumberTable:
                 is_bad &= ~np.isnan(values)
             if is_bad.any():
                 row = int(is_bad.any(axis=1).argmax())
-                raise self._bad_line(text, line, row)
+                raise self._bad_line_error(text, line, row)
             yield values
             line += len(values)
         if not line and not self.empty:
@@ -121,20 +121,20 @@ class NumberTable:
         values = np.empty(len(text))  # empty fields are one character each
         outcome, count = parse_numbers(np.frombuffer(text, np.uint8), self.columns, POWERS, values)
         if outcome == _FAULT:
-            raise self._bad_line(text, lines_before, count // self.columns)
+            raise self._bad_line_error(text, lines_before, count // self.columns)
         if outcome == _TOO_LONG:
             words = text.replace(b"\r", b"").removesuffix(b"\n").replace(b"\n", b",").split(b",")
             return np.array([float(word or b"nan") for word in words]).reshape(-1, self.columns)
         return values[:count].reshape(-1, self.columns)
 
-    def _bad_line(self, text: bytes, lines_before: int, row: int) -> DamagedInput:
+    def _bad_line_error(self, text: bytes, lines_before: int, row: int) -> DamagedInput:
         numbers = count_with_noun(self.columns, "integer" if self.integers else "number")
         return DamagedInput(
             f"{self.name}, line {lines_before + row + 1}: not {numbers} from {self.low} to {self.high}.",
             found=ascii(text.split(b"\n")[row][:80].decode("latin-1")),
         )
 
-    def _texts(self) -> Iterator[bytes]:
+    def _read_lines(self) -> Iterator[bytes]:
         """Yield the decompressed text in pieces of whole lines, each of which ends with LF."""
         size = 0
         lines = 0

@@ -68,14 +68,14 @@ def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None
         source = graph.graph["rows of the matrix"]
         for target, weight in enumerate(map(float, cells), 1):
             if weight:
-                graph.add_edge(source, _vertex(graph, str(target)), weight=weight)
+                graph.add_edge(source, _vertex_index(graph, str(target)), weight=weight)
     else:
         raise ValueError(f"{' '.join(cells)[:80]!r} is in no section")
 
 
 def _add_vertex(graph: Any, cells: list[str]) -> None:
     """Add a vertex: its number, label, up to three coordinates, shape, and pairs of name and value."""
-    vertex = _vertex(graph, cells[0])
+    vertex = _vertex_index(graph, cells[0])
     data: dict[str, object] = {"label": cells[1] if len(cells) > 1 else ""}
     rest = cells[2:]
     for axis in "xyz":
@@ -89,11 +89,11 @@ def _add_vertex(graph: Any, cells: list[str]) -> None:
 
 def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, object]) -> None:
     """Add the edge of a line, or all edges of a line of a list."""
-    source = _vertex(graph, cells[0])
+    source = _vertex_index(graph, cells[0])
     if section.endswith("list"):
-        targets = [_vertex(graph, cell) for cell in cells[1:]]
+        targets = [_vertex_index(graph, cell) for cell in cells[1:]]
     else:
-        targets = [_vertex(graph, cells[1])]
+        targets = [_vertex_index(graph, cells[1])]
         rest = cells[2:]
         if len(rest) % 2:
             data["weight"] = float(rest.pop(0))
@@ -104,7 +104,7 @@ def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, objec
             graph.add_edge(target, source, **data)
 
 
-def _vertex(graph: Any, cell: str) -> int:
+def _vertex_index(graph: Any, cell: str) -> int:
     vertex = abs(int(cell))  # a negative number marks a dotted line
     if vertex not in graph:
         raise ValueError(f"there is no vertex {cell}")

@@ -72,7 +72,7 @@ class RefusedError(Exception):
     """The pickle refers to an object that is not allowed; the message names it."""
 
 
-def never_called(name: str) -> Callable[..., Value]:
+def refuse_calls(name: str) -> Callable[..., Value]:
     """Return a placeholder for a name that may be mentioned but not called."""
 
     def refuse(*_: Value) -> Value:
@@ -199,7 +199,7 @@ class _Machine:
     def result(self) -> Value:
         """Return the value of the pickle."""
         (value,) = self._stack
-        return _ready(value)
+        return _finished_value(value)
 
     # Long: one branch per opcode, without a call for each.
     def run(self) -> Iterator[tuple[list[Value], int]]:  # noqa: C901, PLR0912, PLR0915 -- a branch each
@@ -251,7 +251,7 @@ class _Machine:
                 if len(stack) > MAX_STACK:
                     raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
             elif code == _TUPLE:
-                push(tuple(self._since_mark()))
+                push(tuple(self._pop_to_mark()))
             elif code == _PERSISTENT and self._persistent is not None:
                 stack[-1] = self._persistent(stack[-1])
             elif code == _FALSE:
@@ -264,8 +264,8 @@ class _Machine:
             elif code == _EMPTY_DICT:
                 push({})
             elif code == _SETITEMS:
-                items = self._since_mark()
-                _of_type(stack[-1], dict).update(self._pairs(items))
+                items = self._pop_to_mark()
+                _require_type(stack[-1], dict).update(self._pairs_of_items(items))
             elif code == _TUPLE3:
                 stack[-3:] = [tuple(stack[-3:])]
             # The length is given before the bytes: one that leads behind the end is a lie.
@@ -285,12 +285,12 @@ class _Machine:
                 else:
                     push(bytes(piece))
             elif code in (_APPEND, _APPENDS):
-                items = [stack.pop()] if code == _APPEND else self._since_mark()
+                items = [stack.pop()] if code == _APPEND else self._pop_to_mark()
                 # Only the outermost list is streamed: inner ones are parts of an item.
                 if streamed and len(stack) == 1 and type(stack[0]) is list:
                     yield self._hand_out(items), position
                 else:
-                    _of_type(stack[-1], list).extend(items)
+                    _require_type(stack[-1], list).extend(items)
             elif code == _STOP:
                 whole = streamed and type(self.result()) is list
                 yield self._hand_out([]) if whole else [], position
@@ -329,23 +329,23 @@ class _Machine:
             stack.append(self._recall_memo(argument))
         # Containers take all values above the last mark.
         elif opcode in {"LIST", "DICT", "POP_MARK"}:
-            items = self._since_mark()
+            items = self._pop_to_mark()
             if opcode != "POP_MARK":
-                stack.append(items if opcode == "LIST" else self._pairs(items))
+                stack.append(items if opcode == "LIST" else self._pairs_of_items(items))
         elif opcode == "SETITEM":
             value = stack.pop()
             key = stack.pop()
-            _of_type(stack[-1], dict).update(self._pairs([key, value]))
+            _require_type(stack[-1], dict).update(self._pairs_of_items([key, value]))
         elif opcode == "POP":
             stack.pop()
         elif opcode == "DUP":
             stack.append(stack[-1])
         elif opcode == "GLOBAL":
-            self._name(*argument.split(" ", 1))
+            self._push_name(*argument.split(" ", 1))
         elif opcode == "STACK_GLOBAL":
             attribute = stack.pop()
             module = stack.pop()
-            self._name(module, attribute)
+            self._push_name(module, attribute)
         # A class of the allow-list is called as a function; no __new__ is looked up.
         elif opcode == "NEWOBJ":
             arguments = stack.pop()
@@ -365,7 +365,7 @@ class _Machine:
         value = self._memo.get(key, _MARKER)
         if value is _MARKER:
             raise RefusedError("a part of an earlier item, or of nothing")
-        return _ready(value)
+        return _finished_value(value)
 
     def _hand_out(self, items: list[Value]) -> list[Value]:
         """Return the items, and drop them from list and memo."""
@@ -373,7 +373,7 @@ class _Machine:
         # The memo would hold every item: only names and types, the earliest 1,000, outlive a part.
         shared: dict[int, Value] = {}
         for key, value in memo.items():
-            if type(value) not in _OF_ONE and _is_shared(_ready(value)):
+            if type(value) not in _OF_ONE and _is_shared(_finished_value(value)):
                 shared[key] = value
                 if len(shared) == _SHARED:
                     break
@@ -382,11 +382,11 @@ class _Machine:
 
         # Pending values have received their state by now.
         (outer,) = self._stack
-        ready = [_ready(item) for item in (*outer, *items)]
+        ready = [_finished_value(item) for item in (*outer, *items)]
         outer.clear()
         return ready
 
-    def _name(self, module: Value, attribute: Value) -> None:
+    def _push_name(self, module: Value, attribute: Value) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise RefusedError("a global whose name is not text")
         name = f"{module}.{attribute}"
@@ -398,7 +398,7 @@ class _Machine:
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
         self._stack.append(allowed)
 
-    def _pairs(self, items: list[Value]) -> dict[Value, Value]:
+    def _pairs_of_items(self, items: list[Value]) -> dict[Value, Value]:
         """Return keys and values; with libraries, without pairs whose keys are no numbers or texts."""
         keys = items[::2]
         values = items[1::2]
@@ -412,7 +412,7 @@ class _Machine:
             key: value for key, value, is_plain in zip(keys, values, plain, strict=True) if is_plain
         }
 
-    def _since_mark(self) -> list[Value]:
+    def _pop_to_mark(self) -> list[Value]:
         mark = len(self._stack) - 1
         while self._stack[mark] is not _MARKER:
             mark -= 1
@@ -431,14 +431,14 @@ def _call(called: Value, arguments: Value) -> Value:
     return called.call(*arguments)
 
 
-def _ready(value: Value) -> Value:
+def _finished_value(value: Value) -> Value:
     """Return the value itself of what was pending when it was kept."""
     if isinstance(value, Pending) and value.value is not None:
         return value.value
     return value
 
 
-def _of_type(value: Value, wanted: type) -> Value:
+def _require_type(value: Value, wanted: type) -> Value:
     if type(value) is Unread:
         return wanted()  # the items of a container that is not read
     if type(value) is not wanted:

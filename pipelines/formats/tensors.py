@@ -39,8 +39,8 @@ from kmip_data.pipelines.formats.pickles import (
     RefusedError,
     Unread,
     Value,
-    never_called,
     read_pickle,
+    refuse_calls,
     stream_list,
 )
 
@@ -78,7 +78,7 @@ def read_torch_file(
     ``DamagedInput`` where the file is cut, damaged, compressed, of the layout before PyTorch 1.6,
     or names anything but data.
     """
-    with _opened(path, mapping) as (pickled, resolve):
+    with _open_pickle(path, mapping) as (pickled, resolve):
         return read_pickle(
             pickled,
             {**_GLOBALS, **extra},
@@ -98,14 +98,14 @@ def stream_items(
     mapping = map_file(path)
     if mapping[:1] == b"\x80":
         if mapping[: len(_BEFORE_1_6)] == _BEFORE_1_6:
-            raise _damaged(path.name, "the layout before PyTorch 1.6")
-        yield from _values(mapping, {**extra, **PICKLED_TENSORS}, path.name, None, libraries)
+            raise _damaged_error(path.name, "the layout before PyTorch 1.6")
+        yield from _stream_values(mapping, {**extra, **PICKLED_TENSORS}, path.name, None, libraries)
         return
-    with _opened(path, mapping) as (pickled, resolve):
-        yield from _values(pickled, {**_GLOBALS, **extra}, path.name, resolve, libraries)
+    with _open_pickle(path, mapping) as (pickled, resolve):
+        yield from _stream_values(pickled, {**_GLOBALS, **extra}, path.name, resolve, libraries)
 
 
-def _values(
+def _stream_values(
     pickled: bytes | mmap.mmap,
     allowed: Allowed,
     name: str,
@@ -135,13 +135,13 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     expected = f"one {dtype} tensor of shape {shape_text(shape)}"
     tensor = read_torch_file(path)
     if not isinstance(tensor, np.ndarray):
-        raise _damaged(path.name, f"a {type(tensor).__name__}", expected)
+        raise _damaged_error(path.name, f"a {type(tensor).__name__}", expected)
     if not shape_fits(tensor.shape, shape) or tensor.dtype != dtype:
-        raise _damaged(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
+        raise _damaged_error(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
     return np.ascontiguousarray(tensor)
 
 
-def _damaged(
+def _damaged_error(
     name: str,
     problem: str,
     expected: str = "a whole file that torch.save of PyTorch 1.6 or later has written",
@@ -154,7 +154,7 @@ def _damaged(
 
 
 @contextmanager
-def _opened(
+def _open_pickle(
     path: Path,
     mapping: mmap.mmap | None,
 ) -> Iterator[tuple[bytes, Callable[[Value], Array | Unread]]]:
@@ -164,11 +164,11 @@ def _opened(
     """
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            yield _of_zip(archive, path, mapping)
+            yield _open_zip_pickle(archive, path, mapping)
     except (DamagedInput, MemoryError):
         raise
     except Exception as error:
-        raise _damaged(path.name, str(error) or type(error).__name__) from error
+        raise _damaged_error(path.name, str(error) or type(error).__name__) from error
 
 
 def map_file(path: Path) -> mmap.mmap:
@@ -185,7 +185,7 @@ def release_pages(mapping: mmap.mmap) -> None:
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def _of_zip(
+def _open_zip_pickle(
     archive: zipfile.ZipFile,
     path: Path,
     mapping: mmap.mmap | None,
@@ -193,16 +193,16 @@ def _of_zip(
     entries = {info.filename: info for info in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
-        raise _damaged(path.name, f"{len(roots)} members called data.pkl")
+        raise _damaged_error(path.name, f"{len(roots)} members called data.pkl")
     if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
-        raise _damaged(path.name, "a compressed member")
+        raise _damaged_error(path.name, "a compressed member")
     # Overlapping members would let a small file become large in memory.
     if sum(info.file_size for info in entries.values()) > path.stat().st_size:
-        raise _damaged(path.name, "members that overlap")
+        raise _damaged_error(path.name, "members that overlap")
     root = roots[0]
     order = f"{root}byteorder"
     if order in entries and archive.read(order) != b"little":
-        raise _damaged(path.name, "the byte order of another machine")
+        raise _damaged_error(path.name, "the byte order of another machine")
 
     storages: dict[str, Array] = {}
 
@@ -250,11 +250,11 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
             release_pages(mapping)
         position = stop
     if end > len(view) or checksum != info.CRC:
-        raise _damaged(name, "another checksum than the archive states")
+        raise _damaged_error(name, "another checksum than the archive states")
     return view[start:end]
 
 
-def _tensor(
+def _rebuild_tensor(
     storage: Value,
     offset: Value,
     size: Value,
@@ -309,11 +309,11 @@ def _is_count(value: Value) -> bool:
 
 #: Globals of a pickled tensor, whose storage comes by another way.
 TENSORS: Allowed = {
-    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
     "collections.OrderedDict": dict,  # of arguments, dict() would take the hash
 }
-_TYPES: Allowed = dict.fromkeys(STORAGES, never_called("a type of storage"))
+_TYPES: Allowed = dict.fromkeys(STORAGES, refuse_calls("a type of storage"))
 _GLOBALS: Allowed = {**TENSORS, **_TYPES}
 
 #: File of a storage up to its type: three small pickles (a magic number, a version, facts about the
@@ -384,10 +384,10 @@ class _Array(Pending):
     def finish(self, state: Value) -> None:
         """Take ``(1, shape, dtype, Fortran order, bytes)``."""
         _, shape, dtype, fortran, data = state
-        self.value = _of_bytes(data, dtype, shape, "F" if fortran else "C")
+        self.value = _array_of_bytes(data, dtype, shape, "F" if fortran else "C")
 
 
-def _of_bytes(
+def _array_of_bytes(
     data: Value,
     dtype: Value,
     shape: Value,
@@ -407,7 +407,7 @@ def _of_bytes(
     return np.frombuffer(data, dtype).reshape(sizes, order="F" if order == "F" else "C")
 
 
-def _encode(text: Value, encoding: Value = "utf-8") -> bytes:
+def _encode_text(text: Value, encoding: Value = "utf-8") -> bytes:
     """``_codecs.encode``: how protocols 0 to 2 write bytes."""
     texts = isinstance(text, str) and isinstance(encoding, str)
     if not texts or encoding not in {"latin1", "latin-1"}:
@@ -416,30 +416,30 @@ def _encode(text: Value, encoding: Value = "utf-8") -> bytes:
     return data
 
 
-def _no_bytes() -> bytes:
+def _empty_bytes() -> bytes:
     """``bytes()``, as which protocol 2 writes no bytes."""
     return b""
 
 
 _CORE: Allowed = {
     "multiarray._reconstruct": _Array,
-    "multiarray.scalar": lambda dtype, data: _of_bytes(data, dtype, ())[()],
-    "numeric._frombuffer": _of_bytes,
+    "multiarray.scalar": lambda dtype, data: _array_of_bytes(data, dtype, ())[()],
+    "numeric._frombuffer": _array_of_bytes,
 }
 
 #: Globals of a pickle of numpy arrays in plain containers.
 NUMPY: Allowed = {
-    "numpy.ndarray": never_called("numpy.ndarray"),
+    "numpy.ndarray": refuse_calls("numpy.ndarray"),
     "numpy.dtype": _DType,
-    "_codecs.encode": _encode,
-    "__builtin__.bytes": _no_bytes,
-    "builtins.bytes": _no_bytes,
+    "_codecs.encode": _encode_text,
+    "__builtin__.bytes": _empty_bytes,
+    "builtins.bytes": _empty_bytes,
     **{f"numpy.core.{name}": call for name, call in _CORE.items()},  # before numpy 2
     **{f"numpy._core.{name}": call for name, call in _CORE.items()},
 }
 
 
-def _text(value: Value) -> str:
+def _require_text(value: Value) -> str:
     if type(value) is not str:
         raise RefusedError("a name that is not text")
     return value
@@ -477,9 +477,9 @@ class PickledData(Pending):
 PYG: Allowed = {
     "torch_geometric.data.data.Data": PickledData,
     "torch_geometric.data.storage.GlobalStorage": PickledData,
-    "torch_geometric.data.storage.AttrType": _text,
-    "torch_geometric.data.data.DataTensorAttr": never_called("a class of PyTorch Geometric"),
-    "torch_geometric.data.data.DataEdgeAttr": never_called("a class of PyTorch Geometric"),
+    "torch_geometric.data.storage.AttrType": _require_text,
+    "torch_geometric.data.data.DataTensorAttr": refuse_calls("a class of PyTorch Geometric"),
+    "torch_geometric.data.data.DataEdgeAttr": refuse_calls("a class of PyTorch Geometric"),
 }
 
 

@@ -81,7 +81,7 @@ def read_columns(
         compressed = file.read(2) == b"\x1f\x8b"
     with open_gzip(path) if compressed else path.open("rb") as file:
         reader = csv.reader(
-            _lines(file, max_bytes, path.name),
+            _read_lines(file, max_bytes, path.name),
             delimiter=delimiter,
             strict=True,
         )
@@ -110,7 +110,7 @@ def read_columns(
             ) from error
 
 
-def _lines(file: IO[bytes], most: int, name: str) -> Iterator[str]:
+def _read_lines(file: IO[bytes], most: int, name: str) -> Iterator[str]:
     left = most
     while line := file.readline(left + 1):
         left -= len(line)
@@ -128,16 +128,16 @@ def parse_points(data: bytes, columns: int, *, name: str) -> F32:
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def finite(text: bytes) -> F32 | None:
+    def parse_finite(text: bytes) -> F32 | None:
         # numpy would take "nan" and "inf", too: only the characters of decimal numbers reach it.
-        numbers = _numbers(text, columns, np.float64, b"0123456789+-.eE")
+        numbers = _parse_numbers(text, columns, np.float64, b"0123456789+-.eE")
         with np.errstate(over="ignore"):
             points = numbers.astype(np.float32)
         return points if len(points) and np.isfinite(points).all() else None
 
-    points = finite(text)
+    points = parse_finite(text)
     if points is None:
-        raise _bad_line(text, finite, name, f"{columns} finite decimal numbers")
+        raise _bad_line_error(text, parse_finite, name, f"{columns} finite decimal numbers")
     return points
 
 
@@ -155,18 +155,18 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
     if not text:
         return header, np.empty((2, 0), np.int32)
 
-    def small(text: bytes) -> I32 | None:
-        numbers = _numbers(text, 2, np.int64, b"0123456789")
+    def parse_small(text: bytes) -> I32 | None:
+        numbers = _parse_numbers(text, 2, np.int64, b"0123456789")
         return numbers.astype(np.int32) if len(numbers) and (numbers < MAX_ID).all() else None
 
-    edges = small(text)
+    edges = parse_small(text)
     if edges is None:
         wanted = f"two node numbers below {MAX_ID:,}, such as 0\\t17"
-        raise _bad_line(text, small, name, wanted, len(header) + 1)
+        raise _bad_line_error(text, parse_small, name, wanted, len(header) + 1)
     return header, np.ascontiguousarray(edges.T)
 
 
-def _numbers(text: bytes, columns: int, dtype: type, digits: bytes) -> Array:
+def _parse_numbers(text: bytes, columns: int, dtype: type, digits: bytes) -> Array:
     """Return the numbers of lines that end with LF, (lines, columns); no rows where one is invalid."""
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     if text.strip() and not text.translate(None, digits + b" \t\n"):
@@ -177,7 +177,7 @@ def _numbers(text: bytes, columns: int, dtype: type, digits: bytes) -> Array:
     return np.empty((0, columns), dtype)
 
 
-def _bad_line(
+def _bad_line_error(
     text: bytes,
     read: Callable[[bytes], Array | None],
     name: str,

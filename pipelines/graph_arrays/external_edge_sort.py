@@ -47,7 +47,7 @@ def write_runs(
             if both_ways:
                 pairs.append((target, source))
             for ends in pairs:
-                by_bucket = _by_bucket(ends[0], ends[1], shift, buckets)
+                by_bucket = _sort_by_bucket(ends[0], ends[1], shift, buckets)
                 sources.write(by_bucket[0].data)
                 targets.write(by_bucket[1].data)
                 bounds.append(start + by_bucket[2])
@@ -69,7 +69,7 @@ def sort_runs(
     have room in each half (:func:`sorted_edges`).
     """
     bounds = np.load(runs / _BOUNDS, allow_pickle=False)
-    source, target = (_mapped(runs / name) for name in _RUNS)
+    source, target = (_map_edges(runs / name) for name in _RUNS)
     room = len(source)
     buckets = bounds.shape[1] - 1
     shift = _bits_within_bucket(nodes, buckets)
@@ -92,7 +92,7 @@ def sort_runs(
 
 def sorted_edges(folder: Path, count: int, room: int) -> U32:
     """Return the edges of :func:`sort_runs`, (2, count), mapped."""
-    return _mapped(folder / _EDGES).reshape(2, room)[:, :count]
+    return _map_edges(folder / _EDGES).reshape(2, room)[:, :count]
 
 
 def _bits_within_bucket(nodes: int, buckets: int) -> int:
@@ -100,14 +100,14 @@ def _bits_within_bucket(nodes: int, buckets: int) -> int:
     return ((nodes - 1) // buckets).bit_length()
 
 
-def _mapped(path: Path) -> U32:
+def _map_edges(path: Path) -> U32:
     if not path.stat().st_size:
         return np.empty(0, np.uint32)
     return np.asarray(np.memmap(path, np.uint32, "r"))
 
 
 @njit_nogil()
-def _by_bucket(source: I64, target: I64, shift: int, buckets: int) -> tuple[U32, U32, I64]:
+def _sort_by_bucket(source: I64, target: I64, shift: int, buckets: int) -> tuple[U32, U32, I64]:
     """Return sources and targets of a block stably sorted by bucket, and where each begins, (B + 1,)."""
     begin = np.zeros(buckets + 1, np.int64)
     for end in target:

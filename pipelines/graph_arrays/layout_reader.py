@@ -55,9 +55,9 @@ class Raw:
     def lines(self, pattern: str, *, header: int = 0) -> Iterator[str]:
         """Yield the lines of a text file behind its header."""
         lines = read_lines(self.path(pattern))[header:]
-        return self.each("line", lines, header + 1)
+        return self.track_items("line", lines, header + 1)
 
-    def each(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
+    def track_items(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
         """Yield the items of the current file; errors name the item."""
         file = self.current_item
         for number, item in enumerate(items, first):
@@ -65,7 +65,7 @@ class Raw:
             yield item
         self.current_item = file
 
-    def numbers(self, text: str, below: int, count: int | None = None) -> I64:
+    def parse_indices(self, text: str, below: int, count: int | None = None) -> I64:
         """Return integers from 0, separated by commas, ``count`` of them if it is given."""
         if _NUMBERS.fullmatch(text):
             numbers = np.fromstring(text, np.int64, sep=",")
@@ -77,7 +77,7 @@ class Raw:
         )
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def name_item_in_errors(self) -> Iterator[None]:
         """Add the current item to Python's errors, which do not name a file."""
         try:
             yield
@@ -219,7 +219,7 @@ def fit_batches(
             arrays = fit_graphs([graph for _, graph in batch], schema, layout, raw.current_item)
         except Exception:
             for item, graph in batch:
-                raw.current_item = item  # also for errors of Python: :meth:`Raw.guarded`
+                raw.current_item = item  # for errors of Python: :meth:`Raw.name_item_in_errors`
                 fit_graphs([graph], schema, layout, item)
             raise
         yield arrays

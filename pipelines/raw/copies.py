@@ -34,13 +34,13 @@ _FLUSH_THREADS = 16
 _COPY = TypeAdapter(RawFolder)  #: receipt of a copy: all but its path
 
 
-def _name(members: Mapping[str, str]) -> str:
+def _folder_name(members: Mapping[str, str]) -> str:
     return _PREFIX + json_digest(members)[:12]
 
 
 def copy_problems(copy: RawFolder) -> list[str]:
     """Read every member of a copy again and return what differs from the receipt."""
-    if copy.path.name != _name(copy.members):
+    if copy.path.name != _folder_name(copy.members):
         return [f"{RECEIPT_NAME} does not belong to this folder"]
     differences = []
     for name, sha256 in copy.members.items():
@@ -139,7 +139,7 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
             f"The data of {folder.name} have a member called {RECEIPT_NAME}: this name is taken."
         )
     # The digest of the members names the folder, so equal data are stored once.
-    destination = folder / _name(members)
+    destination = folder / _folder_name(members)
     copy = replace(staged, path=destination)
     receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
     earlier = [known for known in list_copies(folder) if known.path == destination]

@@ -129,7 +129,7 @@ class _Download:
                 # Nothing is missing after a run that ended just before the renaming.
                 if not (self._belongs_to(mirror) and self.size == self.partial.total):
                     self._request(mirror)
-                return self._checked(mirror)
+                return self._checked_receipt(mirror)
             except MirrorFailed as failure:
                 fruitless += 1
                 # A byte per connection is no progress.
@@ -162,7 +162,7 @@ class _Download:
                 raise MirrorFailed(f"sends it packed ({coding[:20]}), which was not asked for")
             self.has_end = response.raw.length_remaining is not None or response.raw.chunked
             # 416: the file is shorter than the part here; another range would mix two files.
-            differs = status == 206 and not self._continues(mirror, response)
+            differs = status == 206 and not self._is_continuation(mirror, response)
             if resumes and (status == 416 or differs):
                 self._discard()
                 raise MirrorFailed("now has another file", retry=True)
@@ -172,7 +172,7 @@ class _Download:
                 raise http_client.failure_of_status(response)
             self._receive(mirror, pieces)
 
-    def _continues(self, mirror: Mirror, response: Response) -> bool:
+    def _is_continuation(self, mirror: Mirror, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
         span = http_client.content_range(response)
         etag = _strong_etag(response)
@@ -196,7 +196,7 @@ class _Download:
             head += piece
             if len(head) >= HEAD:
                 break
-        if not _plausible(self.source, head, content_type):
+        if not _may_be_source(self.source, head, content_type):
             raise MirrorFailed(f"sent no archive: {content_type}, which begins with {head[:16]!r}")
         if total is not None:
             require_room(self.path.parent, total, f"Downloading {self.source.name}")
@@ -227,10 +227,10 @@ class _Download:
         if total not in {None, size}:
             raise MirrorFailed("cut the connection", retry=True)
 
-    def _checked(self, mirror: Mirror) -> Receipt:
+    def _checked_receipt(self, mirror: Mirror) -> Receipt:
         """Return the receipt of the complete file, which must be the source."""
         digest, size = sha256_file(self.path)
-        problem = self._problem(mirror, digest)
+        problem = self._find_mismatch(mirror, digest)
         # Drop a complete file with other content: no later run can continue it.
         if problem:
             self._discard()
@@ -240,7 +240,7 @@ class _Download:
             origin += " (sent without its length; complete by the checksums of the archive)"
         return Receipt(name=self.source.name, origin=origin, sha256=digest, bytes=size)
 
-    def _problem(self, mirror: Mirror, digest: str) -> str:
+    def _find_mismatch(self, mirror: Mirror, digest: str) -> str:
         """Return why the complete file is not the source; empty if it matches."""
         if mirror.bytes not in {None, self.size}:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
@@ -276,7 +276,7 @@ def _strong_etag(response: Response) -> str | None:
     return etag if is_strong else None
 
 
-def _plausible(source: Source, head: bytes, content_type: str) -> bool:
+def _may_be_source(source: Source, head: bytes, content_type: str) -> bool:
     """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
     if source.container == "archive":
         return bool(sniff_format(head))

@@ -66,7 +66,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
     # 2. Try each folder with the anchor.
     complete = []
     counts = []
-    for root in _roots(entries, content.anchor):
+    for root in _folders_with_anchor(entries, content.anchor):
         members, miscounted = _select_members(entries, root, content)
         counts += miscounted
         if not miscounted:
@@ -78,7 +78,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
             next="give --archive the folder that is meant",
         )
     if not complete:
-        raise _not_recognised(archive, bare, entries, content, counts)
+        raise _not_recognised_error(archive, bare, entries, content, counts)
 
     # 3. Limit the size of all members together.
     (selection,) = complete
@@ -90,7 +90,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
     return selection
 
 
-def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
+def _folders_with_anchor(entries: Sequence[Entry], anchor: str) -> list[str]:
     """Return the folders, each once, below which a file lies at ``anchor``."""
     depth = anchor.count("/") + 1
     roots: dict[str, None] = {}
@@ -124,7 +124,7 @@ def _select_members(
         elif entry.size > limit:
             problem = f"declares {entry.size} bytes, and {limit} are allowed"
         if problem:
-            raise _refusal(entry, problem)
+            raise _member_error(entry, problem)
         chosen[name] = entry.size
         counts.update(member.pattern for member in wanted)
 
@@ -132,7 +132,7 @@ def _select_members(
     for member in content.members:
         count = counts[member.pattern]
         if not member.min_count <= count <= member.max_count:
-            miscounted.append(f"{count} of {member.pattern} (expected {_count(member)})")
+            miscounted.append(f"{count} of {member.pattern} (expected {_expected_count(member)})")
     return dict(sorted(chosen.items())), miscounted
 
 
@@ -141,7 +141,7 @@ def is_safe_path(name: str) -> bool:
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & {*name.split("/")}
 
 
-def _refusal(entry: Entry, problem: str) -> DamagedInput:
+def _member_error(entry: Entry, problem: str) -> DamagedInput:
     """Return the error for a member; ``problem`` continues the sentence after its name."""
     return DamagedInput(
         f"{entry.archive} is refused: its member {entry.name[-100:]!a} {problem}.",
@@ -161,12 +161,12 @@ def _matches(name: str, pattern: str) -> bool:
     return True
 
 
-def _count(member: Member) -> str:
+def _expected_count(member: Member) -> str:
     same = member.min_count == member.max_count
     return str(member.min_count) if same else f"{member.min_count} to {member.max_count}"
 
 
-def _not_recognised(
+def _not_recognised_error(
     archive: Path,
     bare: str,
     entries: Sequence[Entry],
@@ -192,7 +192,9 @@ def _not_recognised(
         shown = f"a single file, {archive_format}, which begins with {first[:24]!r}"
 
     # 2. The data.
-    expected = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
+    expected = ", ".join(
+        f"{_expected_count(member)} × {member.pattern}" for member in content.members
+    )
     return DamagedInput(problem, expected=expected, found="; ".join([*counts, shown]), next=step)
 
 
@@ -235,5 +237,5 @@ def _write_member(entry: Entry, path: Path, progress: Progress) -> str:
                 file.write(piece)
                 progress.update(len(piece))
     if size != entry.size:
-        raise _refusal(entry, f"holds {size} bytes, and declares {entry.size}")
+        raise _member_error(entry, f"holds {size} bytes, and declares {entry.size}")
     return digest.hexdigest()

@@ -205,26 +205,26 @@ class _Import:
         """Return the matching copy, importing it if there is none."""
         if self.manifest.generated:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
-        copy = self._earlier()
+        copy = self._matching_copy()
         if copy is not None:
             return copy
         with import_lock(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
-            return self._earlier() or self._import_sources()
+            return self._matching_copy() or self._import_sources()
 
-    def _copies(self) -> list[RawFolder]:
+    def _usable_copies(self) -> list[RawFolder]:
         """Return existing copies; copies that differ from the manifest only if accepted."""
         accepted = self.options.unpinned
         return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 
-    def _earlier(self) -> RawFolder | None:
+    def _matching_copy(self) -> RawFolder | None:
         """Return the one matching sound copy, or ``None`` if there is none, or an archive is given."""
         if self.archives:
             return None
         # 1. Complete copies, else downloaded ones; any other only if there is no download to
         #    unpack.
         ranks: dict[tuple[bool, bool], list[RawFolder]] = {}
-        for copy in self._copies():
+        for copy in self._usable_copies():
             rank = is_complete(copy, self.manifest), copy.downloaded
             ranks.setdefault(rank, []).append(copy)
         best = max(ranks, default=(False, False))
@@ -264,7 +264,7 @@ class _Import:
         # 1. Members of every source: given, else downloaded.
         inputs_by_source: dict[str, _Input] = {}
         for path in self.archives:
-            for item in self._look_into(path):
+            for item in self._sources_in_archive(path):
                 name = item.source.name
                 if name in inputs_by_source:
                     raise UsageError(
@@ -284,7 +284,7 @@ class _Import:
         # 2. A copy of the same files, if there is one.
         digests = [item.receipt.sha256 for item in inputs]
         downloaded = all(item.downloaded for item in inputs)
-        for copy in self._copies():
+        for copy in self._usable_copies():
             # A folder is identified by the digest of its members, whatever their origin.
             known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
             # Unpack a new download again, so that the receipt names it.
@@ -386,7 +386,7 @@ class _Import:
                 differing.append((f"MD5 of {name}", by_md5[name], md5))
         return differing
 
-    def _look_into(self, path: Path) -> list[_Input]:
+    def _sources_in_archive(self, path: Path) -> list[_Input]:
         """Return the sources that a given archive holds; raise its first problem where it holds none."""
         inputs = []
         errors = []
@@ -414,17 +414,17 @@ class _Import:
             archive, receipt = _packaged_file(source, self.manifest.name)
         if receipt is None:
             if self.options.offline or not source.mirrors:
-                raise self._not_here(missing)
+                raise self._missing_sources_error(missing)
             require_agreement(self.manifest, self.home, self.options.accept_license)
             # Not at the top: importing it opens a socket (urllib3 looks for IPv6).
             from kmip_data.pipelines.raw.download import download_source
 
             hint = self._archive_hint(source)
             receipt = download_source(source, self.folder, hint=hint, quiet=self.options.quiet)
-        selection = _selection(source, archive, known=True)
+        selection = _select_members(source, archive, known=True)
         return _Input(source, selection, receipt, downloaded=True)
 
-    def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
+    def _missing_sources_error(self, sources: Sequence[Source]) -> SourceUnavailable:
         """Return the error for sources that are not here, and cannot or may not be downloaded."""
         addresses: list[str] = []
         for source in sources:
@@ -449,11 +449,11 @@ class _Import:
 
 def _local_source(source: Source, archive: Path, *, known: bool = False) -> _Input:
     """Return a source in a local archive with a receipt of that archive."""
-    selection = _selection(source, archive, known=known)
+    selection = _select_members(source, archive, known=known)
     return _Input(source, selection, selection.receipt(source.name))
 
 
-def _selection(source: Source, archive: Path, *, known: bool) -> Selection:
+def _select_members(source: Source, archive: Path, *, known: bool) -> Selection:
     """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
     content = source.content
     assert content is not None

@@ -61,7 +61,7 @@ def test_values_are_checked_before_the_cast_and_the_record_is_named(
     raw = Raw(tmp_path, "file")
     graphs = [a_graph() for _ in range(700)]
     graphs[555] = a_graph(**changes)
-    batches = fit_batches(raw.each("graph", graphs), SCHEMA, MANIFEST.layout, raw)
+    batches = fit_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
     with pytest.raises(DamagedInput, match=f"^file, graph 555: {message}"):
         list(batches)
 
@@ -107,8 +107,8 @@ def test_errors_of_a_reader_name_the_place_in_no_words_of_pythons(
     raw = Raw(tmp_path, "file")
 
     def read() -> None:
-        with raw.guarded():
-            for number in raw.each("item", range(5)):
+        with raw.name_item_in_errors():
+            for number in raw.track_items("item", range(5)):
                 if number == 2:
                     code()
 

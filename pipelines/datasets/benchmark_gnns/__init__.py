@@ -37,7 +37,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
         if not is_lists or not all(type(graphs) is list for graphs in lists):
             raise DamagedInput(f"{path.name} is not three lists of graphs: train, val and test.")
         for part, graphs in zip(PARTS, lists, strict=True):
-            yield part, self._convert_graphs(raw.each(part, graphs), mapping)
+            yield part, self._convert_graphs(raw.track_items(part, graphs), mapping)
 
     def _convert_graphs(self, graphs: Iterable[Graph], mapping: mmap.mmap) -> Iterator[Graph]:
         pictures = "graph/y" in self.manifest.layout.columns

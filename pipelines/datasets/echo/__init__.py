@@ -34,7 +34,7 @@ class EchoPipeline(GraphsInPartsPipeline):
         """Read the graphs of each file."""
         for part in PARTS:
             path = raw.path(f"*{part}*.pt")
-            yield part, self._convert_graphs(raw, raw.each("graph", stream_graphs(path)))
+            yield part, self._convert_graphs(raw, raw.track_items("graph", stream_graphs(path)))
 
     def _convert_graphs(self, raw: Raw, graphs: Iterable[Graph]) -> Iterator[Graph]:
         column = _COLUMNS.get(self.manifest.registered_name, 0)

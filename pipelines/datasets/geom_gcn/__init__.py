@@ -34,17 +34,18 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
         y = np.full(nodes, -1)
         for line in raw.lines(NODES, header=1):
             number, features, label = line.split("\t")
-            (node,) = raw.numbers(number, nodes, 1)
+            (node,) = raw.parse_indices(number, nodes, 1)
             if y[node] >= 0:
                 raise DamagedInput(f"{raw.current_item}: node {node} occurs a second time.")
-            (y[node],) = raw.numbers(label, columns["node/y"].classes or 0, 1)
+            (y[node],) = raw.parse_indices(label, columns["node/y"].classes or 0, 1)
             if self.manifest.registered_name == "actor":
-                x[node, raw.numbers(features, width)] = 1
+                x[node, raw.parse_indices(features, width)] = 1
             else:
-                x[node] = raw.numbers(features, 256, width)
+                x[node] = raw.parse_indices(features, 256, width)
 
         pairs = [
-            raw.numbers(line.replace("\t", ","), nodes, 2) for line in raw.lines(EDGES, header=1)
+            raw.parse_indices(line.replace("\t", ","), nodes, 2)
+            for line in raw.lines(EDGES, header=1)
         ]
         edges = np.array(pairs, np.int64).reshape(-1, 2)
         return {"x": x, "y": y, "edge_index": np.unique(edges, axis=0).T}

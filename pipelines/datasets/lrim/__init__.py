@@ -28,7 +28,7 @@ class LRIMPipeline(GraphsInPartsPipeline):
         """Read the graphs of the one file, which the authors split by their numbers."""
         path = raw.path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))
-        graphs = map(_graph_columns, raw.each("graph", stream_graphs(path)))
+        graphs = map(_graph_columns, raw.track_items("graph", stream_graphs(path)))
         sizes = (ceil(0.8 * total), int(0.1 * total), total)
         for part, size in zip(PARTS, sizes, strict=True):
             yield part, islice(graphs, size)

@@ -18,7 +18,7 @@ from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.base import Records, Split, check_fold
-from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
+from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
@@ -159,7 +159,7 @@ _ALLOWED = {
     **NUMPY,
     "scipy.sparse.csr.csr_matrix": _Sparse,
     "collections.defaultdict": lambda *_: {},
-    "__builtin__.list": never_called("list"),
+    "__builtin__.list": refuse_calls("list"),
 }
 
 

@@ -145,11 +145,11 @@ class OwnPointParams(PointParams, OwnTextParams):
 
     @field_validator("classes", mode="before")
     @classmethod
-    def _text(cls, value: object) -> object:
+    def _classes_as_text(cls, value: object) -> object:
         return classes_option_text(value)
 
     @model_validator(mode="after")
-    def _columns(self) -> Self:
+    def _check_columns(self) -> Self:
         if len(self.position_columns) not in {2, 3} or not all(self.position_columns):
             raise ValueError("position names three columns, such as x,y,z, or two")
         names = len(self.class_name)
@@ -173,7 +173,7 @@ class OwnPointParams(PointParams, OwnTextParams):
         return class_codes(self.classes)
 
     @property
-    def reading(self) -> ReadOptions:
+    def read_options(self) -> ReadOptions:
         """Answers to what files do not say."""
         names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
         return ReadOptions(self.position_columns, self.header, names, self.encoding)
@@ -228,9 +228,9 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         """
         given = params.label_column
         label = "" if given == NONE else given
-        survey = Survey(params.reading, params.feature, label)
+        survey = Survey(params.read_options, params.feature, label)
         labels = label_files(raw.members)
-        clouds = _clouds(raw.members)
+        clouds = _cloud_members(raw.members)
         strays = sorted(raw.members.keys() - {*clouds, *labels.values()})
         check = partial(_check_size, params=params, most=self.manifest.max_nodes)
         for name in clouds:
@@ -263,7 +263,9 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             summary["without_label"] = f"{without:,} of {total:,} points"
         strays_of = dict.fromkeys(strays, "labels of no cloud: none has its name")
         unread = {**self.unread, **strays_of}
-        summary["ignored"] = survey.ignored() + [f"{name}: {why}" for name, why in unread.items()]
+        summary["ignored"] = survey.unused_data() + [
+            f"{name}: {why}" for name, why in unread.items()
+        ]
         summary["warnings"] = warnings
         facts = replace(facts, summary=summary)
         return ResolvedPointParams.of(params, facts=facts, **chosen)
@@ -271,7 +273,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
     def prepare(self, raw: RawFolder, params: ResolvedPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
         labels = label_files(raw.members)
-        return Prepared(raw.path, {"clouds": _clouds(raw.members), "labels": labels})
+        return Prepared(raw.path, {"clouds": _cloud_members(raw.members), "labels": labels})
 
     def about(self, prepared: Prepared, params: ResolvedPointParams) -> About:
         """Return what the files have that is not used, and warnings."""
@@ -294,11 +296,11 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         try:
             cloud = read_cloud(prepared.path, name, labels, params)
             _check_size(name, cloud, params, self.manifest.max_nodes)
-            yield from self._graphs(key, cloud, params)
+            yield from self._cloud_graphs(key, cloud, params)
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
-    def _graphs(
+    def _cloud_graphs(
         self, key: str, cloud: Cloud, params: ResolvedPointParams
     ) -> Iterator[GraphRecord | Skipped]:
         facts = params.facts
@@ -310,7 +312,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             label = encode_labels(cloud.label, facts.classes)
         if size is None:
             x = np.column_stack([cloud.xyz, features]).astype(np.float32)
-            yield self._record(key, x, label, params)
+            yield self._cloud_record(key, x, label, params)
             return
 
         # Seed blocks by the cloud's key, so that other files do not affect them.
@@ -334,9 +336,9 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             centred, share = normalised_positions(cloud.xyz, rows, size, top)
             x = np.column_stack([centred, features[rows], share]).astype(np.float32)
             y = label[rows] if len(label) else label
-            yield self._record(f"{key}/{number:06d}", x, y, params)
+            yield self._cloud_record(f"{key}/{number:06d}", x, y, params)
 
-    def _record(
+    def _cloud_record(
         self,
         key: str,
         x: F32,
@@ -392,7 +394,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 PIPELINE = OwnPointPipeline
 
 
-def _clouds(members: Iterable[str]) -> list[str]:
+def _cloud_members(members: Iterable[str]) -> list[str]:
     """Return the members that are clouds, not labels of others."""
     names = sorted(members)
     labels = {*label_files(names).values()}
@@ -402,7 +404,7 @@ def _clouds(members: Iterable[str]) -> list[str]:
 def read_cloud(folder: Path, name: str, labels: str | None, params: ResolvedPointParams) -> Cloud:
     """Read the columns named by the parameters; ``DamagedInput`` if the file cannot be used."""
     own_labels = None if labels is None else folder / labels
-    columns = load_cloud(folder / name, name, own_labels, params.reading)
+    columns = load_cloud(folder / name, name, own_labels, params.read_options)
     return pick_columns(columns, name, params.position_columns, params.feature, params.label_column)
 
 

@@ -41,7 +41,7 @@ class Feature(NamedTuple):
 
 def parse_feature(text: str, columns: Columns) -> Feature:
     """Return the parts of a feature; a column may itself be called ``red/255``."""
-    if (column := columns.find(text)) is not None:
+    if (column := columns.find_column(text)) is not None:
         return Feature(column)
     name, divisor = text, 1.0
     # A name may hold a slash: only a number behind the last one is a divisor.
@@ -49,10 +49,10 @@ def parse_feature(text: str, columns: Columns) -> Feature:
     with contextlib.suppress(ValueError):
         if before and 0 < float(number) < math.inf:
             name, divisor = before, float(number)
-    if (column := columns.find(name)) is not None:
+    if (column := columns.find_column(name)) is not None:
         return Feature(column, 0.0, divisor)
     match = _CHANGED.fullmatch(name)
-    if match and match[2] and (column := columns.find(match[1])) is not None:
+    if match and match[2] and (column := columns.find_column(match[1])) is not None:
         return Feature(column, float(match[2]), divisor)
     return Feature(name, 0.0, divisor)
 
@@ -65,7 +65,7 @@ def pick_columns(
     Raises ``DamagedInput`` for a missing column, one of texts, or one that float32 cannot hold.
     """
     # Columns by name, in float64: scaling and the shift to 0 come before float32.
-    xyz = np.column_stack([_numbers(columns, axis, name, "position") for axis in position])
+    xyz = np.column_stack([_finite_numbers(columns, axis, name, "position") for axis in position])
     if len(position) == 2:
         xyz = np.column_stack([xyz, np.zeros(len(xyz))])
     known = np.isfinite(xyz).all(axis=1)
@@ -77,25 +77,25 @@ def pick_columns(
     left_out = int((~known).sum())
     rows = np.flatnonzero(known)
 
-    def place(row: int) -> str:
-        return columns.place(rows[row])
+    def location_of_row(row: int) -> str:
+        return columns.location(rows[row])
 
     xyz = xyz[known] - xyz[known].min(axis=0)
-    _check_position(xyz, name, place)
+    _check_position(xyz, name, location_of_row)
 
     table = np.empty((len(xyz), len(features)))
     for number, text in enumerate(features):
         feature = parse_feature(text, columns)
-        values = _numbers(columns, feature.column, name, "feature")[known]
+        values = _finite_numbers(columns, feature.column, name, "feature")[known]
         table[:, number] = (values - feature.offset) / feature.divisor
-        _check_feature(table[:, number], text, name, feature, place)
+        _check_feature(table[:, number], text, name, feature, location_of_row)
     missing = np.isnan(table)
 
     labels: Array | None = None
     if label is not None:
-        column = columns.find(label)
+        column = columns.find_column(label)
         if column is None:
-            raise _no_column(columns, label, name, "label_column")
+            raise _missing_column_error(columns, label, name, "label_column")
         labels = columns.values[column]
         if labels.dtype != object:
             labels = labels.astype(np.float64)
@@ -103,10 +103,10 @@ def pick_columns(
     return Cloud(xyz, np.where(missing, 0.0, table), missing, labels, left_out)
 
 
-def _numbers(columns: Columns, wanted: str, name: str, key: str) -> F64:
-    column = columns.find(wanted)
+def _finite_numbers(columns: Columns, wanted: str, name: str, key: str) -> F64:
+    column = columns.find_column(wanted)
     if column is None:
-        raise _no_column(columns, wanted, name, key)
+        raise _missing_column_error(columns, wanted, name, key)
     values = columns.values[column]
     if values.dtype != object:
         return values.astype(np.float64)
@@ -116,7 +116,7 @@ def _numbers(columns: Columns, wanted: str, name: str, key: str) -> F64:
     if key == "feature":
         hint = "leave out the feature; a column of texts can be the label"
     raise DamagedInput(
-        f"{name}, {columns.place(row)}: {column!r} is {values[row]!r}, not a number.", next=hint
+        f"{name}, {columns.location(row)}: {column!r} is {values[row]!r}, not a number.", next=hint
     )
 
 
@@ -128,7 +128,7 @@ def _is_float(text: Any) -> bool:
     return True
 
 
-def _no_column(columns: Columns, wanted: str, name: str, key: str) -> DamagedInput:
+def _missing_column_error(columns: Columns, wanted: str, name: str, key: str) -> DamagedInput:
     names = list(columns.values)
     twins = [
         other
@@ -161,7 +161,7 @@ def _guess_position(columns: Columns) -> str:
     return shlex.quote(",".join(axes))
 
 
-def _check_position(xyz: F64, name: str, place: Callable[[int], str]) -> None:
+def _check_position(xyz: F64, name: str, location_of_row: Callable[[int], str]) -> None:
     low, high = np.percentile(xyz, [25, 75], axis=0)
     # The widest axis: a wall is thin, and no less known for it.
     between = float((high - low).max())
@@ -170,13 +170,13 @@ def _check_position(xyz: F64, name: str, place: Callable[[int], str]) -> None:
         far = int(np.abs(xyz - np.median(xyz, axis=0)).max(axis=1).argmax())
         raise DamagedInput(
             f"{name}: float32 rounds the positions to {step:g}, and half of the points lie within {between:g}"
-            f" of each other: {place(far)} is far away from them.",
+            f" of each other: {location_of_row(far)} is far away from them.",
             next="remove such points",
         )
 
 
 def _check_feature(
-    values: F64, text: str, name: str, feature: Feature, place: Callable[[int], str]
+    values: F64, text: str, name: str, feature: Feature, location_of_row: Callable[[int], str]
 ) -> None:
     """Refuse a feature that float32 changes: large integers, and numbers much nearer to each other than to 0."""
     infinite = np.isinf(values)
@@ -186,7 +186,7 @@ def _check_feature(
     if infinite.any():
         row = int(infinite.argmax())
         raise DamagedInput(
-            f"{name}, {place(row)}: the feature {text} is {values[row]:g}, which float32 cannot hold.",
+            f"{name}, {location_of_row(row)}: the feature {text} is {values[row]:g}, which float32 cannot hold.",
             next="leave out the feature",
         )
     known = values[~np.isnan(values)]
@@ -194,7 +194,7 @@ def _check_feature(
     changed = large & (values == np.rint(values)) & (stored != values)
     if changed.any():
         row = int(changed.argmax())
-        where = f", {place(row)}"
+        where = f", {location_of_row(row)}"
         problem = f"is {values[row]:.0f}, and float32 would make it {stored[row]:.0f}"
     elif known.size:
         low, high = np.percentile(known, [25, 75])

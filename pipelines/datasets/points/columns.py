@@ -38,11 +38,11 @@ class Columns:
         """Number of points."""
         return len(next(iter(self.values.values()), ()))
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """Return the line of a point of a text, else its number from 0."""
         return f"point {row}" if self.lines is None else f"line {self.lines[row]}"
 
-    def find(self, wanted: str) -> str | None:
+    def find_column(self, wanted: str) -> str | None:
         """Return the column of a name: the same, else the only one that differs in case or blanks."""
         if wanted in self.values:
             return wanted

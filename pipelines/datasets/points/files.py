@@ -61,7 +61,7 @@ def with_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -
     Raises ``DamagedInput`` where the file is damaged or has other points.
     """
     try:
-        labels = _labels(path, options.encoding)
+        labels = _read_labels(path, options.encoding)
     except _FAULTS as error:
         problem = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as labels of points: {problem}") from error
@@ -88,13 +88,15 @@ def label_files(names: Iterable[str]) -> dict[str, str]:
         ending = next((end for end in _LABEL_ENDINGS if stem.endswith(end)), "")
         cloud = clouds.get(stem.removesuffix(ending)) if ending else None
         if cloud is None and path.suffix.lower() in LABEL_SUFFIXES:
-            cloud = next((other for other in every if _belongs(path, PurePosixPath(other))), None)
+            cloud = next(
+                (other for other in every if _are_labels_of(path, PurePosixPath(other))), None
+            )
         if cloud is not None and cloud != name:
             owners[cloud] = name
     return owners
 
 
-def _belongs(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
+def _are_labels_of(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
     """True if a cloud has the name of a file of labels, in the same folder or one next to it."""
     if cloud.suffix.lower() in LABEL_SUFFIXES or cloud.stem != labels.stem:
         return False
@@ -102,7 +104,7 @@ def _belongs(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
     return labels.parent == cloud.parent or beside
 
 
-def _labels(path: Path, encoding: str) -> Array:
+def _read_labels(path: Path, encoding: str) -> Array:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         labels: Array = np.load(path, allow_pickle=False)
@@ -121,7 +123,7 @@ def _labels(path: Path, encoding: str) -> Array:
     return read_labels(data, path.name, encoding)
 
 
-def _npy(path: Path) -> Columns:
+def _read_npy(path: Path) -> Columns:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if rows.dtype.names:
         check_count(len(rows.dtype.names))
@@ -148,7 +150,7 @@ def _npy(path: Path) -> Columns:
     return Columns(dict(zip(names_by_position(rows.shape[1]), rows.T, strict=True)))
 
 
-def _bin(path: Path, options: ReadOptions) -> Columns:
+def _read_bin(path: Path, options: ReadOptions) -> Columns:
     """Return the float32 columns of a binary file, whose names are given."""
     size = path.stat().st_size
     if not options.bin:
@@ -186,14 +188,14 @@ def _looks_like(path: Path, names: str) -> bool:
 
 
 _READERS: Mapping[str, Callable[[Path], Columns]] = {
-    ".npy": _npy,
+    ".npy": _read_npy,
     ".ply": read_ply,
     ".pcd": read_pcd,
     **dict.fromkeys((".las", ".laz"), read_las),
 }
 #: Readers of files that leave questions open.
 _ASKING: Mapping[str, Callable[[Path, ReadOptions], Columns]] = {
-    ".bin": _bin,
+    ".bin": _read_bin,
     **dict.fromkeys((".asc", ".csv", ".pts", ".tsv", ".txt", ".xyz"), read_text),
 }
 SUFFIXES = (*_READERS, *_ASKING)

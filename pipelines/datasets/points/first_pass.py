@@ -52,7 +52,7 @@ class Survey:
             columns = load_cloud(path, name, labels, self.options)
             label = self.label
             if label is None:
-                label = next(filter(None, map(columns.find, _USUAL)), None)
+                label = next(filter(None, map(columns.find_column, _USUAL)), None)
             cloud = pick_columns(columns, name, self.options.position, self.features, label or None)
             check(name, cloud)
         except DamagedInput as error:
@@ -73,7 +73,9 @@ class Survey:
             self._notes.setdefault(columns.note, []).append(name)
         self._ignored |= columns.ignored
         wanted = [parse_feature(text, columns).column for text in self.features]
-        used = {columns.find(text) for text in (*wanted, *self.options.position, label or "")}
+        used = {
+            columns.find_column(text) for text in (*wanted, *self.options.position, label or "")
+        }
         self._unused |= {column: None for column in columns.values if column not in used}
 
     def label_column(self) -> str | None:
@@ -83,7 +85,7 @@ class Survey:
         same = len({*map(comparable_name, self._labelled)}) == 1
         return self._labelled[0] if same and len(self._labelled) == self.clouds else None
 
-    def ignored(self) -> list[str]:
+    def unused_data(self) -> list[str]:
         """Return what is read and not used, each with its reason."""
         unused = list(self._unused)
         lines = []
@@ -96,17 +98,17 @@ class Survey:
 
     def warnings(self) -> list[str]:
         """Return assumptions, and points without a position."""
-        lines = [f"{note}: {_files(names)}" for note, names in self._notes.items()]
+        lines = [f"{note}: {_count_files(names)}" for note, names in self._notes.items()]
         if self._left_out:
             total = sum(self._left_out.values())
             lines.append(
                 f"{total:,} of {self.points:,} points have no position and are left out:"
-                f" {_files(self._left_out)}"
+                f" {_count_files(self._left_out)}"
             )
         return lines
 
 
-def _files(names: Sequence[str] | Mapping[str, int]) -> str:
+def _count_files(names: Sequence[str] | Mapping[str, int]) -> str:
     """Return the first file names of several, with their counts."""
     counts = isinstance(names, Mapping)
     words = [f"{name} {names[name]:,}" if counts else name for name in list(names)[:_SHOWN]]  # type: ignore[call-overload]

@@ -56,7 +56,7 @@ class LabelFacts:
             )
         if self.texts and asked == "regression":
             raise DamagedInput(
-                f"The labels in {column!r} are texts: {_listed(self.counts)}.",
+                f"The labels in {column!r} are texts: {_list_values(self.counts)}.",
                 next="--set task=classification",
             )
         if self.fraction is not None and asked == "classification":
@@ -78,7 +78,7 @@ class LabelFacts:
             names = sorted(map(str, self.counts))
             if len(names) > (count or MAX_CLASSES):
                 raise DamagedInput(
-                    f"{column!r} has {len(names)} texts: {_listed(names)}.",
+                    f"{column!r} has {len(names)} texts: {_list_values(names)}.",
                     next=f"--set classes={len(names)}"
                     if len(names) <= MAX_CLASSES
                     else "another --set label_column=",
@@ -104,7 +104,7 @@ class LabelFacts:
                 )
             allowed = count or MAX_CLASSES
             raise DamagedInput(
-                f"The labels in {column!r} are {_listed(numbers)}, and classes are 0 to {allowed - 1}.",
+                f"The labels in {column!r} are {_list_values(numbers)}, and classes are 0 to {allowed - 1}.",
                 next=hint,
             )
         return list(range(count or numbers[-1] + 1))
@@ -125,12 +125,12 @@ class LabelFacts:
         if self.texts or len(present) == len(classes) or not 1 < len(present) <= _SHOWN:
             return ""
         return (
-            f"the labels in {column!r} are {_listed(present)}: "
+            f"the labels in {column!r} are {_list_values(present)}: "
             f"--set classes={','.join(map(str, present))} makes {len(present)} classes of them"
         )
 
 
-def _listed(values: Sequence[int | str] | Counter[int | str]) -> str:
+def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:
     words = list(map(str, values))
     more = ", …" if len(words) > _SHOWN else ""
     return ", ".join(words[:_SHOWN]) + more

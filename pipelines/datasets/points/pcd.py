@@ -27,7 +27,7 @@ _EXPANSION = 88  #: an LZF reference of three bytes stands for at most 264
 def read_pcd(path: Path) -> Columns:
     """Return the fields of a PCD file; packed colours also as red, green and blue."""
     with path.open("rb") as file:
-        header = _header(file)
+        header = _read_header(file)
         names = header["FIELDS"]
         counts = [int(count) for count in header.get("COUNT", ["1"] * len(names))]
         check_count(sum(counts))
@@ -41,10 +41,10 @@ def read_pcd(path: Path) -> Columns:
         names = [f"{_PADDING}{at}" if name == "_" else name for at, name in enumerate(names)]
         fields = list(zip(distinct_names(names), kinds, counts, strict=True))
 
-        points = _points(header)
+        points = _point_count(header)
         form = header["DATA"][0]
         if form == "binary_compressed":
-            values = _compressed(file, fields, points)
+            values = _decompress_fields(file, fields, points)
         elif form in {"ascii", "binary"}:
             types = []
             for name, kind, count in fields:
@@ -69,7 +69,7 @@ def read_pcd(path: Path) -> Columns:
     return Columns({name: array for name, array in values.items() if _PADDING not in name})
 
 
-def _points(header: dict[str, list[str]]) -> int:
+def _point_count(header: dict[str, list[str]]) -> int:
     """Return the number of points; raise ``ValueError`` where it is not width × height."""
     sides = [int(header[side][0]) for side in ("WIDTH", "HEIGHT") if side in header]
     points = int(header["POINTS"][0]) if "POINTS" in header else math.prod(sides)
@@ -80,7 +80,7 @@ def _points(header: dict[str, list[str]]) -> int:
     return points
 
 
-def _compressed(
+def _decompress_fields(
     file: BinaryIO, fields: list[tuple[str, np.dtype, int]], points: int
 ) -> dict[str, Array]:
     """Return the fields of compressed points: each has its values together."""
@@ -150,7 +150,7 @@ def decompress_lzf(data: U8, output: U8) -> int:
     return written
 
 
-def _header(file: BinaryIO) -> dict[str, list[str]]:
+def _read_header(file: BinaryIO) -> dict[str, list[str]]:
     """Return the words of each line of the header by its first; the last is DATA."""
     header: dict[str, list[str]] = {}
     for _ in range(MAX_HEADER):

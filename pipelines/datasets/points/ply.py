@@ -52,11 +52,11 @@ class _Element(NamedTuple):
 def read_ply(path: Path) -> Columns:
     """Return the scalar properties of ``element vertex``; lists and other elements are ignored."""
     with path.open("rb") as file:
-        order, elements = _header(file)
+        order, elements = _read_header(file)
         # Elements have no index: read those before the vertices, too.
         for number, (name, count, declared) in enumerate(elements):
             check_count(len(declared))
-            properties = _numbered(declared)
+            properties = _number_repeated_names(declared)
             types = [(item.name, item.kind) for item in properties if not item.length]
             if len(types) < len(properties):
                 rows = list(_rows_with_lists(file, path, elements[number], order))
@@ -76,7 +76,7 @@ def read_ply(path: Path) -> Columns:
     raise ValueError("no element vertex")
 
 
-def _numbered(properties: Sequence[_Property]) -> list[_Property]:
+def _number_repeated_names(properties: Sequence[_Property]) -> list[_Property]:
     names = distinct_names([item.name for item in properties])
     return [item._replace(name=name) for item, name in zip(properties, names, strict=True)]
 
@@ -103,7 +103,7 @@ def _rows_with_lists(
             kind = np.dtype(order + (item.length or item.kind))
             (value,) = np.frombuffer(file.read(kind.itemsize), kind, 1)
             if item.length:
-                file.read(_length(name, value) * np.dtype(item.kind).itemsize)
+                file.read(_list_length(name, value) * np.dtype(item.kind).itemsize)
             else:
                 row.append(repr(value.item()).encode())
         yield row
@@ -116,7 +116,7 @@ def _scalars_of_text(
     at = 0
     for item in properties:
         if item.length:
-            at += _length(name, float(words[at])) + 1
+            at += _list_length(name, float(words[at])) + 1
         else:
             row.append(words[at])
             at += 1
@@ -125,13 +125,13 @@ def _scalars_of_text(
     return row
 
 
-def _length(name: str, value: float) -> int:
+def _list_length(name: str, value: float) -> int:
     if not 0 <= value < 2**32 or value != int(value):
         raise ValueError(f"{name}: a list of {value} values")
     return int(value)
 
 
-def _header(file: BinaryIO) -> tuple[str, list[_Element]]:
+def _read_header(file: BinaryIO) -> tuple[str, list[_Element]]:
     """Return the byte order (empty for ASCII) and the elements."""
     if file.readline(100).strip() != b"ply":
         raise ValueError("not a PLY file: its first line is not 'ply'")

@@ -55,7 +55,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     another number of fields.
     """
     # 1. Comments become empty lines, so that lines keep their numbers.
-    data = _as_utf8(path.read_bytes(), path.name, options.encoding)
+    data = _convert_to_utf8(path.read_bytes(), path.name, options.encoding)
     comments: list[str] = []
     if re.search(rb"[#%]|//", data):
         comments = _comments_above(data)
@@ -70,7 +70,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     if layout.separator == _ANY:
         data = data.translate(_ALIKE)
     check_count(layout.width)
-    cells = [_cells(line, layout.separator) for line in lines]
+    cells = [_split_cells(line, layout.separator) for line in lines]
     names: list[str] = []
     if _is_header(cells, layout, options, path.name):
         names = [name.strip("\"'") for name in cells[0]]
@@ -86,7 +86,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     line_numbers = _check_widths(data, layout, first)
     if not data.strip():
         return Columns({})
-    frame = _parsed(data, layout)
+    frame = _parse_rows(data, layout)
     # Each line may end with a separator.
     ends_empty = not any(row[-1:] != [""] for row in cells)
     if ends_empty and frame.iloc[:, -1].isna().all():
@@ -94,12 +94,14 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
         names = names[:-1]
     names = names or names_by_position(frame.shape[1])
     names = [name or f"unnamed {number}" for number, name in enumerate(names)]
-    values = {name: _column(frame[number]) for number, name in enumerate(distinct_names(names))}
+    values = {
+        name: _typed_column(frame[number]) for number, name in enumerate(distinct_names(names))
+    }
     note = "numbers have decimal commas" if layout.decimal == "," else ""
     return Columns(values, note=note, lines=line_numbers)
 
 
-def _as_utf8(data: bytes, name: str, encoding: str) -> bytes:
+def _convert_to_utf8(data: bytes, name: str, encoding: str) -> bytes:
     """Return a text as UTF-8 with LF at the end of lines."""
     text = decode_text(data, name, encoding)
     if "\0" in text[:4096]:
@@ -155,7 +157,7 @@ def _without_count(data: bytes) -> tuple[int, bytes]:
     return 1, rest
 
 
-def _cells(line: str, separator: str) -> list[str]:
+def _split_cells(line: str, separator: str) -> list[str]:
     if separator == _ANY:
         line = line.translate(str.maketrans(",;\t", "   "))
     if separator in {_BLANKS, _ANY}:
@@ -171,13 +173,13 @@ def _guess_layout(lines: Sequence[str]) -> _Layout:
     best = _Layout(_BLANKS, ".", 1)
     most = -1.0
     for separator in _SEPARATORS:
-        rows = [_cells(line, separator) for line in lines]
+        rows = [_split_cells(line, separator) for line in lines]
         widths = [len(row) for row in rows]
         width = max(set(widths), key=lambda number: (widths.count(number), number))
         rows = [row for row in rows if len(row) == width]
         decimal = "."
         if separator not in {",", _ANY}:
-            decimal = _decimal(rows)
+            decimal = _decimal_sign(rows)
         good = sum(_is_number(cell, decimal) for row in rows for cell in row)
         # Of all cells of all lines; a separator that occurs nowhere divides nothing.
         share = good / sum(widths) + (width > 1)
@@ -187,7 +189,7 @@ def _guess_layout(lines: Sequence[str]) -> _Layout:
     return best
 
 
-def _decimal(rows: Sequence[Sequence[str]]) -> str:
+def _decimal_sign(rows: Sequence[Sequence[str]]) -> str:
     cells = [cell for row in rows for cell in row]
     commas = any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
     points = any("." in cell and _is_number(cell, ".") for cell in cells)
@@ -234,7 +236,7 @@ def _names_in(comments: Sequence[str], layout: _Layout, options: ReadOptions) ->
     candidates = []
     for comment in reversed(comments):
         for separator in (layout.separator, _ANY):
-            names = [name.strip("\"'") for name in _cells(comment, separator)]
+            names = [name.strip("\"'") for name in _split_cells(comment, separator)]
             if len(names) != layout.width:
                 continue
             if wanted <= set(map(comparable_name, names)):
@@ -257,10 +259,10 @@ def _check_widths(data: bytes, layout: _Layout, before: int) -> I64:
         # A field begins behind a blank or the end of a line.
         begins = filled.copy()
         begins[1:] &= ~filled[:-1]
-        widths = _sums(begins, starts)
+        widths = _sums_of_runs(begins, starts)
     else:
-        widths = 1 + _sums(text == ord(layout.separator), starts)
-    has_row = _sums(filled, starts) > 0
+        widths = 1 + _sums_of_runs(text == ord(layout.separator), starts)
+    has_row = _sums_of_runs(filled, starts) > 0
     wrong = (widths != layout.width) & has_row
     if wrong.any():
         row = int(wrong.argmax())
@@ -271,12 +273,12 @@ def _check_widths(data: bytes, layout: _Layout, before: int) -> I64:
     return np.flatnonzero(has_row) + before + 1
 
 
-def _sums(flags: Array, starts: I64) -> I64:
+def _sums_of_runs(flags: Array, starts: I64) -> I64:
     counts: I64 = np.add.reduceat(flags, starts, dtype=np.int64)
     return counts
 
 
-def _parsed(data: bytes, layout: _Layout) -> pd.DataFrame:
+def _parse_rows(data: bytes, layout: _Layout) -> pd.DataFrame:
     separator = r"\s+" if layout.separator in {_BLANKS, _ANY} else layout.separator
     options: dict[str, Any] = {
         "sep": separator,
@@ -291,7 +293,7 @@ def _parsed(data: bytes, layout: _Layout) -> pd.DataFrame:
     return frame
 
 
-def _column(values: pd.Series[Any]) -> Array:
+def _typed_column(values: pd.Series[Any]) -> Array:
     """Return a column of numbers, else of texts, missing ones ``None``."""
     if values.dtype.kind in "iuf":
         return values.to_numpy()
@@ -304,7 +306,7 @@ def read_labels(data: bytes, name: str, encoding: str) -> Array:
 
     Raises ``ValueError`` for a line of several.
     """
-    data = _COMMENT.sub(b"", _as_utf8(data, name, encoding))
+    data = _COMMENT.sub(b"", _convert_to_utf8(data, name, encoding))
     lines = [line.strip() for line in data.decode().split("\n")]
     texts = [line.strip("\"'") for line in lines if line]
     wrong = next((text for text in texts if len(text.split()) > 1), None)

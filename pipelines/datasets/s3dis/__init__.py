@@ -108,7 +108,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         rooms = read_room_list(raw.path / "room_filelist.txt")
         files = []
         for name in read_file_list(raw.path / "all_files.txt"):
-            with _open(raw.path / name) as (data, _):
+            with _open_blocks(raw.path / name) as (data, _):
                 blocks, points, _ = map(int, data.shape)
                 chunk_rows = int(data.chunks[0]) if data.chunks else 1
             files.append((name, blocks, points, chunk_rows))
@@ -145,7 +145,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
         rooms = read_room_list(prepared.path / "room_filelist.txt")
         schema = self.schema(params)
-        with _open(prepared.path / name) as (data, label):
+        with _open_blocks(prepared.path / name) as (data, label):
             features = read_rows(data, rows, name=f"{name}, data")
             labels = read_rows(label, rows, name=f"{name}, label")
         for row, x, y in zip(rows, features, labels, strict=True):
@@ -220,7 +220,7 @@ _ROOM_NAME = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
+def _open_blocks(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
     from kmip_data.format.safety import GZIP, open_untrusted
 
@@ -262,14 +262,14 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array
         if low == high:
             continue
         offset = (first.start, *(extent.start for extent in others))
-        block = _chunk(dataset, offset, name)
+        block = _read_chunk(dataset, offset, name)
         # Chunks at the edges of the dataset reach beyond it.
         inside = [slice(extent.stop - extent.start) for extent in others]
         result[low:high, *others] = block[wanted[low:high] - first.start][:, *inside]
     return result
 
 
-def _chunk(
+def _read_chunk(
     dataset: h5py.Dataset,
     offset: tuple[int, ...],
     name: str,

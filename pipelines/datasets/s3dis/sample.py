@@ -50,7 +50,7 @@ def write_sample(
     import h5py
 
     folder.mkdir(parents=True, exist_ok=True)
-    blocks = _blocks(DEFAULT_BLOCKS if limit is None else limit, seed)
+    blocks = _draw_blocks(DEFAULT_BLOCKS if limit is None else limit, seed)
     rooms: list[str] = []
     files: list[str] = []
     while batch := list(itertools.islice(blocks, BLOCKS_PER_FILE)):
@@ -73,7 +73,7 @@ def write_sample(
     write_lines(folder / "room_filelist.txt", rooms)
 
 
-def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
+def _draw_blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
     """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
     room_types = _ROOMS["kinds"]
     for area, size in enumerate(area_sizes(total), 1):
@@ -91,7 +91,7 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
             count = min(wanted, most, len(corners))
             spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
             chosen = [corners[i] for i in spread]
-            blocks = list(_cut(cloud, label, chosen, rng))
+            blocks = list(_cut_windows(cloud, label, chosen, rng))
             room_type = room_types[int(rng.integers(len(room_types)))]
             for x, y in blocks:
                 yield f"Area_{area}_{room_type}_{number}", x, y
@@ -117,7 +117,7 @@ def area_sizes(total: int) -> list[int]:
     return sizes
 
 
-def _cut(
+def _cut_windows(
     cloud: F64,
     label: U8,
     corners: list[tuple[float, float]],
@@ -172,7 +172,7 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     depth = rng.uniform(3.5, 7.0)
     height = rng.uniform(2.5, 3.2)
     extent = np.array([width, depth, height])
-    *ends, names = zip(*_furnish(extent, rng), strict=True)
+    *ends, names = zip(*_furnish_room(extent, rng), strict=True)
     corner, u, v = np.array(ends)
     label = np.array([CLASSES.index(name) for name in names], np.uint8)
 
@@ -198,7 +198,7 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     return np.concatenate([xyz, rgb], axis=1), label[face], extent
 
 
-def _furnish(extent: F64, rng: Generator) -> list[Face]:
+def _furnish_room(extent: F64, rng: Generator) -> list[Face]:
     """Place the shell and the furniture of a room; every class is likely, none is sure."""
     x, y, z = (float(size) for size in extent)
     faces: list[Face] = []

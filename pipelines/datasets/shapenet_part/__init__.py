@@ -75,7 +75,7 @@ class ShapeNetPartParams(PointParams):
 
     @field_validator("category")
     @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _sort_categories(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         """Sort the names by category; all 16 are equivalent to none."""
         known = {category.name.lower(): category.name for category in CATEGORIES}
         wanted = {name.lower() for name in names}

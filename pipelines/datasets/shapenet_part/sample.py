@@ -62,7 +62,7 @@ def write_sample(
         category = CATEGORIES[number % len(CATEGORIES)]
         rng = Generator(PCG64([seed, number]))
         path = f"{category.synset}/{rng.bytes(16).hex()}"
-        points = _shape(pieces[category.name], category.first, rng)
+        points = _draw_shape(pieces[category.name], category.first, rng)
         numbers = tuple(points.ravel().tolist())
         text = (row_format * len(points)) % numbers
         (folder / f"{path}.txt").write_bytes(text.encode())
@@ -76,7 +76,7 @@ def write_sample(
         (folder / split_list_name(part)).write_bytes(json.dumps(listed).encode())
 
 
-def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
+def _draw_shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     """Draw one shape: (N, 7) of x, y, z, normal x, y, z, label."""
     scale = rng.uniform(0.8, 1.2, 3)
     jittered = []
@@ -96,14 +96,14 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     counts = np.maximum(by_area, 40).tolist()
     blocks = []
     for (solid, part, centre, size), count in zip(jittered, counts, strict=True):
-        position, normal = _surface(solid, size, count, rng)
+        position, normal = _surface_points(solid, size, count, rng)
         label = np.full((count, 1), float(first_label + part))
         blocks.append(np.concatenate([centre + position, normal, label], axis=1))
     points = np.concatenate(blocks)
     return points[rng.permutation(len(points))]
 
 
-def _surface(
+def _surface_points(
     solid: str,
     size: F64,
     count: int,

@@ -62,9 +62,12 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         has_ids = self.is_coco and ending == ".pickle"
         for part, name in names.items():
             path = raw.path(name)
-            yield part, self._graphs(raw, raw.each("graph", read(path)), has_ids=has_ids)
+            yield (
+                part,
+                self._convert_graphs(raw, raw.track_items("graph", read(path)), has_ids=has_ids),
+            )
 
-    def _graphs(
+    def _convert_graphs(
         self, raw: Raw, graphs: Iterable[Sequence[Array]], *, has_ids: bool
     ) -> Iterator[Graph]:
         for x, edge_attr, edge_index, y in graphs:

@@ -121,11 +121,11 @@ class OwnSuperpixelParams(OwnParams):
 
     @field_validator("classes", mode="before")
     @classmethod
-    def _text(cls, value: object) -> object:
+    def _classes_as_text(cls, value: object) -> object:
         return classes_option_text(value)
 
     @model_validator(mode="after")
-    def _classes(self) -> Self:
+    def _check_classes(self) -> Self:
         check_codes(self.classes, graph.MAX_CLASSES)
         return self
 
@@ -191,9 +191,9 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         def check(names: tuple[str, str | None]) -> tuple[Array, DamagedInput | None]:
             seen = np.empty(0, np.int64)
             try:
-                mask = self._mask(raw.path, *names)
+                mask = self._read_mask(raw.path, *names)
                 seen = np.unique(mask)
-                self._picture(raw.path, names[0], mask, params)
+                self._read_picture(raw.path, names[0], mask, params)
                 graph.classes_of(mask, params.codes, params.void, names[1] or "")
             except DamagedInput as error:
                 return seen, error
@@ -264,8 +264,8 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
         Raises ``DamagedInput`` if it or its mask is unusable.
         """
-        values = self._mask(folder, picture, mask)
-        pixels = self._picture(folder, picture, values, params)
+        values = self._read_mask(folder, picture, mask)
+        pixels = self._read_picture(folder, picture, values, params)
         classes = graph.classes_of(values, params.codes, params.void, mask or "")
         # Segment, connect, describe, label: the steps of LRGB's script.
         segments = graph.segment_superpixels(pixels, params.superpixels)
@@ -285,12 +285,12 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         )
         return fit_record(record, self.schema(params), None)
 
-    def _mask(self, folder: Path, picture: str, mask: str | None) -> I64:
+    def _read_mask(self, folder: Path, picture: str, mask: str | None) -> I64:
         if mask is None:
-            raise _no_mask(picture)
+            raise _missing_mask_error(picture)
         return graph.read_mask(folder / mask, mask)
 
-    def _picture(self, folder: Path, name: str, mask: I64, params: OwnSuperpixelParams) -> U8:
+    def _read_picture(self, folder: Path, name: str, mask: I64, params: OwnSuperpixelParams) -> U8:
         """Return a picture of the size of its mask."""
         pixels = graph.read_picture(
             folder / name,
@@ -317,8 +317,8 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
             params = OwnSuperpixelParams.model_validate(card.parameters)
             for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
-                    mask = self._mask(copy.path, *pairs[key])
-                    picture = self._picture(copy.path, pairs[key][0], mask, params)
+                    mask = self._read_mask(copy.path, *pairs[key])
+                    picture = self._read_picture(copy.path, pairs[key][0], mask, params)
                     segments = graph.segment_superpixels(picture, card.parameters["superpixels"])
                     pictures[key] = graph.paint_borders(picture, segments)
         return pictures
@@ -363,7 +363,7 @@ def key_of_picture(picture: str) -> str:
     return escaped_key(str(path.with_suffix("")), 160)
 
 
-def _no_mask(picture: str) -> DamagedInput:
+def _missing_mask_error(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
     return DamagedInput(
         f"{picture} has no mask: no {MASK_FILES}/{stem} with one of {', '.join(graph.SUFFIXES)}."

@@ -51,8 +51,8 @@ def read_picture(
     16 bits, of which the upper 8 are used; it is asked if they would be nearly black. A picture
     stored turned is turned back (``exif``) if only then it has ``size``, (H, W).
     """
-    with _decoded(path, name) as stored:
-        image = _upright(stored, name, exif, size)
+    with _open_picture(path, name) as stored:
+        image = _turn_upright(stored, name, exif, size)
         if image.mode not in _DEEP:
             colours = np.array(image.convert("RGB"), np.uint8)
             is_dark = white is None and int(colours.max()) < _DARK >> 8
@@ -86,7 +86,7 @@ def read_picture(
         return np.repeat(bits.astype(np.uint8)[:, :, None], 3, axis=2)
 
 
-def _upright(
+def _turn_upright(
     image: Image.Image, name: str, exif: Exif | None, size: tuple[int, ...]
 ) -> Image.Image:
     """Return a picture as its EXIF orientation shows it, or as it is stored; ask if both have ``size``."""
@@ -112,7 +112,7 @@ def read_mask(path: Path, name: str) -> I64:
     A mask of one channel has the class as its value, one with a palette as its index in the
     palette; in a colour mask each class is a colour of Pascal VOC's.
     """
-    with _decoded(path, name) as image:
+    with _open_picture(path, name) as image:
         bands = image.getbands()
         if image.mode in {"RGB", "RGBA"}:
             values = _classes_of_colours(np.array(image.convert("RGB"), np.uint8), name)
@@ -198,7 +198,7 @@ def _classes_of_colours(pixels: U8, name: str) -> I64:
 
 
 @contextmanager
-def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
+def _open_picture(path: Path, name: str) -> Iterator[Image.Image]:
     """Open and decode a picture; any error of the library becomes a :class:`DamagedInput`."""
     from PIL import Image, UnidentifiedImageError
 
@@ -347,8 +347,8 @@ def connect_superpixels(
     centroids, with the distance in pixels.
     """
     if rule == "knn":
-        return _nearest(segments, k)
-    pairs, attr = _boundaries(picture, segments)
+        return _nearest_edges(segments, k)
+    pairs, attr = _boundary_edges(picture, segments)
     if not len(attr):  # one superpixel: LRGB gives it an edge to itself, without features
         return np.zeros((2, 1), np.int64), np.zeros((1, 2))
     both = append_reverse_edges(pairs)
@@ -356,7 +356,7 @@ def connect_superpixels(
     return both[:, order], np.concatenate([attr, attr])[order]
 
 
-def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
+def _boundary_edges(picture: U8, segments: I64) -> tuple[I64, F64]:
     """Pairs of superpixels, (2, P), mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
     from scipy.ndimage import maximum_filter, minimum_filter
     from skimage.color import rgb2gray
@@ -380,7 +380,7 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
     return np.stack(np.divmod(pairs, nodes)), np.column_stack([mean, length])
 
 
-def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
+def _nearest_edges(segments: I64, k: int) -> tuple[I64, F64]:
     """Return edges and distances in pixels from the k nearest centroids (or all others)."""
     from kmip_data.graphs.knn import knn_edges
 

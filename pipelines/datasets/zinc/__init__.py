@@ -36,7 +36,7 @@ class ZincPipeline(GraphsInPartsPipeline):
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
         """Read the molecules of each file, or the molecules that its index lists, in the order of the file."""
         for part in PARTS:
-            yield part, self._molecules(raw, part)
+            yield part, self._read_molecules(raw, part)
 
     def numbers(self, raw: Raw, part: str) -> list[int] | None:
         """Return the numbers that the benchmark's index lists."""
@@ -44,7 +44,9 @@ class ZincPipeline(GraphsInPartsPipeline):
             return None
         text = ",".join(read_lines(raw.path(f"{part}.index"))).removesuffix(",")
         words = text.split(",") if text else []  # a part of a small sample may have none
-        listed = [int(raw.numbers(word, 10**9, 1)[0]) for word in raw.each("entry", words, 1)]
+        listed = [
+            int(raw.parse_indices(word, 10**9, 1)[0]) for word in raw.track_items("entry", words, 1)
+        ]
         distinct, times = np.unique(listed, return_counts=True)
         if len(distinct) < len(listed):
             raise DamagedInput(
@@ -52,11 +54,11 @@ class ZincPipeline(GraphsInPartsPipeline):
             )
         return listed
 
-    def _molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
+    def _read_molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
         listed = self.numbers(raw, part)
         wanted = None if listed is None else set(listed)
         path = raw.path(f"{part}.[jp]*")
-        for number, item in enumerate(raw.each("molecule", _items(path))):
+        for number, item in enumerate(raw.track_items("molecule", _read_items(path))):
             if wanted is not None:
                 if number not in wanted:
                     continue
@@ -72,7 +74,7 @@ class ZincPipeline(GraphsInPartsPipeline):
 PIPELINE = ZincPipeline
 
 
-def _items(path: Path) -> Iterator[Graph]:
+def _read_items(path: Path) -> Iterator[Graph]:
     match path.suffix:
         case ".pickle":
             yield from stream_pickled(path)

@@ -34,14 +34,14 @@ def write_sample(
     subset = manifest.registered_name == "zinc"
     for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
         total = size + UNLISTED * subset
-        molecules = [_molecule(rng) for _ in range(total)]
+        molecules = [_draw_molecule(rng) for _ in range(total)]
         write_pickle(folder / f"{part}.pickle", molecules)
         if subset:
             listed = ",".join(map(str, rng.permutation(total)[:size]))
             (folder / f"{part}.index").write_bytes(f"{listed}\r\n".encode())
 
 
-def _molecule(rng: Generator) -> dict[str, Any]:
+def _draw_molecule(rng: Generator) -> dict[str, Any]:
     count = int(rng.integers(9, 31))
     atoms = rng.choice(len(_SHARES), count, p=_SHARES)
     bonds = np.zeros((count, count), np.int8)

@@ -60,7 +60,7 @@ def test_encodings_of_edges_that_lead_out(copy, name, encoding):
     lead_out(folder, name)
     build = Build(folder, read_card(folder))
     (folder / "columns" / encoding).mkdir()
-    task = encode._tasks(build, [parse_encoding(encoding)], folder / "stop", 1)[0]
+    task = encode._list_tasks(build, [parse_encoding(encoding)], folder / "stop", 1)[0]
     with pytest.raises(DamagedInput, match="edge/"):
         encode.encode_shard_columns(task)
     assert not list((folder / "columns" / encoding).iterdir())

@@ -60,7 +60,7 @@ def read(
 
     raw = Raw((folder / min(dataset_files)).parent, name)
     planetoid = PlanetoidPipeline(load_manifest("cora"))
-    with raw.guarded():
+    with raw.name_item_in_errors():
         arrays = planetoid.read(raw)
         masks = planetoid.masks(raw, 0)
     split = dict(zip((f"{part}_mask" for part in _PARTS), masks, strict=True))

@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
-from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
+from kmip_data.pipelines.formats.pickles import Unread, Value, refuse_calls
 from kmip_data.pipelines.formats.tensors import (
     NUMPY,
     PYG,
@@ -39,8 +39,8 @@ _ALLOWED = {
     **NUMPY,
     **PYG,
     "collections.defaultdict": lambda *_: {},
-    "builtins.dict": never_called("dict"),
-    "__builtin__.dict": never_called("dict"),
+    "builtins.dict": refuse_calls("dict"),
+    "__builtin__.dict": refuse_calls("dict"),
     "torch.Size": lambda sizes=(): sizes,
     "__builtin__.set": lambda *_: Unread("a set"),  # names that PyTorch Geometric caches
     "builtins.set": lambda *_: Unread("a set"),
