@@ -51,7 +51,7 @@ def set_random_state(state: RandomState) -> None:
 
 
 @contextmanager
-def restore_random_state_afterwards() -> Iterator[None]:
+def keep_random_state() -> Iterator[None]:
     """Restore the global random generators and the choice of deterministic kernels afterwards."""
     random = random_state()
     chosen = torch.are_deterministic_algorithms_enabled()

@@ -324,7 +324,7 @@ def resume(
     result = _sound_result(folder, log)
     if stop_after is not None:
         if stop_after > config.training.epochs:
-            raise _unreachable_epochs_error(folder, config, "--stop-after", stop_after)
+            raise _end_epoch_error(folder, config, "--stop-after", stop_after)
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     if epochs is not None:
         config = _lengthened_config(config, epochs, result, folder)
@@ -382,15 +382,13 @@ def _lengthened_config(
     if epochs == training.epochs:
         return config  # by the same command, after an interruption
     if epochs < training.epochs or result is None:
-        raise _unreachable_epochs_error(folder, config, "--epochs", epochs)
+        raise _end_epoch_error(folder, config, "--epochs", epochs)
     lengthened = (*training.lengthened, result.epochs)
     changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
     return config.with_values("training", **changes)
 
 
-def _unreachable_epochs_error(
-    folder: Path, config: RunConfig, option: str, epochs: int
-) -> UsageError:
+def _end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
     """Return the error for a number of epochs at which a run cannot end."""
     command = run_folder.resume_command(folder)
     scheduled = config.training.epochs
@@ -454,10 +452,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
     config = run.config
     data = run.data
     folder = run.folder
-    with (
-        checkpoint.restore_random_state_afterwards(),
-        float32_product_precision(config.training.precision),
-    ):
+    with checkpoint.keep_random_state(), float32_product_precision(config.training.precision):
         device = machine.join_processes(config, run.device.type)
         # Memory is measured per process. Recomputed norms exchange again, so all processes
         # recompute or none.
