@@ -39,12 +39,12 @@ def a_graph(**changes: Any) -> dict[str, Any]:
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"x": np.array([[3], [0.5]])}, "x .* uint8 .* 3.0"),
+    ({"x": np.array([[3], [0.5]])}, "x .* uint8, which would change 0.5"),
     ({"x": np.array([[3], [28]])}, "x is 3 to 28"),
     ({"x": np.array([["3"], ["4"]])}, "x is <U1"),
     ({"x": np.zeros((65, 1), int)}, "65 nodes"),
     ({"y": np.inf}, "y .* finite"),
-    ({"y": 1e-50}, "y .* float32 "),
+    ({"y": 1e-50}, "y .* float32, which would change 1e-50"),
     ({"y": [0.5]}, r"y is float64 \(1,\)"),
     ({"edge_index": np.array([[0, 2], [2, 0]])}, ".*0 to 2"),
     ({"edge_index": np.array([[0, -1], [-1, 0]])}, ".*-1 to 0"),
