@@ -109,11 +109,11 @@ def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
 
 def known_encodings() -> tuple[type[Encoding], ...]:
     """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and plugins' encodings."""
-    return tuple(with_plugin_entries("encodings", _shipped()).values())
+    return tuple(with_plugin_entries("encodings", _shipped_encodings()).values())
 
 
 @functools.cache
-def _shipped() -> dict[str, type[Encoding]]:
+def _shipped_encodings() -> dict[str, type[Encoding]]:
     from kmip_data.graphs import encodings
 
     return {module.ENCODING.stem: module.ENCODING for module in modules_in(encodings)}

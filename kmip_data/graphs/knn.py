@@ -30,13 +30,13 @@ def knn_table(pos: ArrayLike, k: int) -> I32:
     for tensors too, holds the neighbours of point i by (float32 squared distance, index). Raises
     ``UsageError`` for a wrong shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
     """
-    points = _checked(pos)
+    points = _check_positions(pos)
     if not 1 <= k < max(len(points), 1):
         raise UsageError(
             f"k = {k} does not fit {len(points)} points: "
             f"1 or more neighbours and at least {max(k, 1) + 1} points are needed."
         )
-    return _searched(points, k)
+    return _search_table(points, k)
 
 
 def knn_edges(pos: ArrayLike, k: int, *, rule: KnnRule = "exact") -> I64:
@@ -49,12 +49,12 @@ def knn_edges(pos: ArrayLike, k: int, *, rule: KnnRule = "exact") -> I64:
     the point itself may then not be among the first k + 1, and the row keeps all of them (k + 1
     edges). Raises as :func:`knn_table`.
     """
-    points = _checked(pos)
+    points = _check_positions(pos)
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}.")
     n = len(points)
     wanted = k if rule == "exact" else k + 1
-    table = _searched(points, min(wanted, max(n - 1, 0)))
+    table = _search_table(points, min(wanted, max(n - 1, 0)))
     targets = np.arange(n, dtype=np.int64)
     if rule == "exact" or table.shape[1] <= k:
         sources = table.astype(np.int64).ravel()
@@ -73,7 +73,7 @@ def knn_edges(pos: ArrayLike, k: int, *, rule: KnnRule = "exact") -> I64:
     return np.stack([sources, np.repeat(targets, k + crowded)])
 
 
-def _checked(pos: ArrayLike) -> F32:
+def _check_positions(pos: ArrayLike) -> F32:
     pos = np.asarray(pos)
     if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
         raise UsageError(
@@ -88,7 +88,7 @@ def _checked(pos: ArrayLike) -> F32:
     return points
 
 
-def _searched(points: F32, k: int) -> I32:
+def _search_table(points: F32, k: int) -> I32:
     from kmip_data.graphs.kernels.knn_search import Tree, build_tree, search_tree
 
     n = len(points)

@@ -38,7 +38,7 @@ class Neighborhoods:
         self._nodes = num_nodes
         # Compressed rows: the incoming edges of node i are _start[i] to _start[i + 1], of _edges
         # where the graph has another order.
-        degree, ordered = _degrees(target, num_nodes)
+        degree, ordered = _count_incoming_edges(target, num_nodes)
         edge_dtype = np.uint32 if len(target) < 2**32 else np.int64
         self._start: Integers = np.zeros(num_nodes + 1, edge_dtype)
         np.cumsum(degree, out=self._start[1:])
@@ -86,7 +86,7 @@ class Neighborhoods:
         sources = [np.empty(0, np.int64)]
         targets = [np.empty(0, np.int64)]
         for fanout in fanouts:
-            sampled, owner = self._drawn(frontier, fanout, generator, replace)
+            sampled, owner = self._draw_edges(frontier, fanout, generator, replace)
             edges.append(sampled)
             targets.append(owner + (count - len(frontier)))
             frontier, numbered = _number_sources(self._source, sampled, number, count)
@@ -98,7 +98,7 @@ class Neighborhoods:
         hop_edges = list(map(len, edges[1:]))
 
         if induced:
-            incoming, owner = self._drawn(met, -1, generator, replace=False)
+            incoming, owner = self._draw_edges(met, -1, generator, replace=False)
             numbered = number[self._source[incoming]].astype(np.int64)
             inside = numbered >= 0
             edges = [incoming[inside]]
@@ -117,7 +117,7 @@ class Neighborhoods:
             hop_edges,
         )
 
-    def _drawn(
+    def _draw_edges(
         self,
         nodes: I64,
         fanout: int,
@@ -126,7 +126,7 @@ class Neighborhoods:
     ) -> tuple[I64, I64]:
         """Return ``fanout`` incoming edges of each node, and the position in ``nodes`` of their target."""
         key = generator.integers(2**64, dtype=np.uint64)
-        position, owner = _draw(self._start, nodes, fanout, replace, key)
+        position, owner = _draw_positions(self._start, nodes, fanout, replace, key)
         if self._edges is not None:
             position = self._edges[position].astype(np.int64)
         source = self._source
@@ -137,7 +137,7 @@ class Neighborhoods:
 
 
 @njit_nogil()
-def _degrees(target: Integers, num_nodes: int) -> tuple[I64, bool]:
+def _count_incoming_edges(target: Integers, num_nodes: int) -> tuple[I64, bool]:
     """Return the incoming edges of every node, and True if the edges are sorted by target."""
     degree = np.zeros(num_nodes, np.int64)
     ordered = True
@@ -164,7 +164,7 @@ def _random_below(state: np.uint64, bound: np.int64) -> np.int64:
 
 
 @njit_nogil()
-def _draw(
+def _draw_positions(
     start: Integers,
     nodes: I64,
     fanout: int,
@@ -178,7 +178,7 @@ def _draw(
     count = 0
     for node in nodes:
         degree = np.int64(start[node + 1]) - np.int64(start[node])
-        count += _edges_of(degree, fanout, replace)
+        count += _drawn_edge_count(degree, fanout, replace)
     drawn = np.empty(count, np.int64)
     owner = np.empty(count, np.int64)
 
@@ -187,7 +187,7 @@ def _draw(
         first = np.int64(start[nodes[i]])
         degree = np.int64(start[nodes[i] + 1]) - first
         begin = end
-        end += _edges_of(degree, fanout, replace)
+        end += _drawn_edge_count(degree, fanout, replace)
         owner[begin:end] = i
         if end - begin == degree and not replace:
             for j in range(degree):
@@ -216,7 +216,7 @@ def _draw(
 
 
 @njit_nogil(inline="always")
-def _edges_of(degree: np.int64, fanout: int, replace: bool) -> int:
+def _drawn_edge_count(degree: np.int64, fanout: int, replace: bool) -> int:
     """Return the number of edges to draw of a node."""
     if fanout < 0:
         return int(degree)

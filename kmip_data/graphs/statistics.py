@@ -42,12 +42,12 @@ class UnitStatistics:
         # A neighbour table has k sources for each node by construction.
         if record.neighbor is not None:
             table = np.asarray(record.neighbor)
-            _count(counts["in_degree"], np.full(nodes, table.shape[1]))
-            _count(counts["out_degree"], _degrees(table.reshape(-1), nodes))
+            _count_values(counts["in_degree"], np.full(nodes, table.shape[1]))
+            _count_values(counts["out_degree"], _degrees(table.reshape(-1), nodes))
         elif record.edge_index is not None:
             source, target = np.asarray(record.edge_index)
-            _count(counts["in_degree"], _degrees(target, nodes))
-            _count(counts["out_degree"], _degrees(source, nodes))
+            _count_values(counts["in_degree"], _degrees(target, nodes))
+            _count_values(counts["out_degree"], _degrees(source, nodes))
         if self._labels is not None:
             self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
@@ -87,8 +87,8 @@ def sum_statistics(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
     return {
         "graphs": totals["nodes"].total(),
-        "nodes": _sum(totals["nodes"]),
-        "edges": _sum(totals["edges"]),
+        "nodes": _sum_of_values(totals["nodes"]),
+        "edges": _sum_of_values(totals["edges"]),
         "nodes_per_graph": summarise_counts(totals["nodes"], "linear"),
         "edges_per_graph": summarise_counts(totals["edges"], "linear"),
         "in_degree": summarise_counts(totals["in_degree"], "log2"),
@@ -97,7 +97,7 @@ def sum_statistics(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _sum(counts: Mapping[int, int]) -> int:
+def _sum_of_values(counts: Mapping[int, int]) -> int:
     """Return the sum of all values that were counted."""
     return sum(value * count for value, count in counts.items())
 
@@ -111,7 +111,7 @@ def summarise_counts(
         return {}
     return {
         "min": min(counts),
-        "mean": _sum(counts) / total,
+        "mean": _sum_of_values(counts) / total,
         "max": max(counts),
         "histogram": histogram(counts, scale),
     }
@@ -158,7 +158,7 @@ def _degrees(ends: Array, nodes: int) -> I64:
     return degree
 
 
-def _count(counter: Counter[int], values: I64) -> None:
+def _count_values(counter: Counter[int], values: I64) -> None:
     """Count small values, such as the degrees of nodes."""
     for value, count in enumerate(np.bincount(values).tolist()):
         if count:

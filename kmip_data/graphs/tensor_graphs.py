@@ -89,7 +89,7 @@ def knn_graph(
     if not isinstance(k, (int, np.integer)) or k < 1:
         raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
     k = int(k)
-    points, ptr = _checked(x, batch, flow, batch_size)
+    points, ptr = _check_points(x, batch, flow, batch_size)
     if cosine:
         points = points.astype(np.float64)
         length = np.sqrt(np.square(points).sum(1, keepdims=True))
@@ -97,13 +97,13 @@ def knn_graph(
     parts = []
     for start, stop in pairwise(ptr):
         others = min(k - loop, stop - start - 1)
-        table = _nearest(points[start:stop], others, squares=False).table + start
+        table = _nearest_neighbors(points[start:stop], others, squares=False).table + start
         nodes = np.arange(start, stop)
         if loop:
             table = np.concatenate([nodes[:, None], table], 1)
         targets = np.repeat(nodes, table.shape[1])
         parts.append(np.stack([table.ravel(), targets]))
-    return _edges(parts, flow, x.device)
+    return _edge_tensor(parts, flow, x.device)
 
 
 def radius_graph(
@@ -150,7 +150,7 @@ def radius_graph(
             raise UsageError(
                 f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}."
             )
-    points, ptr = _checked(x, batch, flow, batch_size)
+    points, ptr = _check_points(x, batch, flow, batch_size)
 
     parts = []
     for start, stop in pairwise(ptr):
@@ -160,12 +160,12 @@ def radius_graph(
 
         # Search 32 neighbours, then twice as many while a row may go on past its last neighbour.
         k = min(32, most)
-        neighbors = _nearest(points[start:stop], k)
+        neighbors = _nearest_neighbors(points[start:stop], k)
         largest = float(np.finfo(neighbors.square.dtype).max)
         limit = neighbors.square.dtype.type(min(r * r, largest))
         while k < most and bool((neighbors.square[:, -1] < limit).any()):
             k = min(2 * k, most)
-            neighbors = _nearest(points[start:stop], k)
+            neighbors = _nearest_neighbors(points[start:stop], k)
 
         inside = neighbors.square < limit
         table = neighbors.table + start
@@ -175,10 +175,10 @@ def radius_graph(
             inside = np.pad(inside, ((0, 0), (1, 0)), constant_values=True)
         targets = np.repeat(nodes, inside.sum(1))
         parts.append(np.stack([table[inside], targets]))
-    return _edges(parts, flow, x.device)
+    return _edge_tensor(parts, flow, x.device)
 
 
-def _checked(
+def _check_points(
     x: Tensor,
     batch: Tensor | None,
     flow: str,
@@ -229,13 +229,13 @@ def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
 
 
-def _nearest(points: Array, k: int, *, squares: bool = True) -> Neighbors:
+def _nearest_neighbors(points: Array, k: int, *, squares: bool = True) -> Neighbors:
     """Return the k nearest others of each point, for k < n, with their squares or without."""
     n, width = points.shape
     if k < 1:
         return Neighbors(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
     if width and (points.dtype != np.float32 or width > 3):
-        return _in_order(points.astype(np.float64), k)
+        return _neighbors_with_ordered_ties(points.astype(np.float64), k)
 
     points = points.astype(np.float32, copy=False)
     points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
@@ -248,7 +248,7 @@ def _nearest(points: Array, k: int, *, squares: bool = True) -> Neighbors:
         return Neighbors(table, (x + y) + z)
 
 
-def _in_order(points: F64, k: int) -> Neighbors:
+def _neighbors_with_ordered_ties(points: F64, k: int) -> Neighbors:
     """Return the k nearest others by a search whose ties come in any order, put into ours.
 
     The search is asked for a few more than k. A row is done when its k-th surely lies nearer than
@@ -265,7 +265,7 @@ def _in_order(points: F64, k: int) -> Neighbors:
     positions = np.arange(n)
     rank = positions - np.maximum.accumulate(np.where(begins, positions, 0))
     candidates = np.sort(order[rank <= k])
-    prepare = _by_tree if width <= WIDE else _by_products
+    prepare = _tree_query if width <= WIDE else _matrix_product_query
     query = prepare(points[candidates])
 
     while len(todo):
@@ -301,7 +301,7 @@ def _in_order(points: F64, k: int) -> Neighbors:
 Query = Callable[[F64, int], tuple[Array, F64]]
 
 
-def _by_tree(points: F64) -> Query:
+def _tree_query(points: F64) -> Query:
     from scipy.spatial import cKDTree
 
     tree = cKDTree(points)
@@ -313,7 +313,7 @@ def _by_tree(points: F64) -> Query:
     return query
 
 
-def _by_products(points: F64) -> Query:
+def _matrix_product_query(points: F64) -> Query:
     """Distances from a matrix product: 2,708 points of 1,433 columns cost a tree 30 s, and this 2.4."""
     center = points.mean(0)
     shifted = points - center
@@ -330,7 +330,7 @@ def _by_products(points: F64) -> Query:
     return query
 
 
-def _edges(parts: list[Array], flow: str, device: torch.device) -> Tensor:
+def _edge_tensor(parts: list[Array], flow: str, device: torch.device) -> Tensor:
     edges = np.concatenate([np.empty((2, 0), np.int64), *parts], 1)
     if flow != FLOWS[0]:
         edges = edges[::-1].copy()

@@ -53,9 +53,9 @@ def item_fields(
     ``columns`` selects attributes by name (``None``: all but parts; an unknown name is a
     ``UsageError``). ``views`` add to the schema's; one with the name of a stored attribute replaces it.
     """
-    fields = {column.attribute: _of_column(column) for column in schema.columns}
+    fields = {column.attribute: _field_of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):
-        fields[view.attribute] = _of_view(_of_column(schema.column(view.source)), view)
+        fields[view.attribute] = _field_of_view(_field_of_column(schema.column(view.source)), view)
     names = list(fields)
     if schema.edges != "none":
         names.append("edge_index")
@@ -69,17 +69,17 @@ def item_fields(
             )
 
     chosen = set(names) - schema.parts if columns is None else set(columns)
-    ordered = sorted(fields, key=_rank)
+    ordered = sorted(fields, key=_attribute_rank)
     selected = tuple(fields[name] for name in ordered if name in chosen)
     return selected, "edge_index" in chosen
 
 
-def _rank(name: str) -> int:
+def _attribute_rank(name: str) -> int:
     """Return the position of an attribute in an item; those unknown to PyTorch Geometric come last."""
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
-def _of_column(column: Column) -> Field:
+def _field_of_column(column: Column) -> Field:
     stored = np.dtype(column.stored)
     row_bytes = stored.itemsize * math.prod(column.shape)
     return Field(
@@ -98,7 +98,7 @@ def _of_column(column: Column) -> Field:
     )
 
 
-def _of_view(source: Field, view: View) -> Field:
+def _field_of_view(source: Field, view: View) -> Field:
     component = source.stored.itemsize * math.prod(source.shape[1:])
     count = view.stop - view.start
     return replace(
@@ -148,13 +148,13 @@ class Assembler:
             names.append("edge_index")
         if lengths:
             names.append("edge_attr")
-        self.names = sorted(names, key=_rank)
+        self.names = sorted(names, key=_attribute_rank)
         self.adds_num_nodes = "num_nodes" not in names and not any(map(_implies_num_nodes, fields))
 
         copied = list(self.fields)
         if lengths and "pos" not in names:
             copied += item_fields(store.schema, ["pos"])[0]
-        self._bounded = [(field, _bounds(field)) for field in copied]
+        self._bounded = [(field, _bounded_column(field)) for field in copied]
         self._unchecked = np.ones(len(store), np.bool_)
 
         # 1. The fields: location of rows, bytes to copy, and bytes to write.
@@ -163,9 +163,11 @@ class Assembler:
         self._outputs: list[_Output] = []
         for field in copied:
             level = gather.LEVELS[field.level]
-            stored = field.stored if _converted(field) else None
+            stored = field.stored if _is_converted(field) else None
             rows.append((field.key, field.row_bytes, level, 0))
-            layout.append((level, field.row_bytes, field.offset, field.width, _widened(field)))
+            layout.append(
+                (level, field.row_bytes, field.offset, field.width, _widened_bytes(field))
+            )
             self._outputs.append((field.attribute, level, field.shape, field.presented, stored))
 
         # 2. Then the edges: a neighbour table, or a row of sources and one of targets.
@@ -228,7 +230,7 @@ class Assembler:
         if compact and self._k is not None:
             neighbor = ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)
             outputs = [*outputs, neighbor]
-        values, destinations, converted = _allocate(outputs, totals, pin=pin)
+        values, destinations, converted = _allocate_outputs(outputs, totals, pin=pin)
         graph_of_node = _NO_NUMBERS
         if numbers:
             graph_of_node, values["batch"] = empty_array_and_tensor(
@@ -258,7 +260,7 @@ class Assembler:
             index,
             graph_of_node,
         )
-        self._finish(
+        self._convert_and_check(
             values,
             converted,
             graphs if unchecked else None,
@@ -286,7 +288,7 @@ class Assembler:
             values, pointers = self.gather(np.array([graph], np.int64))
             return values, int(pointers[gather.NODE, 1])
 
-        values, destinations, converted = _allocate(self._outputs, totals)
+        values, destinations, converted = _allocate_outputs(self._outputs, totals)
         width = -1
         index = _NO_EDGES
         if self.edges or self.lengths:
@@ -308,7 +310,7 @@ class Assembler:
             self._like,
             index,
         )
-        self._finish(values, converted, unchecked, index)
+        self._convert_and_check(values, converted, unchecked, index)
         return values, totals[gather.NODE]
 
     def _mapped_fields(self, graph: int) -> list[Field]:
@@ -361,7 +363,7 @@ class Assembler:
         """Copy the rows of some nodes and some edges of a graph that has :meth:`mapped_edges`."""
         table, _ = self.store.table(self._rows)
         totals = (1, len(nodes), len(edges))
-        values, destinations, converted = _allocate(self._outputs, totals)
+        values, destinations, converted = _allocate_outputs(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):
             fields = np.flatnonzero(self._layout[0, : len(destinations)] == level)
             sources = table[fields, graph]
@@ -379,7 +381,7 @@ class Assembler:
                 for source, stride in cold:
                     request_pages(source, stride, stride, rows[following])
                 gather.copy_chosen_rows(sources, rows, block, layout, destinations[fields])
-        self._finish(values, converted, None, _NO_EDGES)
+        self._convert_and_check(values, converted, None, _NO_EDGES)
         self._check_values(values, graph)
 
         # Mapped pages stay in memory longer than unmapped ones. Reading them again takes half of
@@ -389,7 +391,7 @@ class Assembler:
                 shard.release()
         return values
 
-    def _finish(
+    def _convert_and_check(
         self,
         values: dict[str, torch.Tensor],
         converted: Sequence[_Conversion],
@@ -449,7 +451,7 @@ def _implies_num_nodes(field: Field) -> bool:
     return field.level == "node" and (name in {"x", "pos"} or "node" in name)
 
 
-def _allocate(
+def _allocate_outputs(
     outputs: Sequence[_Output],
     totals: Sequence[int],
     *,
@@ -485,7 +487,7 @@ def empty_array_and_tensor(
     return array, torch.from_numpy(array)
 
 
-def _bounds(field: Field) -> Column | None:
+def _bounded_column(field: Field) -> Column | None:
     """Return the column with the bounds of a field of integers; ``None`` if it has none."""
     column = field.column
     if field.presented.kind == "b":
@@ -495,12 +497,12 @@ def _bounds(field: Field) -> Column | None:
     return column if is_integer and has_bounds else None
 
 
-def _converted(field: Field) -> bool:
+def _is_converted(field: Field) -> bool:
     """True if rows are copied as stored and converted afterwards; a boolean is stored as 0 or 1."""
-    return field.presented not in {field.stored, np.dtype(np.bool_)} and not _widened(field)
+    return field.presented not in {field.stored, np.dtype(np.bool_)} and not _widened_bytes(field)
 
 
-def _widened(field: Field) -> int:
+def _widened_bytes(field: Field) -> int:
     """Return the bytes of the number to which the kernel widens each ``uint8``.
 
     Returns 0 if it widens none.

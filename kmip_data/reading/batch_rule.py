@@ -47,27 +47,27 @@ class BatchRule:
 
         # 2. Sort by size within windows, so that the graphs of a batch are of similar size.
         if self.bucket is not None:
-            for window in _slices(order, self.bucket):
+            for window in _cut_into_runs(order, self.bucket):
                 by_size = np.argsort(nodes[window], kind="stable")
                 window[:] = window[by_size]
 
         # 3. Cut into groups of one batch per rank.
         if self.max_nodes is None:
-            groups = self._by_count(order, world_size)
+            groups = self._groups_by_count(order, world_size)
         else:
-            groups = self._by_nodes(order, nodes, world_size, self.max_nodes)
+            groups = self._groups_by_nodes(order, nodes, world_size, self.max_nodes)
 
         # 4. Sorted windows would train on small graphs first: shuffle the groups again.
         if self.bucket is not None and self.shuffle:
             groups = [groups[i] for i in generator.permutation(len(groups))]
         return [group[rank] for group in groups if len(group[rank])]
 
-    def _by_count(self, order: I64, world_size: int) -> list[list[I64]]:
+    def _groups_by_count(self, order: I64, world_size: int) -> list[list[I64]]:
         """Cut into groups of one batch per rank; the graphs of a group are distributed in turn."""
         step = self.batch_size
         if not self.divide:
             step *= world_size
-        groups = _slices(order, step)
+        groups = _cut_into_runs(order, step)
         if self.drop_last and groups and len(groups[-1]) < step:
             groups.pop()
         if self.even and groups and len(groups[-1]) < world_size:
@@ -76,7 +76,7 @@ class BatchRule:
         ranks = range(world_size)
         return [[group[rank::world_size] for rank in ranks] for group in groups]
 
-    def _by_nodes(
+    def _groups_by_nodes(
         self,
         order: I64,
         nodes: I64,
@@ -93,10 +93,10 @@ class BatchRule:
                 batches.append(batches[position])
             else:
                 batches.append(np.empty(0, np.int64))
-        return _slices(batches, world_size)
+        return _cut_into_runs(batches, world_size)
 
 
-def _slices(items: Items, size: int) -> list[Items]:
+def _cut_into_runs(items: Items, size: int) -> list[Items]:
     """Cut into runs of ``size``; the last one may be shorter."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 

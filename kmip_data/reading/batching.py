@@ -48,7 +48,7 @@ def make_data(assembler: Assembler, graph: int) -> Data:
         if field.level == "graph" and field.form != "axis":
             rows = values[field.attribute]
             as_rows = field.form == "row"
-            mapping[field.attribute] = rows[0] if as_rows else _as_python(field, rows)[0]
+            mapping[field.attribute] = rows[0] if as_rows else _python_values(field, rows)[0]
     if assembler.adds_num_nodes:
         mapping["num_nodes"] = nodes
     return data
@@ -73,7 +73,7 @@ def make_batch(
     zeros = torch.from_numpy(np.zeros(size, _INT64))
     fields = {field.attribute: field for field in assembler.fields}
 
-    batch: DataBatch = copy.copy(_template(Batch))
+    batch: DataBatch = copy.copy(_empty_instance(Batch))
     store = batch._store  # noqa: SLF001
     mapping: dict[str, object] = store._mapping  # noqa: SLF001
     slice_dict = {}
@@ -94,7 +94,9 @@ def make_batch(
             _count_nodes(store, pointers)
             continue
         elif field.level == "graph":
-            value, rows, increment = _of_many(field, values[name], slices["graph"], zeros)
+            value, rows, increment = _collate_graph_column(
+                field, values[name], slices["graph"], zeros
+            )
         else:
             rows = slices[field.level]
 
@@ -187,15 +189,15 @@ def expand_edges(batch: Batch) -> DataBatch:
     index[1].view(nodes, k).copy_(torch.arange(nodes, device=table.device)[:, None])
     out: DataBatch = copy.copy(batch)
     store = out._store.__dict__  # noqa: SLF001
-    store["_mapping"] = _with_edges(store["_mapping"], index)
+    store["_mapping"] = _replace_table_by_edges(store["_mapping"], index)
     if "_slice_dict" in store:
         nodes_before = store["_slice_dict"]["neighbor"]
-        store["_slice_dict"] = _with_edges(store["_slice_dict"], nodes_before * k)
-        store["_inc_dict"] = _with_edges(store["_inc_dict"], nodes_before[:-1])
+        store["_slice_dict"] = _replace_table_by_edges(store["_slice_dict"], nodes_before * k)
+        store["_inc_dict"] = _replace_table_by_edges(store["_inc_dict"], nodes_before[:-1])
     return out
 
 
-def _with_edges(values: dict[str, object], edges: torch.Tensor) -> dict[str, object]:
+def _replace_table_by_edges(values: dict[str, object], edges: torch.Tensor) -> dict[str, object]:
     """Return the values by attribute, with ``edge_index`` in the position of the neighbour table."""
     out: dict[str, object] = {}
     for name, value in values.items():
@@ -208,7 +210,7 @@ def _with_edges(values: dict[str, object], edges: torch.Tensor) -> dict[str, obj
 
 def _blank_data() -> tuple[Data, dict[str, object]]:
     """Return a new ``Data`` and the dict of its attributes, as ``copy.copy`` of an empty one does."""
-    template = _template(Data)
+    template = _empty_instance(Data)
     data = Data.__new__(Data)
     store = object.__new__(type(template._store))  # noqa: SLF001
     mapping: dict[str, object] = {}
@@ -222,7 +224,7 @@ def _blank_data() -> tuple[Data, dict[str, object]]:
 
 
 @functools.cache
-def _template(data_class: type[object]) -> Any:
+def _empty_instance(data_class: type[object]) -> Any:
     """Return an empty instance to copy: the constructor of a batch is slower than a gather."""
     return data_class()
 
@@ -232,7 +234,7 @@ def _count_nodes(store: Any, pointers: I64) -> None:
     store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
 
 
-def _of_many(
+def _collate_graph_column(
     field: Field,
     rows: torch.Tensor,
     slices: torch.Tensor,
@@ -240,7 +242,7 @@ def _of_many(
 ) -> tuple[object, torch.Tensor, torch.Tensor | None]:
     """Return value, slices and increments of a graph column over a batch, as in PyG's ``collate``."""
     if field.form == "text":
-        return _as_python(field, rows), slices, None
+        return _python_values(field, rows), slices, None
     if field.form == "number":
         return torch.tensor(rows.tolist()), slices, zeros
     if field.form == "row" and field.shape:
@@ -248,7 +250,7 @@ def _of_many(
     return rows, slices, zeros
 
 
-def _as_python(field: Field, rows: torch.Tensor) -> list[object]:
+def _python_values(field: Field, rows: torch.Tensor) -> list[object]:
     """Return a graph column as Python numbers or strings."""
     if field.form == "number":
         return rows.tolist()

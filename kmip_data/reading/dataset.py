@@ -267,14 +267,14 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     @property
     def nodes(self) -> I64:
         """Number of nodes of each record, int64 (len,), before any transform."""
-        return self._rows(gather.NODE)
+        return self._row_counts(gather.NODE)
 
     @property
     def edges(self) -> I64:
         """Number of edges of each record, int64 (len,), before any transform."""
-        return self._rows(gather.EDGE)
+        return self._row_counts(gather.EDGE)
 
-    def _rows(self, level: int) -> I64:
+    def _row_counts(self, level: int) -> I64:
         counts: I64 = self._store.count[level, self.records]
         return counts
 
@@ -356,25 +356,25 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Number of features per node: columns of ``x``."""
         if self.transform is not None:
             return int(super().num_node_features)
-        return self._features("x")
+        return self._feature_count("x")
 
     @property
     def num_edge_features(self) -> int:
         """Number of features per edge: columns of ``edge_attr``."""
         if self.transform is not None:
             return int(super().num_edge_features)
-        return 1 if self._assembler.lengths else self._features("edge_attr")
+        return 1 if self._assembler.lengths else self._feature_count("edge_attr")
 
     @property
     def num_classes(self) -> int:
         """Number of classes: from the schema if it has one, else as PyTorch Geometric counts it."""
-        label = self._field("y")
+        label = self._find_field("y")
         if label is None or self.transform is not None:
             return int(super().num_classes)
         if label.num_classes is not None:
             return label.num_classes
         # The schema has no number of classes: read all labels, and nothing else.
-        values = self._of_all(label)
+        values = self._values_of_all_records(label)
         return int(self._infer_num_classes(values)) if values.numel() else 0
 
     if not TYPE_CHECKING:  # else a misspelt attribute would pass the checks of a user's script
@@ -386,25 +386,25 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             """
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if "_assembler" in self.__dict__:  # not while an instance is unpickled
-                if field := self._field(name):
-                    return self._of_all(field)
+                if field := self._find_field(name):
+                    return self._values_of_all_records(field)
                 if name in self._masks or (name == "edge_index" and len(self) == 1):
                     return self.get(0)[name]
                 columns = [field.attribute for field in self._assembler.fields]
                 message += f"; columns of all graphs: {', '.join(columns)}"
             raise AttributeError(message)
 
-    def _of_all(self, field: Field) -> torch.Tensor:
+    def _values_of_all_records(self, field: Field) -> torch.Tensor:
         values = Assembler(self._store, [field], edges=False, lengths=False)
         column: torch.Tensor = make_batch(values, self.records)[field.attribute]
         return column
 
-    def _field(self, attribute: str) -> Field | None:
+    def _find_field(self, attribute: str) -> Field | None:
         fields = self._assembler.fields
         return next((field for field in fields if field.attribute == attribute), None)
 
-    def _features(self, attribute: str) -> int:
-        field = self._field(attribute)
+    def _feature_count(self, attribute: str) -> int:
+        field = self._find_field(attribute)
         if field is None:
             return 0
         return field.shape[-1] if field.shape else 1

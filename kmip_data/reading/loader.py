@@ -219,7 +219,7 @@ class GraphLoader(DataLoader[Data]):
         if irregular and not self._sampled:
             self.__dict__["batch_sampler"] = EpochBatches(self._order)  # torch's setter forbids it
         self._records = graphs.records
-        self._assembler = self._fast_path()
+        self._assembler = self._batch_assembler()
 
     def check_worker_number_rationality(self) -> None:
         """Do nothing: PyTorch would warn of more processes than cores, and there are none."""
@@ -228,7 +228,7 @@ class GraphLoader(DataLoader[Data]):
         """Return the dataset and the rule of its batches."""
         return f"GraphLoader({self.dataset!r}, {self.rule})"
 
-    def _fast_path(self) -> Assembler | None:
+    def _batch_assembler(self) -> Assembler | None:
         """Return the assembler of whole batches.
 
         Returns ``None`` if each graph must be made individually.
@@ -310,22 +310,22 @@ class GraphLoader(DataLoader[Data]):
         return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
 
     def __iter__(self) -> Iterator[DataBatch]:  # type: ignore[override] # threads, not processes
-        return close_at_exit(self._iterate())
+        return close_at_exit(self._yield_batches())
 
-    def _iterate(self) -> Generator[DataBatch, None, None]:
+    def _yield_batches(self) -> Generator[DataBatch, None, None]:
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is
         # read then: trainers call iter() before set_epoch().
-        self._assembler = self._fast_path()  # the transform may have changed since
+        self._assembler = self._batch_assembler()  # the transform may have changed since
         progress = self._order.begin_epoch()
         epoch, start = progress
         batches = islice(self._batches(epoch), start, None)
 
-        made: Iterable[DataBatch] = map(self._make, batches)
+        made: Iterable[DataBatch] = map(self._make_batch, batches)
         if self.prefetch:
             waits = self._assembler is not None and self.dataset.build.waits
             threads = _WHILE_WAITING if waits else 1
             depth = max(self.prefetch, threads)
-            made = prepare_ahead(batches, self._make, threads=threads, depth=depth)
+            made = prepare_ahead(batches, self._make_batch, threads=threads, depth=depth)
         for batch in made:
             progress[1] += 1
             yield batch
@@ -361,7 +361,7 @@ class GraphLoader(DataLoader[Data]):
             if len(batch) == size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, positions: I64) -> DataBatch:
+    def _make_batch(self, positions: I64) -> DataBatch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,

@@ -78,7 +78,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
     ) -> None:
         # PyG passes an enumeration or its text, and an older flag for the induced graph.
         name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
-        _check(data, num_neighbors, name, options)
+        _check_arguments(data, num_neighbors, name, options)
         _check_nodes("edge_index", data.edge_index, data, (2, data.num_edges))
         if input_nodes is not None:
             _check_nodes(
@@ -185,7 +185,9 @@ def _check_nodes(
         )
 
 
-def _check(data: object, num_neighbors: object, name: str, options: dict[str, object]) -> None:
+def _check_arguments(
+    data: object, num_neighbors: object, name: str, options: dict[str, object]
+) -> None:
     missing = (
         "disjoint",
         "temporal_strategy",

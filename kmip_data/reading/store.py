@@ -60,20 +60,21 @@ class ShardStore:
         card = build.card
         self.schema = card.schema_
         self.shards = [
-            self._open(entry.file, entry, card.key, self.schema) for entry in card.shards
+            self._open_shard(entry.file, entry, card.key, self.schema) for entry in card.shards
         ]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
         for column in added:
             self._join_added_column(column)
-        self._index()
+        self._index_graphs()
 
     def _join_added_column(self, card: ColumnsCard) -> None:
         """Open the files of an added column, each with the graphs of its shard."""
         schema = card.schema_
         folder = f"{COLUMNS}/{card.name}"
         files = [
-            self._open(f"{folder}/{entry.file}", entry, card.key, schema) for entry in card.files
+            self._open_shard(f"{folder}/{entry.file}", entry, card.key, schema)
+            for entry in card.files
         ]
 
         # 1. As many nodes, and for a column of edges as many edges, in every graph of every shard.
@@ -83,7 +84,7 @@ class ShardStore:
             if schema.edges != "none":
                 same &= np.array_equal(file.edge_ptr, shard.edge_ptr)
         if not same:
-            raise self._damaged(
+            raise self._damaged_error(
                 f"{self.build.location}/{folder} does not go with the shards.",
                 "the graphs of each shard, with as many nodes and edges",
                 "others",
@@ -94,7 +95,7 @@ class ShardStore:
         taken = {column.key for column in self.schema.columns}
         for column in schema.columns:
             if column.key in taken:
-                raise self._damaged(
+                raise self._damaged_error(
                     f"{self.build.location}/{folder} has a key that is another column's.",
                     "keys of its own",
                     column.key,
@@ -102,7 +103,7 @@ class ShardStore:
             self._added[column.key] = files
         self.schema = replace(self.schema, columns=self.schema.columns + schema.columns)
 
-    def _open(self, file: str, entry: FileEntry, key: str, schema: Schema) -> Shard:
+    def _open_shard(self, file: str, entry: FileEntry, key: str, schema: Schema) -> Shard:
         shard = self.build.open_shard(file, entry)
         graphs = entry.graphs
         # Rows are read by address, so a shard of another layout must be refused here.
@@ -112,13 +113,13 @@ class ShardStore:
         contents = f"{shard.graphs} graphs of build {shard.build_key}"
         if shard.schema != schema:
             contents += ", with other columns"
-        raise self._damaged(
+        raise self._damaged_error(
             f"{self.build.location}/{file} is not a shard of this build.",
             f"{graphs} graphs of build {key}",
             contents,
         )
 
-    def _index(self) -> None:
+    def _index_graphs(self) -> None:
         sizes = [shard.graphs for shard in self.shards]
         self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
 
@@ -145,7 +146,7 @@ class ShardStore:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._index()
+        self._index_graphs()
 
     def keys(self) -> list[str]:
         """Return the upstream identity of each graph, in source order."""
@@ -167,10 +168,10 @@ class ShardStore:
             expected = f"parts {', '.join(entry.parts)}"
             problem = ", ".join(split.digests)
         if problem is not None:
-            raise self._damaged(f"{path} does not fit the shards.", expected, problem)
+            raise self._damaged_error(f"{path} does not fit the shards.", expected, problem)
         return split
 
-    def _damaged(self, problem: str, expected: str, contents: str) -> DamagedInput:
+    def _damaged_error(self, problem: str, expected: str, contents: str) -> DamagedInput:
         return DamagedInput(
             problem,
             expected=expected,
@@ -247,14 +248,14 @@ class ShardStore:
         for field, rows in enumerate(wanted):
             key, row_bytes, level, _ = rows
             files = self._added.get(key, self.shards)
-            maps = np.array([_address(rows, file) for file in files], np.int64)
+            maps = np.array([_first_row_address(rows, file) for file in files], np.int64)
             first = maps[self.shard]
             table[field] = np.where(first == 0, 0, first + self.start[level] * row_bytes)
         self._tables[wanted] = table, bool(table.all())
         return self._tables[wanted]
 
 
-def _address(rows: RowSource, shard: Shard) -> int:
+def _first_row_address(rows: RowSource, shard: Shard) -> int:
     """Return the address of the first row in the map of a file; 0 if it is not mapped."""
     key, row_bytes, level, plane = rows
     size = (shard.graphs, shard.nodes, shard.edges)[level]

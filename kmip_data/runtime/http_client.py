@@ -120,7 +120,7 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
         try:
             piece = response.raw.read1(PIECE, decode_content=False)
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
-            raise _stalled() from error
+            raise _stalled_error() from error
         except _FAILURES as error:
             raise MirrorFailed("cut the connection", retry=True) from error
         if not piece:
@@ -131,11 +131,11 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
             received = 0
             waited = 0.0
         elif waited > STALL:
-            raise _stalled()
+            raise _stalled_error()
         yield piece
 
 
-def _stalled() -> MirrorFailed:
+def _stalled_error() -> MirrorFailed:
     reason = f"sent less than {RATE / 1000:.0f} kB per second for {STALL:g} s"
     return MirrorFailed(reason, retry=True, stalled=True)
 

@@ -183,9 +183,9 @@ def reused_array(shape: Sequence[int], dtype: DType) -> Array:
         buffer = _free[size].pop()
     except IndexError:
         _release_until_fits(size)
-        buffer = _map(size)
+        buffer = _map_memory(size)
     array: Array = np.ndarray(shape, dtype, buffer)
-    reference = weakref.ref(array, _give_back)
+    reference = weakref.ref(array, _return_buffer)
     _used[id(reference)] = (reference, buffer)
     return array
 
@@ -262,7 +262,7 @@ def release_buffers() -> None:
     _free.clear()
 
 
-def _map(size: int) -> U8:
+def _map_memory(size: int) -> U8:
     try:  # private: Python's default is memory shared with forked children, whose writes would show here
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
@@ -273,7 +273,7 @@ def _map(size: int) -> U8:
     return np.frombuffer(memory, np.uint8)
 
 
-def _give_back(reference: weakref.ref[Array]) -> None:
+def _return_buffer(reference: weakref.ref[Array]) -> None:
     _, buffer = _used.pop(id(reference))
     _free[buffer.size].append(buffer)
     _release_until_fits()

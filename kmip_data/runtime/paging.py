@@ -41,7 +41,7 @@ def is_cold(start: int, stride: int, rows: I64) -> bool:
 
 def request_pages(start: int, stride: int, width: int, rows: I64) -> None:
     """Request the pages of ``width`` bytes of each row (n,), best in their order; nothing waits for them."""
-    _request(start, stride, width, rows, PAGE)
+    _request_row_pages(start, stride, width, rows, PAGE)
 
 
 @njit_nogil()
@@ -57,7 +57,7 @@ def _resident_share(start: int, stride: int, rows: I64, page: int) -> float:
 
 
 @njit_nogil()
-def _request(start: int, stride: int, width: int, rows: I64, page: int) -> None:
+def _request_row_pages(start: int, stride: int, width: int, rows: I64, page: int) -> None:
     first = -1  # first page that is not requested yet
     last = -2
     for row in rows:

@@ -26,12 +26,12 @@ def say(text: str, *, quiet: bool = False) -> None:
     if Progress.bars:
         from tqdm import tqdm
 
-        above_bars = tqdm.external_write_mode(file=_stream())
+        above_bars = tqdm.external_write_mode(file=_unfiltered_stderr())
     with above_bars:
         print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _stream() -> TextIO:
+def _unfiltered_stderr() -> TextIO:
     """Return stderr as it is below a filter of control characters: a bar is drawn with them."""
     return getattr(sys.stderr, "unfiltered", sys.stderr)
 
@@ -69,7 +69,7 @@ class Progress:
                 total=total,
                 desc=self.description,
                 initial=initial,
-                file=_stream(),
+                file=_unfiltered_stderr(),
                 colour=None if os.environ.get("NO_COLOR") else "green",
                 dynamic_ncols=True,
                 bar_format=None if is_bytes or total is None else BAR,

@@ -119,7 +119,7 @@ def run_in_ranges(
             _here.busy = False
 
     try:
-        _on_threads(work, threads)
+        _call_on_threads(work, threads)
     except BaseException:
         deque(ranges, 0)
         raise
@@ -127,9 +127,9 @@ def run_in_ranges(
         raise errors[0]
 
 
-def _on_threads(work: Callable[..., None], threads: int) -> None:
+def _call_on_threads(work: Callable[..., None], threads: int) -> None:
     """Call ``work`` in ``threads`` threads: the caller and PyTorch's, or the pool's."""
-    openmp = _torchs_openmp(threads)
+    openmp = _openmp_of_torch(threads)
     if openmp is None:
         pool = _get_pool()
         wait([pool.submit(work) for _ in range(threads)])
@@ -151,7 +151,7 @@ def _on_threads(work: Callable[..., None], threads: int) -> None:
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _torchs_openmp(threads: int) -> ctypes.CDLL | None:
+def _openmp_of_torch(threads: int) -> ctypes.CDLL | None:
     """Return the OpenMP library of PyTorch, or None where its threads cannot be had.
 
     A forked child has lost them, another thread than the main one would get new ones, and so would
@@ -182,7 +182,7 @@ def _get_pool() -> ThreadPoolExecutor:
         return _pool
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     # A child process has neither the threads of the pool nor the thread that may have held the
     # lock. Its only thread belongs to no pool.
     global _pool, _lock, _forked
@@ -192,7 +192,7 @@ def _after_fork() -> None:
     _forked = True
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def njit_nogil(**options: Any) -> Callable[[F], F]:
@@ -214,7 +214,7 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
         # A compiled kernel includes the kernels that it calls, but numba only checks its own file.
         # (The version is compared first: a cached index may name a class that no longer exists.)
         file = compiled._cache._cache_file  # noqa: SLF001
-        file._version = (file._version, _newest_kernel())  # noqa: SLF001
+        file._version = (file._version, _newest_kernel_time())  # noqa: SLF001
         return cast("F", compiled)
 
     return compile_it
@@ -224,7 +224,7 @@ _watch_compilations = functools.cache(compiling.watch_numba)
 
 
 @functools.cache
-def _newest_kernel() -> int:
+def _newest_kernel_time() -> int:
     """Time in nanoseconds of the newest source file of the package with compiled kernels."""
     package = Path(__file__).resolve().parents[1]
     newest = 0

@@ -62,22 +62,24 @@ def save_class(
         cannot be saved; the folder is not new, or the name is not free.
     """
     check_new_folder(folder, name)
-    with _running(address):
-        loaded = _load(address)
+    with _convert_class_errors(address):
+        loaded = _load_class(address)
         known = inspect.signature(loaded).parameters
         by_part = "split" in known and known["split"].default in _SPLITS
         if by_part and "split" not in arguments:
             datasets = {
-                part: _instance_of(loaded, root, {**arguments, "split": part}) for part in PARTS
+                part: _instantiate(loaded, root, {**arguments, "split": part}) for part in PARTS
             }
-            _check_differ(address, [dataset[0] for dataset in datasets.values() if len(dataset)])
+            _check_parts_differ(
+                address, [dataset[0] for dataset in datasets.values() if len(dataset)]
+            )
         else:
-            datasets = {"": _instance_of(loaded, root, arguments)}
+            datasets = {"": _instantiate(loaded, root, arguments)}
         sizes = {part: len(dataset) for part, dataset in datasets.items()}
     if not sum(sizes.values()):
         raise UsageError(f"{address} has no items.", next="other arguments: --set KEY=VALUE")
 
-    items: Iterable[Data] = _items(address, datasets.values())
+    items: Iterable[Data] = _yield_items(address, datasets.values())
     title = f"{address} {dict(arguments) or ''}".strip()
     split: dict[str, IndicesOrMask] = {}
     has_masks = False
@@ -96,16 +98,16 @@ def save_class(
             has_masks = any(mask in items[0] for mask in MASKS)
             count = int(getattr(items[0], "num_nodes", None) or 0)
         if hasattr(whole, "get_idx_split"):
-            with _running(address):
+            with _convert_class_errors(address):
                 published = {part_name(part): rows for part, rows in whole.get_idx_split().items()}
             split = {part: published[part] for part in PARTS if part in published}
     if not split and not has_masks:
-        split = _drawn(count)
+        split = _draw_split(count)
         title += ", split drawn 80/10/10 with seed 0"
     return save(items, folder, name=name, split=split or None, title=title)
 
 
-def _load(address: str) -> Any:
+def _load_class(address: str) -> Any:
     module, _, name = address.partition(":")
     loaded = getattr(importlib.import_module(module), name, None) if module and name else None
     if not (isinstance(loaded, type) and issubclass(loaded, Dataset)):
@@ -117,7 +119,7 @@ def _load(address: str) -> Any:
     return loaded
 
 
-def _instance_of(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
+def _instantiate(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
     """Return the dataset, with ``root`` where its class names that argument."""
     if "root" in inspect.signature(loaded).parameters:
         arguments = {"root": str(root), **arguments}
@@ -125,7 +127,7 @@ def _instance_of(loaded: Any, root: Path, arguments: Mapping[str, object]) -> An
 
 
 @contextlib.contextmanager
-def _running(address: str) -> Iterator[None]:
+def _convert_class_errors(address: str) -> Iterator[None]:
     """Convert errors of the user's class to one error, and send its output to stderr."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -161,7 +163,7 @@ def _network_problem(error: BaseException | None) -> str:
     return ""
 
 
-def _check_differ(address: str, items: Sequence[object]) -> None:
+def _check_parts_differ(address: str, items: Sequence[object]) -> None:
     """Refuse parts that begin with the same item: a class may take ``split`` and ignore it."""
     digests = set()
     for data in items:
@@ -175,15 +177,15 @@ def _check_differ(address: str, items: Sequence[object]) -> None:
         )
 
 
-def _items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
+def _yield_items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
     for dataset in datasets:
         for number in range(len(dataset)):
-            with _running(address):
+            with _convert_class_errors(address):
                 data = dataset[number]
             yield data
 
 
-def _drawn(count: int) -> dict[str, IndicesOrMask]:
+def _draw_split(count: int) -> dict[str, IndicesOrMask]:
     order = shuffled_split(range(count), (), val=0, seed=0)["train"]
     tenth = count_of_share(count, 0.1)
     return {

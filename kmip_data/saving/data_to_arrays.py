@@ -43,7 +43,7 @@ def arrays_of_data(data: object, name: str) -> tuple[GraphRecord, dict[str, Item
     arrays = {}
     forms: dict[str, ItemForm] = {}
     for attribute, value in data.to_dict().items():
-        arrays[attribute] = _array(value, attribute, name)
+        arrays[attribute] = _array_of_value(value, attribute, name)
         if isinstance(value, str):
             forms[f"graph/{attribute}"] = "text"
         elif type(value).__name__ in _NUMBERS:
@@ -58,7 +58,7 @@ def arrays_of_data(data: object, name: str) -> tuple[GraphRecord, dict[str, Item
     return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges), forms
 
 
-def _array(value: Any, attribute: str, name: str) -> Array:
+def _array_of_value(value: Any, attribute: str, name: str) -> Array:
     kind = type(value).__name__
     try:
         if kind in _NUMBERS:

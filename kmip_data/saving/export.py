@@ -106,19 +106,19 @@ class _Tables:
             "split": [part] * len(records),
         }
         for name in self._assembler.names:
-            columns[name] = self._column(name, values[name].numpy(), pointers)
+            columns[name] = self._arrow_column(name, values[name].numpy(), pointers)
         if self._assembler.adds_num_nodes:
             columns["num_nodes"] = np.diff(pointers[gather.NODE])
         for name, mask in self._masks.items():
             columns[name] = [mask]
         return pa.table(columns)
 
-    def _column(self, name: str, values: Array, pointers: I64) -> object:
+    def _arrow_column(self, name: str, values: Array, pointers: I64) -> object:
         import pyarrow as pa
 
         field = self._fields.get(name)
         if field is None:
-            return self._edge_lists(values, pointers)
+            return self._edge_list_column(values, pointers)
         if field.form == "text":
             return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in values]
 
@@ -129,12 +129,12 @@ class _Tables:
                 array = pa.FixedSizeListArray.from_arrays(array, size)
             else:
                 empty = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
-                array = self._lists(array, empty)
+                array = self._list_array(array, empty)
         if field.level == "graph":
             return array
-        return self._lists(array, pointers[gather.LEVELS[field.level]])
+        return self._list_array(array, pointers[gather.LEVELS[field.level]])
 
-    def _edge_lists(self, index: Array, pointers: I64) -> object:
+    def _edge_list_column(self, index: Array, pointers: I64) -> object:
         """Return two lists per graph, of nodes numbered within it."""
         import pyarrow as pa
 
@@ -146,10 +146,10 @@ class _Tables:
 
         lengths = np.repeat(counts, 2)
         inner = np.concatenate([[0], np.cumsum(lengths)])
-        lists = self._lists(pa.array(np.concatenate(pairs)), inner)
-        return self._lists(lists, np.arange(0, len(inner), 2))
+        lists = self._list_array(pa.array(np.concatenate(pairs)), inner)
+        return self._list_array(lists, np.arange(0, len(inner), 2))
 
-    def _lists(self, array: object, offsets: I64) -> object:
+    def _list_array(self, array: object, offsets: I64) -> object:
         import pyarrow as pa
 
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), array)
@@ -210,12 +210,12 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
         return {}
     names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
     view: dict[str, Path | bytes] = {names[part]: path for part, path in files.items()}
-    view[CROISSANT_NAME] = readable_json(_with_records(build, files, names)).encode()
+    view[CROISSANT_NAME] = readable_json(_croissant_with_records(build, files, names)).encode()
     view[PAGE_NAME] = dataset_page(build, names)
     return view
 
 
-def _with_records(
+def _croissant_with_records(
     build: Build, files: Mapping[str, Path], names: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the Croissant of a build with its Parquet files, and a record set for each."""

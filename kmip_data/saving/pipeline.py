@@ -66,7 +66,7 @@ class SpooledGraphs:
             )
         self.forms = dict(forms)
         where = f"Graph {graph.key}"
-        self.levels.add(graph.columns, graph.num_nodes, _edges(graph), where, forms)
+        self.levels.add(graph.columns, graph.num_nodes, _edge_count(graph), where, forms)
         self._digest.update(f"{graph.key} {graph.num_nodes}\n".encode())
         arrays = {**graph.columns, "edge_index": np.asarray(graph.edge_index)}
         for name, array in arrays.items():
@@ -94,7 +94,7 @@ class SpooledGraphs:
         return self._digest.hexdigest()
 
 
-def _edges(graph: GraphRecord) -> int | None:
+def _edge_count(graph: GraphRecord) -> int | None:
     return None if graph.edge_index is None else graph.num_edges
 
 
@@ -283,7 +283,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
                 chosen = chosen[:, params.fold]
                 name = f"{RULE}-fold{params.fold}"
                 options = {"fold": params.fold}
-            parts[part] = _positions(chosen, count, part)
+            parts[part] = _positions_of_part(chosen, count, part)
         if problem := parts_problem(parts, count):
             raise UsageError(f"The split does not fit: {problem}.")
         if not alone:
@@ -294,7 +294,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return Split(name, RULE, options, node_code=code)
 
 
-def _positions(chosen: Array, count: int, part: str) -> I64:
+def _positions_of_part(chosen: Array, count: int, part: str) -> I64:
     """Return indices, given as such or as a boolean mask (n,)."""
     array = chosen
     if array.dtype == np.bool_ and array.shape == (count,):

@@ -141,7 +141,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
-            graphs = GivenTables.of(dataset) or _collect(dataset, spool, params)
+            graphs = GivenTables.of(dataset) or _spool_graphs(dataset, spool, params)
             pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
@@ -150,7 +150,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
             card = run_build(plan, pipeline.chosen_splits(params))
         except (DamagedInput, UsageError) as error:
-            raise _in_python(error) from error
+            raise _error_of_call(error) from error
     build = Build(folder, card)
     for problem in feature_problems(build):
         warnings.warn(problem, stacklevel=2)
@@ -178,7 +178,7 @@ def check_new_folder(folder: Path, name: str) -> None:
         )
 
 
-def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGraphs:
+def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGraphs:
     """Return all graphs as arrays, as their columns are known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
@@ -212,7 +212,7 @@ def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGrap
     return graphs
 
 
-def _in_python(error: DamagedInput | UsageError) -> UsageError:
+def _error_of_call(error: DamagedInput | UsageError) -> UsageError:
     """Return an error of a build as one of the call, with arguments in place of options."""
     lines = {name: error.lines.get(name) for name in ("expected", "found", "next")}
     if remedy := lines["next"]:

@@ -105,7 +105,7 @@ def _pull_build(
     *,
     quiet: bool,
 ) -> Pulled:
-    card = _checked_card(received)
+    card = _read_checked_card(received)
     entries = received.entries
 
     # 1. The added columns of the push, and the requested columns.
@@ -184,7 +184,7 @@ def _write_texts(folder: Path, card: Card) -> bool:
     return False
 
 
-def _checked_card(received: Received) -> Card:
+def _read_checked_card(received: Received) -> Card:
     """Return the card of a push, after checking that the files it names are the pushed files."""
     address = f"{received.remote.address}/{CARD_NAME}"
     card = parse_pushed(received.read(CARD_NAME), Card, address)
@@ -264,12 +264,12 @@ class Received:
                 path = folder / entry.file
                 partial = f".{entry.sha256}{PARTIAL}"
                 with open_continued_file(path, partial, root=folder) as file:
-                    self._complete(file, entry, progress)
+                    self._append_missing_bytes(file, entry, progress)
         return len(missing)
 
-    def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+    def _append_missing_bytes(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
         """Append what is missing of a file, in a few tries."""
-        start = self._verified(file, entry)
+        start = self._verified_bytes(file, entry)
         progress.update(start)
         for left in reversed(range(_TRIES)):
             begun = start
@@ -297,7 +297,7 @@ class Received:
                 f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", digest
             )
 
-    def _verified(self, file: FileIO, entry: SharedFile) -> int:
+    def _verified_bytes(self, file: FileIO, entry: SharedFile) -> int:
         """Return the bytes of an earlier try that are verified blocks from the beginning."""
         size = 0
         while size < entry.bytes:

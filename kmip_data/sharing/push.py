@@ -90,7 +90,7 @@ def push_build(
     content[PAGE_NAME] = dataset_page(build)
     if has_picture(path):
         content[PICTURE_NAME] = path / PICTURE_NAME
-    _checked_address(address, "build", path)
+    _open_push_address(address, "build", path)
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
         if view is not None:
             content.update(view(build, Path(scratch)))
@@ -150,8 +150,8 @@ def push_files(
     ``UsageError`` where the address holds another file, or cannot be written to;
     ``SourceUnavailable`` where writing failed.
     """
-    remote = _checked_address(address, kind, source)
-    share, blocks = _described(kind, source, content, known or {})
+    remote = _open_push_address(address, kind, source)
+    share, blocks = _describe_files(kind, source, content, known or {})
     with contextlib.ExitStack() as locked:
         if remote.folder is not None:
             locked.enter_context(build_lock(remote.folder, quiet=quiet))
@@ -163,7 +163,7 @@ def push_files(
     return share
 
 
-def _checked_address(address: str, kind: str, source: Path) -> Remote:
+def _open_push_address(address: str, kind: str, source: Path) -> Remote:
     """Return the address; raise ``UsageError`` if the folder ``source`` cannot be pushed there."""
     name = source.name
     remote = Remote(address)
@@ -285,7 +285,7 @@ def _taken_error(remote: Remote, share: Share, content: str) -> UsageError:
     )
 
 
-def _described(
+def _describe_files(
     kind: Literal["build", "run"],
     folder: Path,
     content: Mapping[str, Path | bytes],

@@ -115,7 +115,7 @@ class Remote:
         """Return the bytes of a file of at most ``most`` bytes; ``None`` if it does not exist."""
 
         def read() -> bytes:
-            with self._opened(name, 0) as file:
+            with self._open_at(name, 0) as file:
                 return read_exactly(file, most + 1)
 
         return self._with_retries(name, read, most)
@@ -128,11 +128,13 @@ class Remote:
         Raises ``UsageError`` where the server sends whole files only; ``DamagedInput`` where it
         gives more than asked for; ``SourceUnavailable`` where it does not answer.
         """
-        return self._with_retries(name, lambda: self._range(name, start, stop), stop - start)
+        return self._with_retries(
+            name, lambda: self._read_range_once(name, start, stop), stop - start
+        )
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
-        with self._as_unavailable(name), self._opened(name, start) as file:
+        with self._convert_errors(name), self._open_at(name, start) as file:
             while start < stop:
                 size = min(PIECE, stop - start)
                 piece = read_exactly(file, size)
@@ -145,7 +147,7 @@ class Remote:
         """Return the result of ``read``, at most ``most`` bytes; ``None`` if there is no file."""
         for attempt in itertools.count(1):
             try:
-                with self._as_unavailable(name):
+                with self._convert_errors(name):
                     data = read()
                 break
             except SourceUnavailable as error:
@@ -161,10 +163,10 @@ class Remote:
             raise damaged_error(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
         return data
 
-    def _range(self, name: str, start: int, stop: int) -> bytes:
+    def _read_range_once(self, name: str, start: int, stop: int) -> bytes:
         if self.folder is not None or not self.writable:
             extra = 0 if self.writable else 1  # a server that sends more than requested is faulty
-            with self._opened(name, start, stop) as file:
+            with self._open_at(name, start, stop) as file:
                 return read_exactly(file, stop - start + extra)
         system, root = file_system(self._address)
         # A cache of fsspec's would request more than is needed.
@@ -185,7 +187,7 @@ class Remote:
         The hub refuses hundreds of commits, one per file.
         """
         system, root = file_system(self._address)
-        with self._as_unavailable(""):
+        with self._convert_errors(""):
             known: Any = system.resolve_path(root) if self._is_hub else None
         if not hasattr(known, "repo_id"):  # a bucket of the hub has none
             yield False
@@ -196,7 +198,7 @@ class Remote:
         yield True
         folder = f"{known.path_in_repo}/".lstrip("/")
         files = [CommitOperationAdd(folder + name, content) for name, content in self._pending]
-        with self._as_unavailable(""):
+        with self._convert_errors(""):
             HfApi().create_commit(
                 known.repo_id,
                 files,
@@ -209,7 +211,7 @@ class Remote:
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield name and size of each file except hidden ones at the top."""
         system, root = file_system(self._address)
-        with self._as_unavailable(""):
+        with self._convert_errors(""):
             if self.folder is not None:
                 yield from _files_below(self.folder)
                 return
@@ -227,7 +229,7 @@ class Remote:
             self._pending.append((name, content))
             return
         system, root = file_system(self._address)
-        with self._as_unavailable(name):
+        with self._convert_errors(name):
             if self.folder is not None:
                 make_folder_of(name, self.folder)
                 write_file(self.folder / name, read_blocks(content), root=self.folder)
@@ -239,14 +241,14 @@ class Remote:
     def remove(self, name: str) -> None:
         """Remove a file that this package wrote."""
         system, root = file_system(self._address)
-        with self._as_unavailable(name):
+        with self._convert_errors(name):
             if self.folder is not None:
                 remove_file(self.folder / name, root=self.folder)
             else:
                 system.rm_file(f"{root}/{name}")
 
     @contextlib.contextmanager
-    def _opened(self, name: str, start: int, stop: int | None = None) -> Iterator[object]:
+    def _open_at(self, name: str, start: int, stop: int | None = None) -> Iterator[object]:
         """Open a file at ``start``: from the beginning as one stream, from elsewhere with ranges."""
         if self.folder is not None:
             with open_regular_file(self.folder / name) as local:  # does not wait for a pipe
@@ -254,7 +256,7 @@ class Remote:
                 yield local
             return
         if not self.writable:
-            with self._streamed(name, start, stop) as stream:
+            with self._open_stream(name, start, stop) as stream:
                 yield stream
             return
         system, root = file_system(self._address)
@@ -269,7 +271,7 @@ class Remote:
             yield file
 
     @contextlib.contextmanager
-    def _streamed(self, name: str, start: int, stop: int | None) -> Iterator[object]:
+    def _open_stream(self, name: str, start: int, stop: int | None) -> Iterator[object]:
         """Open a file of a web server as one stream, with a time limit by its bytes.
 
         With ``stop`` only bytes up to it are requested, and a server without ranges is refused.
@@ -283,7 +285,7 @@ class Remote:
         with http_client.open_response(
             url,
             headers,
-            _session(),
+            _session_of_thread(),
         ) as response:
             if response.status_code in _MISSING:
                 # Redirected to an address without this file, which says nothing about this one.
@@ -321,7 +323,7 @@ class Remote:
         return sent[1] + 1 - start
 
     @contextlib.contextmanager
-    def _as_unavailable(self, name: str) -> Iterator[None]:
+    def _convert_errors(self, name: str) -> Iterator[None]:
         """Convert any exception of a file system to ``SourceUnavailable``: each has its own classes."""
         try:
             yield
@@ -378,7 +380,7 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     return share, BlockDigests(share, blocks, remote.address)
 
 
-def _session() -> http_client.Session:
+def _session_of_thread() -> http_client.Session:
     # A forked child shares no connection with its parent.
     if getattr(_of_thread, "owner", None) != os.getpid():
         _of_thread.owner = os.getpid()

@@ -88,12 +88,12 @@ class Copies:
 
     def fetch_blocks(self, wanted: Iterable[Key]) -> None:
         """Copy the missing blocks, neighbours in one request."""
-        work = self._work()
+        work = self._work_of_process()
         keys = set(wanted)
         with work.lock:
             missing = sorted(keys - work.blocks.keys())
             for run in _runs_of_neighbours(missing):
-                future = work.pool.submit(self._copy, work, run)
+                future = work.pool.submit(self._copy_run, work, run)
                 work.blocks.update(dict.fromkeys(run, future))
             futures = {work.blocks[key] for key in keys}
         for future in futures:
@@ -101,20 +101,20 @@ class Copies:
 
     def has_block(self, key: Key) -> bool:
         """True if a block can be read without waiting."""
-        future = self._work().blocks.get(key)
+        future = self._work_of_process().blocks.get(key)
         return future is not None and future.done() and future.exception() is None
 
-    def _work(self) -> _Work:
+    def _work_of_process(self) -> _Work:
         # A forked child leaves its parent's alone, whose threads and lock state it does not have.
         return self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
 
-    def _copy(self, work: _Work, run: list[Key]) -> None:
+    def _copy_run(self, work: _Work, run: list[Key]) -> None:
         """Copy neighbouring blocks of a file, except those that are on disk already."""
         try:
             missing = [key for key in run if not self._is_on_disk(*key)]
             for keys in _runs_of_neighbours(missing):
                 file, first = keys[0]
-                self._fetch(file, first, len(keys))
+                self._fetch_and_write(file, first, len(keys))
         except BaseException:
             with work.lock:
                 for key in run:
@@ -131,7 +131,7 @@ class Copies:
                 return hashlib.sha256(data).hexdigest() == self._digests.digest(file, block)
         return False
 
-    def _fetch(self, file: str, first: int, count: int) -> None:
+    def _fetch_and_write(self, file: str, first: int, count: int) -> None:
         """Fetch ``count`` blocks of a file in one request, and write them once they are verified."""
         size = self.sizes[file]
         path = self.folder / file
@@ -286,12 +286,12 @@ class _Opened(RandomAccess):
     """A remote file for HDF5; ``missing`` are the blocks that a read lacked."""
 
     def __init__(self, copies: Copies, file: str) -> None:
-        super().__init__(copies.sizes[file], self._read)
+        super().__init__(copies.sizes[file], self._read_fetched)
         self._copies = copies
         self._file = file
         self.missing: list[Key] = []
 
-    def _read(self, start: int, stop: int) -> memoryview:
+    def _read_fetched(self, start: int, stop: int) -> memoryview:
         keys = blocks_between(self._file, start, stop)
         self.missing += [key for key in keys if not self._copies.has_block(key)]
         if self.missing:

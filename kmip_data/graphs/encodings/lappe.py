@@ -99,7 +99,7 @@ def laplacian_encoding(
     adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)
     adjacency.sum_duplicates()
     adjacency.data[:] = 1  # the simple, undirected graph
-    parts = _components(adjacency)
+    parts = _connected_components(adjacency)
     pairs = []  # eigenvalue, component, vector
 
     # 1. One trivial pair per component.
@@ -119,14 +119,14 @@ def laplacian_encoding(
         solved = None
         # The sparse solver needs more nodes than eigenvectors.
         if len(nodes) > max(dense_nodes, k + 2):
-            solved = _pairs_by_lanczos(block, k)
+            solved = _eigenpairs_by_lanczos(block, k)
             if solved is None:
                 require_memory(
                     DENSE_BYTES * len(nodes) ** 2,
                     f"LapPE of a component of {len(nodes):,} nodes with many equal eigenvalues",
                     "free some memory, or add another encoding, such as rwse20",
                 )
-        eigenvalues, modes = solved or _pairs_by_lapack(block, k)
+        eigenvalues, modes = solved or _eigenpairs_by_lapack(block, k)
         for value, mode in zip(eigenvalues.tolist(), modes.T, strict=False):
             pairs.append((value, c, mode))
 
@@ -136,7 +136,7 @@ def laplacian_encoding(
     for k, (value, c, mode) in enumerate(pairs[:count]):
         values[k] = max(value, 0.0)
         vectors[:, k] = 0
-        vectors[parts[c], k] = _with_positive_maximum(mode)
+        vectors[parts[c], k] = _flip_to_positive_maximum(mode)
     return values, vectors
 
 
@@ -150,7 +150,7 @@ def adjacency_matrix(source: Integers, target: Integers, num_nodes: int) -> csr_
     return csr_array((np.ones(len(rows)), (rows, columns)), shape=(num_nodes, num_nodes))
 
 
-def _components(adjacency: csr_array) -> list[I64]:
+def _connected_components(adjacency: csr_array) -> list[I64]:
     """Return the nodes of each connected component, in the order of their lowest nodes."""
     from scipy.sparse.csgraph import connected_components
 
@@ -163,7 +163,7 @@ def _components(adjacency: csr_array) -> list[I64]:
     return sorted(parts, key=lambda nodes: int(nodes[0]))
 
 
-def _pairs_by_lapack(adjacency: csr_array, count: int) -> tuple[F64, F64]:
+def _eigenpairs_by_lapack(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     """Return the smallest nontrivial pairs of a connected graph, by LAPACK."""
     from scipy.linalg import eigh
 
@@ -174,7 +174,7 @@ def _pairs_by_lapack(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     return values, modes
 
 
-def _pairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] | None:
+def _eigenpairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] | None:
     """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
 
     Returns ``None`` where it does not find all, as with eigenvalues of many copies.
@@ -190,7 +190,7 @@ def _pairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] | Non
     degree = adjacency.sum(axis=1)
     matrix = csc_array(diags_array(degree) - adjacency)
     shift = -_SHIFT * float(degree.max())
-    factors = _factorise(matrix, shift)
+    factors = _factorise_shifted(matrix, shift)
     constant = np.full((nodes, 1), nodes**-0.5)
     basis = constant
     values = np.zeros(0)
@@ -221,14 +221,14 @@ def _pairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] | Non
 
         # 3. Count the eigenvalues below the largest; one of them, 0, is the constant's.
         limit = values[count - 1] * (1 - _SAME)
-        negative = np.count_nonzero(_factorise(matrix, limit).U.diagonal() < 0)
+        negative = np.count_nonzero(_factorise_shifted(matrix, limit).U.diagonal() < 0)
         missing = int(negative - 1 - np.count_nonzero(values < limit))
         if missing <= 0:
             return values[:count], basis[:, 1 : count + 1]
     return None
 
 
-def _factorise(matrix: csc_array, shift: float) -> SuperLU:
+def _factorise_shifted(matrix: csc_array, shift: float) -> SuperLU:
     """Factorise ``matrix`` − shift without row exchanges: the signs of its pivots give the inertia."""
     from scipy.sparse import csc_array, eye_array
     from scipy.sparse.linalg import splu
@@ -239,7 +239,7 @@ def _factorise(matrix: csc_array, shift: float) -> SuperLU:
     )
 
 
-def _with_positive_maximum(mode: F64) -> F64:
+def _flip_to_positive_maximum(mode: F64) -> F64:
     """Flip an eigenvector so that its first largest entry is positive."""
     size = np.abs(mode)
     first = int(np.argmax(size >= size.max() * (1 - _SAME)))

@@ -158,8 +158,8 @@ def search_groups(
             subgraph = _allocate_subgraph(2 * count, 2 * edges, lanes)
 
         # 2. Cut it out of the graph, without the trees that end in dead ends.
-        _cut_out(pointer, neighbor, length, step, nodes, count, local, subgraph)
-        ends = _take_off_dead_ends(subgraph, seeds, count)
+        _copy_subgraph(pointer, neighbor, length, step, nodes, count, local, subgraph)
+        ends = _remove_dead_ends(subgraph, seeds, count)
 
         # 3. Count hops: a node farther than ``hops`` from a lane is outside its ball.
         hop = subgraph.hop
@@ -167,12 +167,12 @@ def search_groups(
         cells = np.uint64(count * lanes)
         for cell in range(cells):
             hop[cell] = np.inf
-        _relax(subgraph, hop, subgraph.step, seeds, count, ends, lanes)
+        _relax_distances(subgraph, hop, subgraph.step, seeds, count, ends, lanes)
 
         # 4. Add lengths inside the balls alone: NaN outside is never replaced and never propagated.
         for cell in range(cells):
             distance[cell] = np.inf if hop[cell] <= most else np.nan
-        _relax(subgraph, distance, subgraph.length, seeds, count, ends, lanes)
+        _relax_distances(subgraph, distance, subgraph.length, seeds, count, ends, lanes)
 
         # 5. Keep the largest distance of each lane, which NaN never is.
         for lane in range(width):
@@ -235,7 +235,7 @@ def _nodes_within_hops(
 
 
 @njit_nogil()
-def _cut_out(
+def _copy_subgraph(
     pointer: I64,
     neighbor: I32,
     length: F64,
@@ -269,7 +269,7 @@ def _cut_out(
 
 
 @njit_nogil()
-def _take_off_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
+def _remove_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
     """Repeatedly give nodes with one neighbour degree 0, except the nodes of the group.
 
     Returns their number.
@@ -300,7 +300,7 @@ def _take_off_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
 
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
-def _relax(
+def _relax_distances(
     subgraph: Subgraph,
     value: F32 | F64,
     length: F32 | F64,

@@ -9,7 +9,7 @@ from kmip_data.runtime.threads import njit_nogil
 
 
 @njit_nogil()
-def _chances(first: I64) -> F64:
+def _edge_probabilities(first: I64) -> F64:
     """Return the probability of each edge out of a node, (N,); 0 if there is none."""
     inverse = np.zeros(len(first) - 1)
     for i in range(len(inverse)):
@@ -20,7 +20,7 @@ def _chances(first: I64) -> F64:
 
 
 @njit_nogil(inline="always")
-def _step(
+def _advance_walk(
     first: I64,
     targets: I64,
     inverse: F64,
@@ -65,7 +65,7 @@ def return_probabilities(
     """
     nodes = len(first) - 1
     steps = out.shape[1]
-    inverse = _chances(first)
+    inverse = _edge_probabilities(first)
     now = np.zeros(nodes)
     then = np.zeros(nodes)
     seen = np.zeros(nodes, np.bool_)
@@ -82,7 +82,7 @@ def return_probabilities(
         for t in range(1, taken + 1):
             # 2. One step: the mass of each reached node moves along its edges.
             before = reached
-            reached = _step(first, targets, inverse, now, then, seen, order, before)
+            reached = _advance_walk(first, targets, inverse, now, then, seen, order, before)
             # 3. Step t gives the returns after 2t - 1 and 2t steps, weighted by the degree.
             if reversible[i]:
                 odd = 0.0
@@ -119,7 +119,7 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
     """
     nodes = len(first) - 1
     steps = out.shape[1]
-    inverse = _chances(first)
+    inverse = _edge_probabilities(first)
     now = np.zeros(nodes)
     then = np.zeros(nodes)
     seen = np.zeros(nodes, np.bool_)
@@ -134,7 +134,7 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
         reached = 1
         for t in range(steps):
             before = reached
-            reached = _step(first, targets, inverse, now, then, seen, order, before)
+            reached = _advance_walk(first, targets, inverse, now, then, seen, order, before)
             for slot in range(before):
                 now[order[slot]] = 0.0
             now, then = then, now

@@ -172,7 +172,7 @@ def test_many_copies_without_memory_for_the_dense_solver_name_the_graph(monkeypa
     graphs = replace(_joined(both), keys=["path", "stars"])
     monkeypatch.setattr(lappe, "DENSE_BYTES", 2**40)
     # Which pairs Lanczos misses depends on the order in which threads add.
-    monkeypatch.setattr(lappe, "_pairs_by_lanczos", lambda *_: None)
+    monkeypatch.setattr(lappe, "_eigenpairs_by_lanczos", lambda *_: None)
     with pytest.raises(OutOfResources, match=r"Graph stars: .*component of 601 nodes") as error:
         Laplacian(10).compute(graphs, lambda: None)
     assert "rwse20" in error.value.lines["next"]

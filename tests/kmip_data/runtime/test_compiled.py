@@ -25,7 +25,7 @@ def run(folder: Path, before: str = "", **environment: str) -> list[str]:
 def test_machine_code_is_kept_until_a_kernel_of_the_package_changes(tmp_path):
     """Numba itself looks at the file of the outer kernel alone, which holds the code of the others."""
     cache = str(tmp_path / "cache")
-    newer = "import kmip_data.runtime.threads as t; t._newest_kernel = lambda: 7\n"
+    newer = "import kmip_data.runtime.threads as t; t._newest_kernel_time = lambda: 7\n"
     for before, misses in (("", "1"), ("", "0"), (newer, "1")):
         path, counts = run(tmp_path, before, NUMBA_CACHE_DIR=cache)
         assert path.startswith(cache)
