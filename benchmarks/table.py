@@ -82,10 +82,10 @@ def thread_count(count: int) -> Iterator[None]:
     """Give torch, the compiled kernels and FAISS this many threads, while inside."""
     import torch
 
-    from kmip_data.runtime.threads import set_num_threads, thread_limit_restored
+    from kmip_data.runtime.threads import restore_thread_limit, set_num_threads
 
     before = torch.get_num_threads()
-    with thread_limit_restored():
+    with restore_thread_limit():
         torch.set_num_threads(count)
         set_num_threads(count)
         with suppress(ImportError):

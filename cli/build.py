@@ -249,10 +249,10 @@ def _dry_run(
             _write_description(build, describe, step)
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
         summary = summary_of_build(build, split, kept=False)
-        has_target = build.card.schema_.labels is not None or " --like " in step
+        has_target = build.card.schema_.label_column is not None or " --like " in step
         if not has_target and "label" not in requested_values(RECORDS):
             step += " --set label=COLUMN" if target_candidates(build.card) else ""
-        columns = format_table(header, described.rows())
+        columns = format_table(header, described.table_rows())
         print_result(
             {**_build_facts(build, split), "path": None},
             f"{columns}\n\n{summary}\n\nNext: {step}",

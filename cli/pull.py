@@ -50,7 +50,7 @@ def command(
     size = human_bytes(result["bytes"])
     state = "already complete" if pulled.was_complete else "verified"
     content = f"{share.kind}: {count_with_noun(len(files), 'file')}, {size}, {state}"
-    text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
+    text = [f"{pulled.path}  {content}", f"digest  {share.computed_digest}"]
     folder = shlex.quote(str(pulled.path))
     step = f"evaluate {folder} --dataset NAME"
     if pulled.card is not None:

@@ -56,5 +56,5 @@ def command(
     result = {"address": where, **share_facts(share, share.files)}
     content = f"{count_with_noun(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"
-    text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {shlex.quote(where)}"
+    text += f"\ndigest  {share.computed_digest}\nNext: kmip-data pull {shlex.quote(where)}"
     print_result(result, text)

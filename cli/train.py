@@ -350,7 +350,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
         if other := _other_build_with_targets(build, home):
             error.lines["next"] = f"an earlier build with targets: kmip-data train {other}"
             error.meant = (data.dataset, other)
-        elif build.card.schema_.labels is None and described is not None and described.task:
+        elif build.card.schema_.label_column is None and described is not None and described.task:
             # A build like another: made for predictions.
             run = fitting_run(build, home)
             words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"

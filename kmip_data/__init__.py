@@ -37,9 +37,9 @@ def __getattr__(name: str) -> object:
     except AttributeError as error:
         if name in _names or name.startswith("_"):
             raise
-        from kmip_data.text import without_attribute
+        from kmip_data.text import missing_attribute_message
 
-        raise AttributeError(without_attribute(__name__, name, _names)) from error
+        raise AttributeError(missing_attribute_message(__name__, name, _names)) from error
 
 
 def __dir__() -> list[str]:

@@ -187,10 +187,10 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     return [spellings[candidate] for candidate in dict.fromkeys(candidates)][:3]
 
 
-def without_attribute(module: str, name: str, known: Iterable[str]) -> str:
+def missing_attribute_message(module: str, name: str, known: Iterable[str]) -> str:
     """Return the message for a name that a module lacks, with the nearest one that it has.
 
-    >>> without_attribute("kmip_data", "PeptidesFnc", ["PeptidesFunc", "ZINC"])
+    >>> missing_attribute_message("kmip_data", "PeptidesFnc", ["PeptidesFunc", "ZINC"])
     'kmip_data has no PeptidesFnc. Did you mean kmip_data.PeptidesFunc?'
     """
     close = nearest_name(name, known)

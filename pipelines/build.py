@@ -63,7 +63,7 @@ def build_dataset(
     unavailable; ``DamagedInput`` if a record cannot be built from them; ``OutOfResources`` if disk
     or memory runs out: the next call resumes.
     """
-    chosen = ExecutionOptions.of(name, options)
+    chosen = ExecutionOptions.from_arguments(name, options)
     pipeline = load_pipeline(require_dataset(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
     if not sample:
@@ -236,7 +236,7 @@ def build_own(
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
-    chosen = ExecutionOptions.of(recipe, options)
+    chosen = ExecutionOptions.from_arguments(recipe, options)
     _check_name(name)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)

@@ -101,7 +101,7 @@ def obtain(
     """
     dataset_name = os.fspath(name)
     home = Home.locate(home, root)
-    ExecutionOptions.of(dataset_name, options)  # checked also where nothing is built
+    ExecutionOptions.from_arguments(dataset_name, options)  # checked also where nothing is built
     # A folder, a saved dataset or your own: find it, never build.
     if dataset_name not in dataset_names():
         existing = find(

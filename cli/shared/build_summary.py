@@ -59,7 +59,7 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
     step = f"train {_selecting_argument(build)}"
     if split != card.default_split:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
-    if not _is_shipped(card) and card.schema_.labels is None:
+    if not _is_shipped(card) and card.schema_.label_column is None:
         # Nothing is trained on it, so its split has no use.
         predict = f"kmip-data predict {_run_for(build)} --dataset {_selecting_argument(build)}"
         return f"""\
@@ -118,7 +118,7 @@ def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
 
     if _is_shipped(card):
         return
-    target = card.schema_.labels
+    target = card.schema_.label_column
     if target is None:
         step = ""
         if candidates := target_candidates(card):
@@ -187,7 +187,10 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
 
     counts = card.statistics["classes"]
     total = counts["total"]
-    if card.schema_.labels is not None and target_type_of(card.schema_.labels) == "classification":
+    if (
+        card.schema_.label_column is not None
+        and target_type_of(card.schema_.label_column) == "classification"
+    ):
         existing = [number for number, count in enumerate(total) if count]
         if len(existing) == 1:
             name = card.class_names[existing[0]] if card.class_names else str(existing[0])

@@ -207,7 +207,7 @@ def share_facts(share: Share, files: Sequence[SharedFile]) -> Json:
     return {
         "kind": share.kind,
         "name": share.name,
-        "digest": share.sealed,
+        "digest": share.computed_digest,
         "bytes": sum(entry.bytes for entry in files),
         "files": {entry.file: entry.sha256 for entry in files},
     }

@@ -40,7 +40,7 @@ def draw_influence(home: Home, path: Path) -> None:
         opened = open_run(run, home=home, device="cpu")
         city, influence = read_city_map(opened.data.build), influence_of(opened)
         assert influence is not None, "Helsinki is small enough"
-        panes.append((name, city, influence.nodes, influence.levels()))
+        panes.append((name, city, influence.nodes, influence.log_levels()))
     path.write_text(picture(panes), "utf-8")
 
 

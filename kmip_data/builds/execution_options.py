@@ -57,7 +57,7 @@ class ExecutionOptions:
     quiet: bool = False  #: no progress
 
     @classmethod
-    def of(cls, dataset: str, arguments: Mapping[str, Any]) -> ExecutionOptions:
+    def from_arguments(cls, dataset: str, arguments: Mapping[str, Any]) -> ExecutionOptions:
         """Collect and check keyword arguments before anything is read or written.
 
         Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is

@@ -76,7 +76,7 @@ class Description(Strict):
     files: dict[str, Level] = Field(default_factory=dict)  #: table -> level of its rows
     columns: tuple[DescribedColumn, ...] = ()
 
-    def of(self, rows: Level) -> dict[str, DescribedColumn]:
+    def columns_of_level(self, rows: Level) -> dict[str, DescribedColumn]:
         """Return the columns of one level by name."""
         return {column.name: column for column in self.columns if column.rows == rows}
 
@@ -103,7 +103,7 @@ class Description(Strict):
             chosen["feature"] = tuple(features) or ("none",)
         return chosen
 
-    def rows(self) -> list[list[object]]:
+    def table_rows(self) -> list[list[object]]:
         """Return level, name, use, values, counts and reason of each column, for a table."""
         rows: list[list[object]] = []
         for column in self.columns:

@@ -45,7 +45,7 @@ def fit_record(graph: GraphRecord, schema: Schema, target: Target | None) -> Gra
         key = f"{column.level}/{column.attribute}"
         rows = graph.columns[column.key if column.key in graph.columns else key]
         if target is not None and column.key == target.column.key:
-            rows = target.rows(rows)
+            rows = target.stored_rows(rows)
         if column.form == "text":
             rows = np.pad(rows, ((0, 0), (0, column.shape[0] - rows.shape[1])))
         rows = fit_rows(rows, column, graph.key)

@@ -32,7 +32,7 @@ class Target:
     class_names: tuple[str, ...] = ()  #: texts of the classes, if targets are texts
     missing: int = 0  #: targets without a value
 
-    def rows(self, y: Array) -> Array:
+    def stored_rows(self, y: Array) -> Array:
         """Return the stored rows of the targets (n,) or (n, C) of a graph."""
         column = self.column
         y = targets_as_numbers(y, self.class_names)

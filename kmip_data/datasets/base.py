@@ -178,7 +178,7 @@ class BuiltDataset(ShardedDataset):
                     command=f"help(kmip_data.{title})",
                 )
 
-        root = home_or_root(root, arguments)
+        root = root_from_arguments(root, arguments)
         options = {**_DEFAULTS, **arguments}
         if isinstance(root, str) and part_name(root) in _PARTS and not Path(root).exists():
             raise UsageError(
@@ -236,9 +236,9 @@ class BuiltDataset(ShardedDataset):
             edge_lengths=edge_lengths,
         )
         if options["pre_filter"] is not None:
-            self._select(prepare, options["pre_filter"])
+            self._select_graphs(prepare, options["pre_filter"])
 
-    def _select(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
+    def _select_graphs(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
         """Select the graphs that ``keep`` is true of, before any transform of the user's."""
         indices = []
         for number in range(self.len()):
@@ -248,7 +248,7 @@ class BuiltDataset(ShardedDataset):
         self._indices = indices
 
 
-def home_or_root(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
+def root_from_arguments(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
     """Return ``root``, or the argument ``home``, which means the same; ``UsageError`` for both."""
     folder = home_argument(arguments.get("home"), root)
     return folder.root if isinstance(folder, Home) else folder

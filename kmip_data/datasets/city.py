@@ -13,8 +13,8 @@ from kmip_data.datasets.base import (
     BuiltDataset,
     Folder,
     dataset_name_of_class,
-    home_or_root,
     names_of_class,
+    root_from_arguments,
 )
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_calls import accept_pyg_order, value_as_stored
@@ -26,7 +26,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.text import is_likely_typo, nearest_name
 
 
-def _raw_is_kept(_: str, value: bool) -> dict[str, object]:
+def _refuse_delete_raw(_: str, value: bool) -> dict[str, object]:
     if value:
         raise UsageError("delete_raw=True: raw files stay.", next="kmip-data remove raw/NAME")
     return {}
@@ -90,7 +90,7 @@ class CityNetwork(BuiltDataset):
         *("root", "name", "augmented", "transform", "pre_transform", "force_reload"),
         "delete_raw",
         augmented=lambda name, value: {"raw_features": True, **value_as_stored(True)(name, value)},
-        delete_raw=_raw_is_kept,
+        delete_raw=_refuse_delete_raw,
     )
     def __init__(  # noqa: PLR0913 -- the parameters of its build and split
         self,
@@ -122,9 +122,9 @@ class CityNetwork(BuiltDataset):
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
-                raise _not_a_city(name, f"the dataset {name}")
+                raise _not_a_city_error(name, f"the dataset {name}")
         else:
-            _check_built(name, home_or_root(root, arguments))
+            _check_built(name, root_from_arguments(root, arguments))
         self._coordinates: Coordinates | None = None if raw_features else coordinates
         self._open(
             root,
@@ -176,7 +176,7 @@ class GraphLandArguments(Arguments, GraphLandCall, total=False):
     """Keywords of :class:`GraphLandDataset`."""
 
 
-def _target_scaling(name: str, value: str | None) -> dict[str, object]:
+def _target_scaling_argument(name: str, value: str | None) -> dict[str, object]:
     if value is None:
         return {"target_scaling": "none"}
     return value_as_stored("default", "standard_scaler")(name, value)
@@ -222,7 +222,7 @@ class GraphLandDataset(BuiltDataset):
         numerical_features_transform=value_as_stored("default", "quantile_transform_normal"),
         fraction_features_transform=value_as_stored("default", None),
         categorical_features_transform=value_as_stored("one_hot_encoding"),
-        regression_targets_transform=_target_scaling,
+        regression_targets_transform=_target_scaling_argument,
         numerical_features_nan_imputation_strategy=value_as_stored("most_frequent"),
         fraction_features_nan_imputation_strategy=value_as_stored("most_frequent"),
         to_undirected=value_as_stored(True),
@@ -275,10 +275,10 @@ def _check_built(name: str, root: Folder | None) -> None:
 
 def _check_city(name: str, build: Build) -> None:
     if not is_city(build.card):
-        raise _not_a_city(name, f"the build {build.path}")
+        raise _not_a_city_error(name, f"the build {build.path}")
 
 
-def _not_a_city(name: str, found: str) -> UsageError:
+def _not_a_city_error(name: str, found: str) -> UsageError:
     return UsageError(
         f"{name!r} is not a city.",
         expected=f"{', '.join(names_of_class(CityNetwork))}, or a city built under a name of its own",

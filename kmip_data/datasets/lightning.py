@@ -83,32 +83,32 @@ class GraphDataModule(LightningDataModule):
 
     def prepare_data(self) -> None:
         """Build missing data; Lightning calls it in one process per node."""
-        self._open("train")
+        self._open_part("train")
 
     def setup(self, stage: str | None = None) -> None:
         """Open the parts, except missing and empty ones."""
         if self.parts:
             return
-        train = self._open("train")
+        train = self._open_part("train")
         split = train.card.splits[train.split_name].parts if train.split_name else {}
         for name in PARTS:
             if name in split and split[name].graphs:
-                self.parts[name] = train if name == "train" else self._open(name)
+                self.parts[name] = train if name == "train" else self._open_part(name)
 
     @property
     def num_features(self) -> int:
         """Number of features per node."""
-        return self._part("train").num_node_features
+        return self._require_part("train").num_node_features
 
     @property
     def num_classes(self) -> int:
         """Number of classes."""
-        return int(self._part("train").num_classes)
+        return int(self._require_part("train").num_classes)
 
     def train_dataloader(self) -> GraphLoader:
         """Return batches of the train part, in a new order every epoch."""
         loader = GraphLoader(
-            self._part("train"),
+            self._require_part("train"),
             self.batch_size,
             self.shuffle,
             self.seed,
@@ -123,11 +123,11 @@ class GraphDataModule(LightningDataModule):
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
         """Return batches of the validation part in order; none without that part."""
-        return self._in_order("val")
+        return self._ordered_loader("val")
 
     def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
         """Return batches of the test part in order; none without that part."""
-        return self._in_order("test")
+        return self._ordered_loader("test")
 
     predict_dataloader = test_dataloader
 
@@ -139,22 +139,22 @@ class GraphDataModule(LightningDataModule):
         """Resume at the position of a checkpoint when the train loader is made next."""
         self._train_state = state_dict.get("train")
 
-    def _open(self, part: str) -> ShardedDataset:
+    def _open_part(self, part: str) -> ShardedDataset:
         if callable(self._dataset):
             return self._dataset(split=part, **self._dataset_options)
         return open_build(self._dataset, part, **self._dataset_options)
 
-    def _part(self, name: str) -> ShardedDataset:
+    def _require_part(self, name: str) -> ShardedDataset:
         self.setup()
         if name not in self.parts:
             raise UsageError(f"The split has no {name} part: {', '.join(self.parts) or 'none'}.")
         return self.parts[name]
 
-    def _in_order(self, part: str) -> GraphLoader | list[GraphLoader]:
+    def _ordered_loader(self, part: str) -> GraphLoader | list[GraphLoader]:
         if part not in self.parts:
             return []
         loader = GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options)
-        rank, world_size = loader.ranks()
+        rank, world_size = loader.rank_and_world_size()
         if world_size == 1 or "rank" in self.loader_options:
             return loader
         # A rank that is given keeps Lightning from dividing with its sampler, which repeats graphs.

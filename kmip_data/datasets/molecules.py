@@ -245,7 +245,7 @@ class PCQMContact(BuiltDataset):
             return data
         # The number of the record in the shards: an error names it.
         record = idx if self._records is None else int(self._records[idx])
-        if self.schema.links is None:
+        if self.schema.link_column is None:
             problem = f"contacts are {tuple(data.contact.shape)}, not rows of bits"
             raise self._store.damaged_record_error(record, problem)
         # A matrix of bits becomes pairs; bits behind the last atom would be contacts with nothing.

@@ -44,7 +44,7 @@ def accept_pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]
         ]
 
         @functools.wraps(init)
-        def translated(self: object, *positional: object, **call: object) -> None:
+        def init_in_pyg_order(self: object, *positional: object, **call: object) -> None:
             title = type(self).__name__
 
             def put(name: str, value: object) -> None:
@@ -68,7 +68,7 @@ def accept_pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]
                         put(ours, value)
             init(self, **call)
 
-        return cast("Init", translated)
+        return cast("Init", init_in_pyg_order)
 
     return decorate
 

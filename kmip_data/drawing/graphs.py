@@ -95,7 +95,7 @@ class Packer:
             "codes": self.add(cast_to_smallest_dtype(codes, len(distinct))),
         }
 
-    def text(self) -> str:
+    def to_base64(self) -> str:
         """Return all arrays, compressed, as base64; equal arrays give equal text."""
         data = gzip.compress(self._data, compresslevel=6, mtime=0)
         return base64.b64encode(data).decode()

@@ -91,10 +91,10 @@ def read_city_map(build: Build) -> CityMap:
     store = shared_store(build)
     shard = store.shards[0]
     check_values(shard)
-    shard.release()
+    shard.release_pages()
 
     def nodes(key: str) -> Array:
-        mapped = shard.mapped(key)
+        mapped = shard.mapped_view(key)
         if mapped is None:
             return shard.read(key, 0, shard.nodes)
         return mapped

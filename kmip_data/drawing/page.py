@@ -56,7 +56,7 @@ class Influence:
     #: distance in hops, and influence of all nodes there relative to the node's own
     by_hop: list[tuple[int, float]]
 
-    def levels(self) -> U8:
+    def log_levels(self) -> U8:
         """Return (S, N) logarithmic levels relative to the strongest other node: 255, and 0 for no influence."""
         rows = np.arange(len(self.nodes))
         others = self.values.copy()
@@ -112,12 +112,13 @@ def draw_explorer(
         influence = {
             "name": run["name"],
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
-            "values": graph.packer.add(run["influence"].levels()),
+            "values": graph.packer.add(run["influence"].log_levels()),
         }
         graph.header["explore"]["influence"].append(influence)
 
     following = [
-        {"header": _graph_header(other), "data": other.packer.text()} for other, *_ in graphs[1:]
+        {"header": _graph_header(other), "data": other.packer.to_base64()}
+        for other, *_ in graphs[1:]
     ]
     page = page_template(ASSETS, "page.html").render(
         title=title,
@@ -126,7 +127,7 @@ def draw_explorer(
         style=page_style(),
         header=_graph_header(graph),
         following=following,
-        data=graph.packer.text(),
+        data=graph.packer.to_base64(),
         script="\n".join(asset_text(ASSETS, name) for name in SCRIPTS),
     )
     write_output(path, page.encode())

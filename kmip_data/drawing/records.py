@@ -90,7 +90,7 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
     label = ""
     label_value = None
     target = None
-    labels = schema.labels
+    labels = schema.label_column
     if labels is not None and labels.level == "node":
         label_values = values[labels.attribute]
         if labels.num_classes and not labels.shape:
@@ -217,7 +217,7 @@ class Labels:
 
 def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     """Return the labels of the graphs of a dataset; None if its labels are of nodes or edges, or not counted."""
-    column = dataset.schema.labels
+    column = dataset.schema.label_column
     if column is None or column.level != "graph":
         return None
     names = column.fields

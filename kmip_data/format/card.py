@@ -75,7 +75,7 @@ class _Histogram(BaseModel):
     count: _Counts
 
     @model_validator(mode="after")
-    def _agree(self) -> _Histogram:
+    def _check_lengths(self) -> _Histogram:
         if not len(self.low) == len(self.high) == len(self.count) > 0:
             raise ValueError("low, high and count are not of one length")
         return self
@@ -93,7 +93,7 @@ class _Classes(BaseModel):
     splits: dict[PathComponent, dict[PathComponent, _Counts]] = {}
 
     @model_validator(mode="after")
-    def _agree(self) -> _Classes:
+    def _check_class_counts(self) -> _Classes:
         rows = (row for parts in self.splits.values() for row in parts.values())
         if self.total and any(len(row) != len(self.total) for row in rows):
             raise ValueError("a part has other classes than all records")
@@ -262,7 +262,7 @@ class Card(Strict, frozen=False):
 
     @model_validator(mode="after")
     # Check fields against each other: a card may be an untrusted file.
-    def _agree(self) -> Self:
+    def _check_fields(self) -> Self:
         # Parse the schema for its errors alone; readers use the property ``schema_``.
         parse_schema(json.dumps(self.data_schema))
         for unit in ("edges", "graphs", "nodes"):

@@ -226,7 +226,7 @@ class Shard:
         except UnicodeDecodeError as error:
             raise_damaged(self.path, "has a key that is not text", error)
 
-    def mapped(self, key: str) -> Array | None:
+    def mapped_view(self, key: str) -> Array | None:
         """Return a read-only view of a complete dataset in the map; ``None`` if it is not mapped.
 
         Copy it before any change: it cannot be made writable.
@@ -236,7 +236,7 @@ class Shard:
         return self._views[key]
 
     def private_view(self, key: str) -> Array:
-        """Return a complete dataset that is :meth:`mapped` in a map of its own, writable.
+        """Return a complete dataset that is :meth:`mapped_view` in a map of its own, writable.
 
         Writes stay in this process; nothing is copied in advance.
         """
@@ -252,12 +252,12 @@ class Shard:
     def read(self, key: str, start: int, stop: int) -> Array:
         """Return a writable copy of rows ``start:stop`` of a dataset (of columns of ``edge/index``)."""
         entry = self._expected_dataset(key)
-        view = self.mapped(key)
+        view = self.mapped_view(key)
         assert view is not None, "a shard on disk is mapped"
         rows = view[:, start:stop] if entry.axis else view[start:stop]
         return rows.copy()
 
-    def release(self) -> None:
+    def release_pages(self) -> None:
         """Give the pages of a large map back to the system, which brings them again on use."""
         if self._buffer is not None and sum(self._sizes) > RELEASED_MAP_BYTES:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
@@ -437,7 +437,7 @@ def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int]
     for number, start in enumerate(range(0, rows, step)):
         # Pages of a map count as memory of this process until they are given back.
         if number % RELEASED == RELEASED - 1:
-            shard.release()
+            shard.release_pages()
         block = shard.read(key, start, min(rows, start + step))
         if entry.axis:
             block = block.T

@@ -80,9 +80,9 @@ class _Inspection:
         self.declared = 0
         self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
 
-    def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
+    def check_group(self, group: h5g.GroupID, name: str, depth: int) -> None:
         """Check a group and its members."""
-        self.object(group, name or "/")
+        self.check_object(group, name or "/")
         _require(
             depth <= MAX_DEPTH,
             f"nests groups more than {MAX_DEPTH} deep",
@@ -102,17 +102,17 @@ class _Inspection:
             _require(link_type == h5l.TYPE_HARD, "holds a link", repr(child[:80]))
             member = h5o.open(group, link)
             if isinstance(member, h5g.GroupID):
-                self.group(member, child, depth + 1)
+                self.check_group(member, child, depth + 1)
             else:
                 _require(
                     isinstance(member, h5d.DatasetID),
                     "holds a named type",
                     repr(child[:80]),
                 )
-                self.object(member, child)
-                self.dataset(member, child)
+                self.check_object(member, child)
+                self.check_dataset(member, child)
 
-    def object(self, member: h5g.GroupID | h5d.DatasetID, name: str) -> None:
+    def check_object(self, member: h5g.GroupID | h5d.DatasetID, name: str) -> None:
         """Check a group or dataset for a single name and for few and small attributes."""
         address = int(h5o.get_info(member).addr)
         where = f"at {name[:80]!r}"
@@ -139,7 +139,7 @@ class _Inspection:
             )
             _ = attribute.dtype  # an invalid type raises here rather than while it is read
 
-    def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
+    def check_dataset(self, dataset: h5d.DatasetID, name: str) -> None:
         """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
         where = f"at {name[:80]!r}"
         properties = dataset.get_create_plist()
@@ -169,10 +169,10 @@ class _Inspection:
         )
         offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         stored = StoredDataset(data_type.dtype, space.shape, offset)
-        self.sizes(stored, dataset, where)
+        self.check_sizes(stored, dataset, where)
         self.datasets[name] = stored
 
-    def sizes(self, stored: StoredDataset, dataset: h5d.DatasetID, where: str) -> None:
+    def check_sizes(self, stored: StoredDataset, dataset: h5d.DatasetID, where: str) -> None:
         """Check the declared size of a dataset against its stored bytes."""
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
@@ -236,7 +236,7 @@ def open_untrusted(
                 h5py.File(path if source is None else source, "r", locking=False)
             )
             inspection = _Inspection(size, filters, max_declared_bytes)
-            inspection.group(h5g.open(file.id, b"/"), "", 0)
+            inspection.check_group(h5g.open(file.id, b"/"), "", 0)
         except _Refused as refused:
             raise_damaged(path, *refused.args, remedy=_NEXT)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything

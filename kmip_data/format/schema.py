@@ -76,7 +76,7 @@ class Column:
     form: ItemForm = "axis"
 
     @property
-    def most(self) -> float | None:
+    def upper_bound(self) -> float | None:
         """Upper bound of the values: ``high``, or the last class; ``None``: unbounded."""
         # In a row of labels each is 0 or 1, however many there are.
         if self.num_classes is None or self.shape or self.stored.startswith("float"):
@@ -98,9 +98,9 @@ class Column:
         most = values.max() if self.finite else np.fmax.reduce(values, axis=None)
         if self.finite and not (np.isfinite(least) and np.isfinite(most)):
             return "has values that are not finite"
-        beyond = self.most is not None and most > self.most
+        beyond = self.upper_bound is not None and most > self.upper_bound
         if beyond or (self.low is not None and least < self.low):
-            return f"is {least} to {most}, not {self.low} to {self.most}"
+            return f"is {least} to {most}, not {self.low} to {self.upper_bound}"
         return ""
 
 
@@ -144,17 +144,17 @@ class Schema:
         return next(column for column in self.columns if column.key == key)
 
     @property
-    def parts(self) -> set[str]:
+    def split_attributes(self) -> set[str]:
         """Attributes from which splits are made; an item has them only if they are named."""
         return {column.attribute for column in self.columns if column.doc == PART_DOC}
 
     @property
-    def labels(self) -> Column | None:
+    def label_column(self) -> Column | None:
         """The column presented as ``y``, if there is one."""
         return next((column for column in self.columns if column.attribute == "y"), None)
 
     @property
-    def links(self) -> Column | None:
+    def link_column(self) -> Column | None:
         """The column of links to predict, if there is one: bit j in the row of node i is the pair (i, j)."""
         for column in self.columns:
             is_row_of_node = column.level == "node" and len(column.shape) == 1

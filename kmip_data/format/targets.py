@@ -28,7 +28,7 @@ _LABEL_KEYS = {
 
 def target_column(schema: Schema) -> Column | None:
     """Return the column that is predicted: ``y``, or else links."""
-    return schema.labels or schema.links
+    return schema.label_column or schema.link_column
 
 
 def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column:

@@ -161,13 +161,13 @@ def write_shard(
     """
     from kmip_data.files.atomic_writes import remove_file
 
-    content = ShardContent.of(records, schema, dataset, build_key)
+    content = ShardContent.from_records(records, schema, dataset, build_key)
     size = int(np.dot(bytes_per_graph_node_edge(schema), content.totals))
     stream = _shard_pieces(path, content, size)
 
     # 1. One file.
     if size <= MEMBER_BYTES:
-        return content.facts(_write_pieces(path, stream, root))
+        return content.card_entry(_write_pieces(path, stream, root))
 
     # 2. Several files, with their digests and the digest of all bytes.
     total = Digests()
@@ -178,7 +178,7 @@ def write_shard(
         members.append(_write_pieces(member, pieces, root, total))
     # Readers prefer a single file to its members, so remove one that an earlier build left.
     remove_file(path, root=root)
-    return {**content.facts(total), "members": [member.facts for member in members]}
+    return {**content.card_entry(total), "members": [member.facts for member in members]}
 
 
 def _pieces_by_member(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
@@ -291,7 +291,7 @@ def _rows_of_all_records(entry: ExpectedDataset, content: ShardContent) -> Itera
         waiting: list[Array] = []
         count = 0
         for record in content.records:
-            rows = content.rows(record, entry.key)
+            rows = content.rows_of_record(record, entry.key)
             if entry.axis:
                 rows = rows[row]
             for start in range(0, rows.shape[0], step):
@@ -340,7 +340,7 @@ class ShardContent(NamedTuple):
     totals: tuple[int, int, int]  #: graphs, nodes, edges
 
     @classmethod
-    def of(
+    def from_records(
         cls,
         records: Iterable[GraphRecord],
         schema: Schema,
@@ -368,11 +368,11 @@ class ShardContent(NamedTuple):
         pointers = {NODE_PTR: nodes, EDGE_PTR: edges}
         return cls(graphs, layout, columns, pointers, texts, totals)
 
-    def facts(self, digests: Digests) -> dict[str, object]:
+    def card_entry(self, digests: Digests) -> dict[str, object]:
         """Return the entry of the shard on a card, without its name."""
         return {**digests.facts, **dict(zip(COUNTS, self.totals, strict=True))}
 
-    def rows(self, record: GraphRecord, key: str) -> Array:
+    def rows_of_record(self, record: GraphRecord, key: str) -> Array:
         """Return what a record has in a dataset."""
         if key == EDGE_INDEX:
             return np.asarray(record.edge_index)
@@ -396,7 +396,7 @@ def _join_dataset(entry: ExpectedDataset, content: ShardContent) -> Array:
         joined[:] = [record.key.encode("ascii") for record in content.records]
         return joined
     if joined.size:
-        rows = [content.rows(record, entry.key) for record in content.records]
+        rows = [content.rows_of_record(record, entry.key) for record in content.records]
         np.stack(rows, out=joined, casting="unsafe")
     return joined
 

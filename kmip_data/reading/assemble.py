@@ -68,7 +68,7 @@ def item_fields(
                 command="kmip-data info NAME",
             )
 
-    chosen = set(names) - schema.parts if columns is None else set(columns)
+    chosen = set(names) - schema.split_attributes if columns is None else set(columns)
     ordered = sorted(fields, key=_attribute_rank)
     selected = tuple(fields[name] for name in ordered if name in chosen)
     return selected, "edge_index" in chosen
@@ -283,7 +283,7 @@ class Assembler:
             if large:
                 return self._gather_mapped(graph, large), totals[gather.NODE]
 
-        table, mapped = self.store.table(self._rows)
+        table, mapped = self.store.address_table(self._rows)
         if not mapped:
             values, pointers = self.gather(np.array([graph], np.int64))
             return values, int(pointers[gather.NODE, 1])
@@ -315,7 +315,7 @@ class Assembler:
 
     def _mapped_fields(self, graph: int) -> list[Field]:
         """Return the fields of a graph that are mapped rather than copied."""
-        table, _ = self.store.table(self._rows)
+        table, _ = self.store.address_table(self._rows)
         large = []
         for position, field in enumerate(self.fields):
             unchanged = field.stored == field.presented and field.width == field.row_bytes
@@ -341,7 +341,7 @@ class Assembler:
         It needs mapped columns (not remote) of nodes and edges, and edges stored as
         pairs.
         """
-        table, mapped = self.store.table(self._rows)
+        table, mapped = self.store.address_table(self._rows)
         as_pairs = self.edges and self._k is None
         has_graph_column = any(field.level == "graph" for field in self.fields)
         if not mapped or not as_pairs or has_graph_column or self.lengths:
@@ -351,7 +351,7 @@ class Assembler:
         edges = table[len(self._outputs) :].take(only, axis=1)
         self._check_record_edges(edges, self.store.count.take(only, axis=1), only)
 
-        view = self.store.shards[self.store.shard[graph]].mapped(EDGE_INDEX)
+        view = self.store.shards[self.store.shard[graph]].mapped_view(EDGE_INDEX)
         if view is None:
             return None
         first = self.store.start[gather.EDGE, graph]
@@ -361,7 +361,7 @@ class Assembler:
 
     def select_rows(self, graph: int, nodes: I64, edges: I64) -> dict[str, torch.Tensor]:
         """Copy the rows of some nodes and some edges of a graph that has :meth:`mapped_edges`."""
-        table, _ = self.store.table(self._rows)
+        table, _ = self.store.address_table(self._rows)
         totals = (1, len(nodes), len(edges))
         values, destinations, converted = _allocate_outputs(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):
@@ -388,7 +388,7 @@ class Assembler:
         # the time of a draw, so keep them mapped.
         if memory.mapped_memory() > memory.free_host_memory():
             for shard in self.store.shards:
-                shard.release()
+                shard.release_pages()
         return values
 
     def _convert_and_check(
@@ -493,7 +493,7 @@ def _bounded_column(field: Field) -> Column | None:
     if field.presented.kind == "b":
         return replace(column, low=0, high=1)
     is_integer = field.stored.kind in "iu" and field.presented.kind != "f"
-    has_bounds = column.low is not None or column.most is not None
+    has_bounds = column.low is not None or column.upper_bound is not None
     return column if is_integer and has_bounds else None
 
 

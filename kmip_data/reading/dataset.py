@@ -440,7 +440,7 @@ def _divide_names(
         return attributes, []
 
     # columns=["rwse20"] means the items as they are, with one column more.
-    attributes = attributes or sorted(stored - schema.parts)
+    attributes = attributes or sorted(stored - schema.split_attributes)
     for card in added:
         for column in card.schema_.columns:
             attribute = column.attribute

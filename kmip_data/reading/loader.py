@@ -290,12 +290,12 @@ class GraphLoader(DataLoader[Data]):
             **asdict(self.rule),
             "graphs": len(self.dataset),
             "split_digest": self.dataset.split_digest,
-            "world_size": self.ranks()[1],
+            "world_size": self.rank_and_world_size()[1],
         }
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_and_world_size(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        return self._order.ranks()
+        return self._order.rank_and_world_size()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in the next epoch."""

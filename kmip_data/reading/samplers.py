@@ -15,7 +15,7 @@ class EpochSampler(Sampler[int]):
     """Positions of one epoch after the other, by the rule of a loader, which reads its epoch here.
 
     Iterated by itself it yields the complete epoch, which Fabric, Lightning and accelerate divide
-    among their processes. The loader, when it is iterated, divides by :meth:`ranks`.
+    among their processes. The loader, when it is iterated, divides by :meth:`rank_and_world_size`.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class EpochSampler(Sampler[int]):
         self.position = 0
         return self.running
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_and_world_size(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
         rank, world_size = self._share
         if rank is not None and world_size is not None:
@@ -75,7 +75,7 @@ class EpochSampler(Sampler[int]):
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the positions of each batch of this rank."""
-        return self.rule.batches(self._nodes, epoch, *self.ranks())
+        return self.rule.batches(self._nodes, epoch, *self.rank_and_world_size())
 
     def batches_for_other_libraries(self, epoch: int) -> list[I64]:
         """Return the batches that other libraries see."""

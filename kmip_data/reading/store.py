@@ -198,7 +198,7 @@ class ShardStore:
         rows on each level, and arrays to keep alive until the rows are copied: those that are not
         mapped.
         """
-        table, mapped = self.table(wanted)
+        table, mapped = self.address_table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
         counts = self.count.take(graphs, axis=1)
         if mapped:
@@ -238,7 +238,7 @@ class ShardStore:
         rows: Array = files[self.shard[graph]].private_view(key)[start:][: self.count[level, graph]]
         return rows
 
-    def table(self, wanted: tuple[RowSource, ...]) -> tuple[I64, bool]:
+    def address_table(self, wanted: tuple[RowSource, ...]) -> tuple[I64, bool]:
         """Return the address of the rows of every graph, int64 (F, G), 0 if unmapped, and if all are mapped."""
         cached = self._tables.get(wanted)
         if cached is not None:
@@ -262,7 +262,7 @@ def _first_row_address(rows: RowSource, shard: Shard) -> int:
     if row_bytes * size == 0:
         return 1  # any address but 0: no byte is copied from it
 
-    view = shard.mapped(key)
+    view = shard.mapped_view(key)
     if view is None:
         return 0
     address: int = view.__array_interface__["data"][0]

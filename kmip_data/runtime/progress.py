@@ -90,7 +90,7 @@ class Progress:
                 done += f" of {self.total}"
             say(f"{self.description}: {done} {self.unit}")
 
-    def message(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line above the bar, unless quiet; it is progress, too."""
         self._last = time.monotonic()
         say(text, quiet=self.quiet)

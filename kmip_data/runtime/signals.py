@@ -102,7 +102,7 @@ def exit_on_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def signals_deferred() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
     Clean-up and starting processes must not be torn apart by an exception from a handler. And a

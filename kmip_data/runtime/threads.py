@@ -54,7 +54,7 @@ def set_num_threads(count: int | None) -> None:
 
 
 @contextlib.contextmanager
-def thread_limit_restored() -> Iterator[None]:
+def restore_thread_limit() -> Iterator[None]:
     """Put the limit of :func:`set_num_threads` back afterwards, whatever the block sets it to."""
     before = _limit
     try:

@@ -80,7 +80,7 @@ class _Tables:
     @functools.cached_property
     def schema(self) -> pa.Schema:
         """Names and types of the columns, from the first record."""
-        return self.table("", np.arange(1)).schema
+        return self.rows_as_table("", np.arange(1)).schema
 
     def groups(self, records: I64) -> Iterator[I64]:
         """Divide records into row groups."""
@@ -96,7 +96,7 @@ class _Tables:
         starts = np.flatnonzero(np.diff(group)) + 1
         yield from np.split(records, starts)
 
-    def table(self, part: str, records: I64) -> pa.Table:
+    def rows_as_table(self, part: str, records: I64) -> pa.Table:
         """Return the rows of records of a part."""
         import pyarrow as pa
 
@@ -186,7 +186,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
                     parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
                 ):
                     for group in tables.groups(records):
-                        writer.write_table(tables.table(part, group))
+                        writer.write_table(tables.rows_as_table(part, group))
                         progress.update(len(group))
         except (pa.ArrowException, OverflowError) as error:
             raise UsageError(

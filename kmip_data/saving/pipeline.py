@@ -116,7 +116,7 @@ class GivenTables:
                     row.update({key: _array_as_list(value) for key, value in row.items()})
 
     @classmethod
-    def of(cls, given: Any) -> GivenTables | None:
+    def from_objects(cls, given: Any) -> GivenTables | None:
         """Return the tables of frames by level, a frame of edges, and graphs of networkx; else ``None``."""
         if isinstance(given, pd.DataFrame):
             given = {"edges": given}

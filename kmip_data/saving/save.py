@@ -141,7 +141,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
-            graphs = GivenTables.of(dataset) or _spool_graphs(dataset, spool, params)
+            graphs = GivenTables.from_objects(dataset) or _spool_graphs(dataset, spool, params)
             pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)

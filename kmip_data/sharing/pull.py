@@ -233,7 +233,7 @@ class Received:
                 f"{file}, of at most {MAX_BYTES:,} bytes",
                 "none",
             )
-        data = b"".join(self.remote.pieces(file, 0, entry.bytes))
+        data = b"".join(self.remote.read_pieces(file, 0, entry.bytes))
         self.digests.check(file, 0, data)
         return data
 
@@ -275,7 +275,7 @@ class Received:
             begun = start
             try:
                 file.seek(start)
-                for piece in self.remote.pieces(entry.file, start, entry.bytes):
+                for piece in self.remote.read_pieces(entry.file, start, entry.bytes):
                     self.digests.check(entry.file, start // BLOCK, piece)
                     write_all(file.fileno(), piece)
                     start += len(piece)

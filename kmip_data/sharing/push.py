@@ -223,7 +223,7 @@ def _write_missing_files(
         ) as progress,
     ):
         if SHARE_NAME in present and not is_one_commit:
-            remote.remove(SHARE_NAME)
+            remote.remove_file(SHARE_NAME)
         for name, data in content.items():
             if name in new or name == SHARE_NAME:
                 remote.write_file(name, data)
@@ -253,7 +253,7 @@ def _present_files(
 
     sizes = {}
     others = []
-    for name, size in remote.files():
+    for name, size in remote.list_files():
         if name in content:
             sizes[name] = size
         elif remote.folder is None or final_name(name) is None:
@@ -271,7 +271,7 @@ def _remote_digest(remote: Remote, name: str, size: int) -> str:
     """Return the SHA-256 (hex) of a file that exists; all of it is read."""
     digest = hashlib.sha256()
     with contextlib.suppress(SourceUnavailable):
-        for piece in remote.pieces(name, 0, size):
+        for piece in remote.read_pieces(name, 0, size):
             digest.update(piece)
     return digest.hexdigest()
 

@@ -55,7 +55,7 @@ class Share(Strict):
     digest: str = ""  #: SHA-256 of all other fields, as on a card
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_files(self) -> Self:
         names = [entry.file for entry in self.files]
         if len({PUSH_NAME, SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 3:
             raise ValueError("files has a name twice, or a reserved one")
@@ -73,7 +73,7 @@ class Share(Strict):
         return sealed_json(self.model_dump(mode="json"))
 
     @property
-    def sealed(self) -> str:
+    def computed_digest(self) -> str:
         """Digest of all other fields; equal digests mean equal pushes."""
         return json_digest(self.model_dump(mode="json", exclude={"digest"}))
 

@@ -132,7 +132,7 @@ class Remote:
             name, lambda: self._read_range_once(name, start, stop), stop - start
         )
 
-    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+    def read_pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
         with self._convert_errors(name), self._open_at(name, start) as file:
             while start < stop:
@@ -208,7 +208,7 @@ class Remote:
             )
             system.invalidate_cache()
 
-    def files(self) -> Iterator[tuple[str, int]]:
+    def list_files(self) -> Iterator[tuple[str, int]]:
         """Yield name and size of each file except hidden ones at the top."""
         system, root = file_system(self._address)
         with self._convert_errors(""):
@@ -238,7 +238,7 @@ class Remote:
             else:
                 system.put_file(str(content), f"{root}/{name}")
 
-    def remove(self, name: str) -> None:
+    def remove_file(self, name: str) -> None:
         """Remove a file that this package wrote."""
         system, root = file_system(self._address)
         with self._convert_errors(name):

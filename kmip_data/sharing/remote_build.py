@@ -257,7 +257,7 @@ class RemoteShard(Shard):
                     ) from error
             build.copies.fetch_blocks(source.missing)
 
-    def mapped(self, key: str) -> Array | None:
+    def mapped_view(self, key: str) -> Array | None:
         """Return None: a remote shard is never mapped."""
         return None
 

@@ -119,7 +119,7 @@ def run_cells(
                     seconds = (time.monotonic() - begun) / ended * remaining
                     runs_left = count_with_noun(remaining, "run")
                     message += f"; {runs_left} left, about {format_duration(seconds)}"
-                bar.message(message)
+                bar.print_line(message)
 
             # 4. Start what fits; retry cells that another process holds.
             for cell in list(waiting):

@@ -92,7 +92,7 @@ def encode_build(
     Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput``
     where a shard is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
     """
-    chosen = ExecutionOptions.of(build.card.dataset, options)
+    chosen = ExecutionOptions.from_arguments(build.card.dataset, options)
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))

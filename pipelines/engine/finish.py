@@ -119,7 +119,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
 
     Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
     """
-    label = schema.labels
+    label = schema.label_column
     keys = []
     nodes = []
     edges = []
@@ -154,7 +154,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
     def read_column(key: str) -> Array:
         shards = list(map(open_shard, entries))
         if len(shards) == 1:
-            rows = shards[0].mapped(key)  # 1.5 GB for a country; a split reads two columns
+            rows = shards[0].mapped_view(key)  # 1.5 GB for a country; a split reads two columns
             if rows is not None:
                 return rows
         count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
@@ -314,11 +314,11 @@ def finish_build(
 def _empty_classes(schema: Schema, counts: Sequence[int]) -> Iterator[str]:
     """Yield a note if a class of the user's own data never occurs: its numbers may mean something else."""
     empty = [str(number) for number, count in enumerate(counts) if not count]
-    if empty and schema.labels is not None:
+    if empty and schema.label_column is not None:
         more = ", …" if len(empty) > _MAX_SHOWN else ""
         yield (
-            f"no {schema.labels.level} has the class {', '.join(empty[:_MAX_SHOWN])}{more}; classes are"
-            f" 0 to {len(counts) - 1} ({schema.labels.doc})"
+            f"no {schema.label_column.level} has the class {', '.join(empty[:_MAX_SHOWN])}{more}; classes are"
+            f" 0 to {len(counts) - 1} ({schema.label_column.doc})"
         )
 
 

@@ -274,7 +274,7 @@ class Executor(AbstractContextManager["Executor", None]):
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
-        with signals.signals_deferred():
+        with signals.defer_signals():
             future: Future[R] = self._executor.submit(function, *arguments)
             self.running.add(future)
             future.add_done_callback(self.running.discard)
@@ -298,7 +298,7 @@ class Executor(AbstractContextManager["Executor", None]):
             raise worker_died_error(PREPARATION) from error
 
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
-        with signals.signals_deferred():
+        with signals.defer_signals():
             if exception_type is not None:
                 # Kill the workers even without space for the file.
                 with contextlib.suppress(OSError):
@@ -363,7 +363,7 @@ class Workers(Executor):
                     "The current folder no longer exists: no worker process can be started in it.",
                     next="change to an existing folder, then run the same command again",
                 ) from error
-            with signals.signals_deferred():
+            with signals.defer_signals():
                 # Else loky starts it before the first worker, and that unblocks the signals that
                 # are held then.
                 resource_tracker.ensure_running()
@@ -400,7 +400,7 @@ class InProcess(Executor):
         The thread limit is restored afterwards.
         """
         future: Future[R] = Future()
-        with threads.thread_limit_restored():
+        with threads.restore_thread_limit():
             future.set_result(function(*arguments))
         return future
 

@@ -56,7 +56,7 @@ def repair_build(
     build can have; ``UsageError`` where the build was not made by this version of a pipeline.
     """
     path = Path(path).absolute()
-    chosen = ExecutionOptions.of("", options)
+    chosen = ExecutionOptions.from_arguments("", options)
     report = verify_build(path)
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))

@@ -277,7 +277,7 @@ def run_units(
     finished = sum(task.graphs for task in tasks if task.file in results)
     with Progress(name, graphs, unit="graphs", initial=finished, quiet=quiet) as progress:
         if results:
-            progress.message(f"resumed: {len(results)} of {total} shards were finished before")
+            progress.print_line(f"resumed: {len(results)} of {total} shards were finished before")
 
         def done(task: T, result: UnitResult) -> None:
             steps.finish(task.step, asdict(result))
@@ -296,7 +296,7 @@ def run_units(
                 [task for task in tasks if task.file not in results],
                 jobs=jobs,
                 done=done,
-                message=progress.message,
+                message=progress.print_line,
                 waiting_for=show,
             )
             show(())
@@ -307,6 +307,6 @@ def run_units(
             if isinstance(error, KmipDataError):
                 error.lines["on disk"] = state if results else None
             elif isinstance(error, KeyboardInterrupt | SystemExit):
-                progress.message(f"interrupted: {state}")
+                progress.print_line(f"interrupted: {state}")
             raise
     return [results[task.file] for task in tasks]

@@ -137,7 +137,7 @@ def fetch_dataset(
     Unlike in :func:`obtain_raw`, a partial local copy does not suffice: without ``archives``, the
     complete set or a download must exist, or is downloaded. Errors are the same.
     """
-    chosen = ExecutionOptions.of(manifest.name, options)
+    chosen = ExecutionOptions.from_arguments(manifest.name, options)
     return list(_Import(manifest, home, chosen, "fetch").run().receipts)
 
 

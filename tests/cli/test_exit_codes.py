@@ -109,7 +109,7 @@ def test_no_text_moves_the_cursor(command_that):
     def body():
         click.echo(f"class {HOSTILE}\tof\nlines")
         with Progress(f"unpack {HOSTILE}", 1) as progress:
-            progress.message(f"said {HOSTILE}")
+            progress.print_line(f"said {HOSTILE}")
         raise errors.DamagedInput(f"{HOSTILE} is damaged.", found=HOSTILE, next=HOSTILE)
 
     command_that(body)

@@ -93,7 +93,7 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
     raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)
     assert params.class_name == names
-    assert params.inferred.schema.labels.num_classes == len(labels)
+    assert params.inferred.schema.label_column.num_classes == len(labels)
 
     _, records = made(folder, task="regression")
     values = [float(record.columns["graph/y"].item()) for record in records]
@@ -120,7 +120,7 @@ def test_tensors_are_those_that_were_saved(tmp_path, layout):
     schema, records = made(folder)
     for record, graph in zip(records, graphs, strict="one" not in layout):
         same(record, graph)
-    assert schema.labels.num_classes == 2
+    assert schema.label_column.num_classes == 2
     if layout == "files":
         assert [int(record.columns["graph/file"]) for record in records] == [2, 0, 1]
 
@@ -187,7 +187,7 @@ def test_arrays_are_those_of_scipy(tmp_path, form):
     if form == "benchmark":
         np.testing.assert_array_equal(record.columns["node/x"], attr.toarray().astype(np.float32))
         assert record.columns["node/y"].tolist() == (np.arange(8) % 3 - 1).tolist()
-        assert schema.labels.num_classes == 2
+        assert schema.label_column.num_classes == 2
 
 
 @pytest.mark.parametrize("symmetry", ["symmetric", "general"])
@@ -304,7 +304,7 @@ def test_lists_of_numbers_in_json_are_columns_and_a_list_has_several_graphs(tmp_
     assert [record.key for record in records] == ["a", "a/1", "a/2"]
     assert schema.column("node/x").fields == ("emb_0", "emb_1")
     assert records[0].columns["node/x"].tolist() == [[0, 0.5], [1, 0.5]]
-    assert schema.labels.num_classes == 2
+    assert schema.label_column.num_classes == 2
 
 
 GML = """Creator "Mark Newman on Fri Jul 21"
@@ -327,7 +327,7 @@ def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     assert made(repeated)[1][0].edge_index.tolist() == [[0, 0], [1, 1]]
     folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
     schema, (record,) = made(folder)
-    assert schema.labels is None
+    assert schema.label_column is None
     assert record.columns["node/x"].tolist() == [[3], [1]]
     assert record.edge_index.tolist() == [[0, 0], [1, 1]]
     same = write(tmp_path / "classes", a_gml=GML.format("left", "left"))

@@ -34,7 +34,7 @@ def test_tables_of_edges_nodes_and_graphs(tmp_path):
     assert [int(record.columns["graph/y"]) for record in records] == [1, 0, 1]
     assert [int(record.columns["graph/fold"]) for record in records] == [0, 1, 255]
     assert schema.column("node/x").fields == ("mass",)
-    assert schema.labels.num_classes == 2
+    assert schema.label_column.num_classes == 2
 
 
 def test_an_edge_list_alone(tmp_path):
@@ -117,7 +117,7 @@ def test_rows_of_a_graph_may_lie_anywhere(tmp_path):
     lines = [f"{g},{a},{b},{g % 3 / 2}" for g, (a, b) in zip(graph, ends, strict=True)]
     folder = write(tmp_path / "t", edges_csv="\n".join(["graph,source,target,y", *lines]))
     schema, records = made(folder)
-    assert schema.labels.num_classes is None  # numbers
+    assert schema.label_column.num_classes is None  # numbers
     assert [int(record.key) for record in records] == list(dict.fromkeys(graph.tolist()))
     for record in records:
         name = int(record.key)
@@ -187,7 +187,7 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
         np.testing.assert_array_equal(record.columns["node/x"], expected.columns["node/x"])
         assert record.num_nodes == from_smiles(text).num_nodes
         np.testing.assert_allclose(record.columns["graph/y"], [number % 2, number / 3], rtol=1e-6)
-    assert schema.labels.fields == ("toxic", "gap")
+    assert schema.label_column.fields == ("toxic", "gap")
     assert int(records[0].columns["graph/part"]) == 2
     path.write_text("smiles,label\nCCO,1\nC1CC,0\n")
     with pytest.raises(DamagedInput, match=r"bad\.csv, line 3: .*'C1CC'"):
@@ -332,7 +332,7 @@ def test_numbers_next_to_a_missing_one_are_a_target_and_no_names(tmp_path):
         "edges_csv": "source,target\n0,30\n",
     }
     schema, (record,) = made(write(tmp_path / "t", **tables))
-    assert schema.labels.num_classes is None
+    assert schema.label_column.num_classes is None
     y = record.columns["node/y"]
     assert np.allclose(y[:-1], [float(cell) for cell in cells[:-1]])
     assert np.isnan(y[-1])

@@ -272,7 +272,7 @@ def test_tables_exported_by_gephi_are_read(tmp_path):
     assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == expected
     weights = [(i + 1) for i in range(12) for _ in range(1 + (i % 3 != 1))]
     assert got.first.columns["edge/edge_attr"][:, 0].tolist() == weights
-    assert got.schema.labels is None
+    assert got.schema.label_column is None
     assert got.schema.column("node/x").fields == ("house=A", "house=B", "house=C")
     ignored = {line.partition(":")[0] for line in got.files["ignored"]}
     assert ignored == {"Label", "timeset", "Id"}
@@ -314,14 +314,14 @@ def test_y_next_to_x_is_a_coordinate_or_asked(tmp_path):
     with pytest.raises(DamagedInput, match="'y' next to 'x'") as caught:
         made(folder)
     assert made(folder, **answers(caught.value)).schema.column("node/x").fields == ("x", "y")
-    assert made(folder, label=("y",)).schema.labels.doc == "y"
+    assert made(folder, label=("y",)).schema.label_column.doc == "y"
     files["nodes_csv"] = nodes.assign(label=list("aabbab")).to_csv(index=False)
     got = made(write(tmp_path / "label", **files))
     assert got.schema.column("node/x").fields == ("x", "y")
-    assert got.schema.labels.num_classes == 2
+    assert got.schema.label_column.num_classes == 2
     # Integers next to fractions are a target.
     files["nodes_csv"] = nodes.assign(y=[0, 1] * 3).to_csv(index=False)
-    assert made(write(tmp_path / "target", **files)).schema.labels.num_classes == 2
+    assert made(write(tmp_path / "target", **files)).schema.label_column.num_classes == 2
 
 
 def test_molecules_in_three_tables(tmp_path):
@@ -472,7 +472,7 @@ def test_graphs_without_nodes_or_without_a_row_are_refused_or_left_out(tmp_path,
     assert answers(caught.value) == {"on_error": "skip"}
     got = made(folder, on_error="skip")
     assert [record.key for record in got.records] == ["p", "q"]
-    assert got.schema.labels.num_classes == 3
+    assert got.schema.label_column.num_classes == 3
     (folder / "graphs.csv").write_text("graph,y\np,0\nempty,1\nq,1\nnone,2\nr,0\n")
     with pytest.raises(DamagedInput, match=r"graphs.csv, line 3: .*'empty'.*1 others: empty, none"):
         made(folder)

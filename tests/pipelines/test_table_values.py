@@ -140,7 +140,7 @@ def test_a_missing_label_is_no_class(tmp_path):
         got = made(folder, task=task)
         y = got.first.columns["node/y"].astype(float)
         np.testing.assert_array_equal(y, [np.nan if value is None else value for value in expected])
-        assert got.schema.labels.num_classes == classes
+        assert got.schema.label_column.num_classes == classes
         missing = (
             sum(value in {None, -1} for value in expected) if task is None or "" in texts else 0
         )
@@ -199,7 +199,7 @@ def test_fractions_that_float32_rounds_are_no_question(tmp_path):
 def test_integers_of_a_table_above_0_are_the_names_of_classes(tmp_path):
     nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
     got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
-    assert got.schema.labels.num_classes == 3
+    assert got.schema.label_column.num_classes == 3
     np.testing.assert_array_equal(got.first.columns["node/y"], [0, 1, 2, 0, 1, 2])
 
 
@@ -212,7 +212,8 @@ def test_texts_are_no_regression(tmp_path):
         with pytest.raises(DamagedInput, match="texts, such as 'high'") as caught:
             made(folder, label=("income",), task=task)
         assert (
-            made(folder, label=("income",), **answers(caught.value)).schema.labels.num_classes == 2
+            made(folder, label=("income",), **answers(caught.value)).schema.label_column.num_classes
+            == 2
         )
 
 
@@ -365,7 +366,7 @@ def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, name
     folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
     with pytest.raises(DamagedInput, match=f"{len(names)} names for 2 classes"):
         made(folder, class_name=names)
-    assert made(folder, class_name=("a", "b")).schema.labels.num_classes == 2
+    assert made(folder, class_name=("a", "b")).schema.label_column.num_classes == 2
 
 
 def test_a_missing_text_is_no_distinct_value(tmp_path):
@@ -374,7 +375,7 @@ def test_a_missing_text_is_no_distinct_value(tmp_path):
     params = PIPELINE.resolve(
         PIPELINE.Params(), RawFolder(folder, {"edges.csv": "", "nodes.csv": ""}, ())
     )
-    columns = params.inferred.description.of("node")
+    columns = params.inferred.description.columns_of_level("node")
     assert (columns["y"].distinct, columns["y"].missing) == (2, 1)
     assert (columns["f"].distinct, columns["f"].missing) == (2, 1)
 
@@ -401,9 +402,11 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     folder = write(tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
     with pytest.raises(DamagedInput, match="60 different integers in 60 rows"):
         made(folder, label=("label",))
-    assert made(folder, label=("label",), task="regression").schema.labels.num_classes is None
-    assert made(folder, label=("label",), task="classification").schema.labels.num_classes == 60
+    assert made(folder, label=("label",), task="regression").schema.label_column.num_classes is None
+    assert (
+        made(folder, label=("label",), task="classification").schema.label_column.num_classes == 60
+    )
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
-    assert made(folder, label=("label",)).schema.labels.num_classes == 20
+    assert made(folder, label=("label",)).schema.label_column.num_classes == 20

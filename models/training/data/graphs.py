@@ -59,7 +59,7 @@ class TrainBatches:
         # The last batch may have fewer graphs than processes, and none for this one.
         size = loader.rule.batch_size
         last_size = len(loader.dataset) % size or size
-        rank, _processes = loader.ranks()
+        rank, _processes = loader.rank_and_world_size()
         for number, batch in enumerate(loader, self.done + 1):
             if rank >= last_size and number == len(self):
                 # This process takes part with another one's graph, but does not learn from it.
@@ -151,7 +151,7 @@ class ManyGraphs(RunData):
         for part in parts:
             dataset = self._datasets[part]
             loader = self._make_loader(dataset, size)
-            rank, processes = loader.ranks()
+            rank, processes = loader.rank_and_world_size()
             # A loss may depend on the batching, so batches are as in a single process.
             if processes > 1:
                 numbers = np.arange(len(dataset))

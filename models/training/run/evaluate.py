@@ -317,7 +317,7 @@ def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
         return f"{command}; then the same command with --dataset {name}"
 
     # 2. A run trained on the data, the newest; without targets there is none.
-    if card.schema_.labels is None:
+    if card.schema_.label_column is None:
         return f"use data with the columns of {result.dataset}; kmip-data list shows your builds"
     runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)
     command = f"kmip-data train {shlex.quote(card.dataset)}"

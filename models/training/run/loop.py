@@ -190,7 +190,7 @@ class Loop:
                 if self.config.schedule.per == "step":
                     self.schedule.step()
             self.batches_done += 1
-            self._heap.check()
+            self._heap.return_excess()
             self.progress.update(1)
             if len(self._ends) < FORECAST_AFTER:
                 self._print_forecast()
@@ -208,7 +208,7 @@ class Loop:
         epochs = self.training.last_epoch
         seconds = (self._ends[-1] - self._ends[-2]) * self.batches_per_epoch * epochs
         if seconds >= FORECAST_SECONDS:
-            self.progress.message(
+            self.progress.print_line(
                 f"time: about {format_duration(seconds)} for {count_with_noun(epochs, 'epoch')} "
                 f"of {self.batches_per_epoch:,} batches, by the third batch"
             )
@@ -286,13 +286,13 @@ class Loop:
             self.write_metrics_and_weights(best=self.best_epoch == epoch)
         if f"val_{self.metric}" in row:
             if not self._headed:
-                self.progress.message(self._table_header())
+                self.progress.print_line(self._table_header())
                 self._headed = True
-            self.progress.message(self._epoch_line(row))
+            self.progress.print_line(self._epoch_line(row))
         if self.out_of_patience and self.epoch < self.training.last_epoch:
             title = all_metrics()[self.metric].title
             patience = self.training.patience
-            self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
+            self.progress.print_line(f"stopped: no better val {title} in {patience} evaluations")
 
     def _table_header(self) -> str:
         """Return the names of the columns of :meth:`_epoch_line`, and what they hold."""

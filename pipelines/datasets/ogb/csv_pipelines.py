@@ -121,7 +121,7 @@ def store_graphs(
 def _table_of(raw: Path, column: Column, high: Sequence[int] | None) -> NumberTable:
     bounds: dict[str, Any] = {"integers": column.low is not None, "missing": not column.finite}
     if column.low is not None:
-        bounds |= {"low": column.low, "high": high or column.most}
+        bounds |= {"low": column.low, "high": high or column.upper_bound}
     return raw_table(raw, _TABLES[column.key], *(column.shape or (1,)), **bounds)
 
 

@@ -181,7 +181,7 @@ def test_missing_extra_swapped_and_longer_shards(points):
 def patch(folder, file, key, position, value):
     """Overwrite one value of a dataset and make the card agree."""
     shard = Shard(folder / file)
-    view = shard.mapped(key)
+    view = shard.mapped_view(key)
     with h5py.File(folder / file) as plain:
         offset = plain[key].id.get_offset()
     with (folder / file).open("r+b") as raw:

@@ -246,7 +246,7 @@ def test_columns_are_packed_without_loss(city):
         "nan": np.float32([1, np.nan, 3, 4, np.nan]),
     }
     packed = {name: packer.add_column(values) for name, values in columns.items()}
-    raw = gzip.decompress(base64.b64decode(packer.text()))
+    raw = gzip.decompress(base64.b64decode(packer.to_base64()))
     dtypes = {"u8": "u1", "u16": "<u2", "f32": "<f4", "f64": "<f8"}
 
     def read(place):

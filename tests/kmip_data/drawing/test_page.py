@@ -219,7 +219,7 @@ def test_confusion_counts_each_node():
 
 def test_levels_of_influence_are_logarithms_and_nought_is_none():
     values = np.array([[8.0, 1.0, 0.1, 1e-9, 0.0], [0.0, 5.0, 0.0, 0.0, 0.0]])
-    levels = Influence(np.array([0, 1]), values, []).levels()
+    levels = Influence(np.array([0, 1]), values, []).log_levels()
     assert levels.tolist() == [[255, 255, round(255 * 0.75), 1, 0], [0, 255, 0, 0, 0]]
 
 

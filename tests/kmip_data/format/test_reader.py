@@ -43,8 +43,8 @@ def path(tmp_path):
 
 def test_mapped_is_a_read_only_view(path, tmp_path):
     shard = Shard(path)
-    view = shard.mapped("node/x")
-    assert view is shard.mapped("node/x")
+    view = shard.mapped_view("node/x")
+    assert view is shard.mapped_view("node/x")
     for array in (view, shard.node_ptr):
         with pytest.raises(ValueError):
             array.fill(1)
@@ -52,7 +52,7 @@ def test_mapped_is_a_read_only_view(path, tmp_path):
         view.setflags(write=True)
     write(tmp_path / "e.h5", sizes=[0, 0])
     empty = Shard(tmp_path / "e.h5")
-    assert empty.mapped("node/x").shape == empty.read("node/x", 0, 0).shape == (0, 6)
+    assert empty.mapped_view("node/x").shape == empty.read("node/x", 0, 0).shape == (0, 6)
 
 
 def test_read_slices_like_numpy_and_copies(tmp_path):
@@ -93,7 +93,7 @@ def test_maps_are_given_back(path):
         return Path("/proc/self/maps").read_text().count(str(path))
 
     shard = Shard(path)
-    view = shard.mapped("node/x")
+    view = shard.mapped_view("node/x")
     assert maps() == 1
     total = float(view.sum())
     del shard
@@ -235,7 +235,7 @@ def test_file_that_changes_after_opening(path):
     shard = Shard(path)
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(DamagedInput, match="3,000 bytes"):
-        shard.mapped("node/x")
+        shard.mapped_view("node/x")
     path.unlink()
     with pytest.raises(DamagedInput, match="No such file"):
         shard.read("node/x", 0, 1)
@@ -258,7 +258,7 @@ def read_all(path):
         shard = Shard(path)
         shard.keys  # noqa: B018
         for key in shard.layout:
-            view = shard.mapped(key)
+            view = shard.mapped_view(key)
             view.sum() if view.dtype.kind != "S" else view[:1]
             shard.read(key, 0, 10)
     except KmipDataError:

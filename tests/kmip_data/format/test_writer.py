@@ -101,7 +101,7 @@ def random_records(schema: Schema, random: np.random.Generator) -> list[GraphRec
 
 def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
     """The bytes of a shard that HDF5 itself writes, not in pieces."""
-    content = ShardContent.of(records, schema, **HOW)
+    content = ShardContent.from_records(records, schema, **HOW)
     with open_memory_file() as file:
         write_text_attribute(file, "format", FORMAT)
         file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
@@ -118,7 +118,7 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
                     np.stack if entry.per == "graph" else partial(np.concatenate, axis=entry.axis)
                 )
                 join(
-                    [content.rows(record, entry.key) for record in records],
+                    [content.rows_of_record(record, entry.key) for record in records],
                     out=data,
                     casting="unsafe",
                 )

@@ -23,7 +23,7 @@ def test_a_terminal_gets_a_bar(monkeypatch, no_color, green):
     monkeypatch.setenv("NO_COLOR", no_color)
     with Progress("build\x1b toy", 2_000_000, unit="B", initial=1_000_000) as bar:
         bar.update(500_000)
-        bar.message("half\x1b")
+        bar.print_line("half\x1b")
     text = sys.stderr.getvalue()
     assert ("\x1b[32m" in text) is green
     assert "build\ufffd toy: " in text
@@ -38,11 +38,11 @@ def test_elsewhere_a_line_after_each_interval(monkeypatch, capsys):
         lines.update(2)
     with Progress("encode", 8, initial=4, quiet=True) as quiet:
         quiet.update(1)
-        quiet.message("nothing")
+        quiet.print_line("nothing")
     say("nothing", quiet=True)
     with Progress("encode", 8, initial=4) as lines:
         lines.update(1)
-        lines.message("done")
+        lines.print_line("done")
     assert capsys.readouterr().err == "build toy: 3 graphs\nencode: 5 of 8 it\ndone\n"
 
 
@@ -53,7 +53,7 @@ def test_a_message_takes_the_place_of_a_line_of_progress(monkeypatch, capsys):
     seconds = 0.0
     with Progress("training", 4, unit="batches") as lines:
         seconds = 9.0
-        lines.message("epoch 1")
+        lines.print_line("epoch 1")
         seconds = 11.0
         lines.update(1)
         seconds = 20.0

@@ -176,7 +176,10 @@ def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys
     card = graphs.card.model_copy(update={"notes": ["changed"]})
     changed = Build(Path(shutil.copytree(graphs.path, tmp_path / graphs.path.name)), card)
     (changed.path / "card.json").write_text(card.to_json())
-    assert push_build(changed, str(pushed), view=parquet_view, quiet=True).sealed != again.sealed
+    assert (
+        push_build(changed, str(pushed), view=parquet_view, quiet=True).computed_digest
+        != again.computed_digest
+    )
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     without = push_build(graphs, str(pushed), view=parquet_view)
     said = [line for line in capsys.readouterr().err.splitlines() if "Parquet" in line]

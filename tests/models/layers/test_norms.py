@@ -104,7 +104,7 @@ def test_compiled_norm_of_graphs_is_that_of_float64() -> None:
     for result, value in zip(results, expected, strict=True):
         torch.testing.assert_close(result.double(), value, rtol=1e-4, atol=1e-4)
 
-    with threads.thread_limit_restored():
+    with threads.restore_thread_limit():
         threads.set_num_threads(1)
         alone = learnt(norm, rows, pull, batch)
     assert all(map(torch.equal, results, alone))

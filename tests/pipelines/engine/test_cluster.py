@@ -217,6 +217,6 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_options_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
-        ExecutionOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
+        ExecutionOptions.from_arguments("toy", {"scheduler": "tcp://127.0.0.1:9"})
     with pytest.raises(UsageError, match="'threads'"):
-        ExecutionOptions.of("toy", {"engine": "threads"})
+        ExecutionOptions.from_arguments("toy", {"engine": "threads"})

@@ -177,7 +177,7 @@ def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
 )
 def test_a_bound_of_memory_that_cannot_be_kept(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        ExecutionOptions.of("toy", options)
+        ExecutionOptions.from_arguments("toy", options)
     assert words in str(caught.value)
 
 

@@ -58,7 +58,7 @@ def columns_of(
     attributes = findings.attributes
     notices = findings.notices
     free = dict.fromkeys(name for name in table.names if name not in used)
-    described = {} if options.described is None else options.described.of(level)
+    described = {} if options.described is None else options.described.columns_of_level(level)
     # Features are in the order of the description.
     names = list(dict.fromkeys([*(name for name in described if name in free), *free]))
     uses: dict[str, dict[str, object]] = {name: {"use": use} for name, use in used.items()}

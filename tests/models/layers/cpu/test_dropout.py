@@ -53,7 +53,7 @@ def test_torchs_seed_decides_for_any_number_of_threads(monkeypatch) -> None:
     monkeypatch.setattr("kmip_data.models.layers.cpu.dropout.MIN_VALUES_PER_THREAD", 100)
     x = torch.randn(3_001)
     results = []
-    with threads.thread_limit_restored():
+    with threads.restore_thread_limit():
         for count in (1, 2):
             threads.set_num_threads(count)
             torch.manual_seed(5)
