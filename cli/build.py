@@ -33,8 +33,8 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import (
-    build_facts,
     check_output_path,
+    facts_of_build,
     format_table,
     print_result,
 )
@@ -311,7 +311,7 @@ def _print_build(build: Build, split: str) -> None:
 
 def _build_facts(build: Build, split: str) -> dict[str, Any]:
     parts = build.card.splits[split].ordered_parts()
-    result = build_facts(build) | {
+    result = facts_of_build(build) | {
         "split": split,
         "splits": {part: dict(counts) for part, counts in parts},
         "shards": {shard.file: shard.sha256 for shard in build.card.shards},

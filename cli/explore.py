@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.datasets import DatasetCommand, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     Integer,
@@ -92,7 +92,7 @@ def command(
     curves = []
     start = record or 0
     where = part or "test"  # a run's part
-    first = build_or_run(names[0], home, sample=sample)
+    first = find_build_or_run(names[0], home, sample=sample)
     if isinstance(first, Path):
         say(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
         from kmip_data.models.analysis.explanations import predict_record

@@ -17,8 +17,8 @@ from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import inspect_options, plugin_option
 from kmip_data.cli.shared.output import (
     Json,
-    build_facts,
-    build_pairs,
+    fact_pairs_of_build,
+    facts_of_build,
     format_facts,
     format_table,
     join_first_words,
@@ -97,7 +97,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
     result = {
         **manifest.model_dump(),
         "presets": presets,
-        "builds": list(map(build_facts, builds)),
+        "builds": list(map(facts_of_build, builds)),
     }
 
     # 1. Facts: sizes, published splits, how it is opened and what it may be used for.
@@ -250,7 +250,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
 
     card = build.card
     pairs = [
-        *build_pairs(build),
+        *fact_pairs_of_build(build),
         ("key", card.key),
         ("parameters", card.variant),
         ("classes", _classes_text(card.class_names)),

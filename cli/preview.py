@@ -139,7 +139,7 @@ def draw_build(
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
-    chosen = record_positions(records, len(dataset), where)
+    chosen = parse_record_positions(records, len(dataset), where)
 
     drawings = [read_drawing(dataset, position) for position in chosen]
     below = source_pictures(build, home, [drawing.key for drawing in drawings])
@@ -174,7 +174,7 @@ def show_on_page(build: Build) -> None:
                 write_card(build.path, build.reread_card())
 
 
-def record_positions(text: str | None, count: int, where: str) -> list[int]:
+def parse_record_positions(text: str | None, count: int, where: str) -> list[int]:
     """Read ``0,3,10..12``, each position once; without it :data:`USUAL_RECORDS` positions, evenly spread.
 
     Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than

@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import path_option, work_options
-from kmip_data.cli.shared.output import print_result, share_facts
+from kmip_data.cli.shared.output import facts_of_share, print_result
 from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ def command(
     pulled = pull(address, home, columns=names, **options)
     share = pulled.share
     files = [entry for entry in share.files if entry.file in pulled.files]
-    result = {"path": pulled.path, **share_facts(share, files), "was_complete": pulled.was_complete}
+    result = {
+        "path": pulled.path,
+        **facts_of_share(share, files),
+        "was_complete": pulled.was_complete,
+    }
 
     size = human_bytes(result["bytes"])
     state = "already complete" if pulled.was_complete else "verified"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.datasets import DatasetCommand, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
-from kmip_data.cli.shared.output import print_result, share_facts
+from kmip_data.cli.shared.output import facts_of_share, print_result
 from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def command(
     first, and keeps an existing README.md. If pyarrow is installed, a build also gets Parquet
     files. Refuses data that may not be redistributed.
     """
-    source = build_or_run(name, home, sample=sample)
+    source = find_build_or_run(name, home, sample=sample)
     if isinstance(source, Path):
         from kmip_data.models.training.run_page import push_run
 
@@ -53,7 +53,7 @@ def command(
         view = functools.partial(parquet_view, quiet=quiet)
         share = push_build(source, address, view=view, page=page, quiet=quiet)
     where = address_without_secrets(address)
-    result = {"address": where, **share_facts(share, share.files)}
+    result = {"address": where, **facts_of_share(share, share.files)}
     content = f"{count_with_noun(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"
     text += f"\ndigest  {share.computed_digest}\nNext: kmip-data pull {shlex.quote(where)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.datasets import DatasetCommand, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_result
@@ -46,7 +46,7 @@ def command(
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
     from kmip_data.format.card import read_card
 
-    source = build_or_run(name, home, sample=sample)
+    source = find_build_or_run(name, home, sample=sample)
     if isinstance(source, Path):
         _verify_run(source)
         return

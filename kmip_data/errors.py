@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kmip_data.text import is_likely_typo, nearest_names, without_controls, without_secrets
+from kmip_data.text import is_likely_typo, nearest_names, replace_controls, strip_secrets
 
 #: Exit codes besides the exit codes of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR = 70
@@ -62,7 +62,7 @@ class KmipDataError(Exception):
 
 
 def _printable(text: str) -> str:
-    return without_controls(without_secrets(str(text)))
+    return replace_controls(strip_secrets(str(text)))
 
 
 class CheckFailed(KmipDataError):

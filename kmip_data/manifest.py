@@ -61,7 +61,7 @@ class Mirror(Strict):
         return {algorithm: digest for algorithm, digest in digests.items() if digest}
 
     @property
-    def pinned(self) -> bool:
+    def is_pinned(self) -> bool:
         """True if a digest of the file is known."""
         return bool(self.pins)
 

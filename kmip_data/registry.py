@@ -15,7 +15,7 @@ from kmip_data.strict_model import Digest, Strict
 T = TypeVar("T")
 
 
-def modules_in(package: ModuleType) -> list[ModuleType]:
+def import_modules_in(package: ModuleType) -> list[ModuleType]:
     """Import every module that lies directly in ``package``, by name."""
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]

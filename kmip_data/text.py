@@ -33,19 +33,19 @@ _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but wi
 _REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: path of a request, as requests quotes it
 
 
-def without_controls(text: str) -> str:
+def replace_controls(text: str) -> str:
     """Replace control characters in untrusted text by a mark.
 
-    >>> without_controls("red" + chr(27) + "[31m")
+    >>> replace_controls("red" + chr(27) + "[31m")
     'red�[31m'
     """
     return _CONTROLS.sub("\ufffd", text)
 
 
-def without_logins(text: str) -> str:
+def strip_logins(text: str) -> str:
     """Return text without the users and passwords of addresses in it, also of those taken for paths.
 
-    >>> without_logins("no https:/me:pw@host/a, no me:pw@host:/b, but me@host:/c")
+    >>> strip_logins("no https:/me:pw@host/a, no me:pw@host:/b, but me@host:/c")
     'no https:/host/a, no host:/b, but me@host:/c'
     """
     return _LOGIN.sub(r"\1", text)
@@ -75,13 +75,13 @@ def address_without_secrets(address: str) -> str:
     return f"{scheme}://{re.split('[?#]', rest, maxsplit=1)[0]}"
 
 
-def without_secrets(text: str, address: str = "") -> str:
+def strip_secrets(text: str, address: str = "") -> str:
     """Return ``text`` with each address in it as :func:`address_without_secrets` has it.
 
     Secrets of ``address`` are masked wherever they stand: other libraries quote parts of what they
     ask for.
 
-    >>> without_secrets("no answer of https://me:pw@host/a.zip?dl=1, again pw-1", "s3://key:pw-1@bucket")
+    >>> strip_secrets("no answer of https://me:pw@host/a.zip?dl=1, again pw-1", "s3://key:pw-1@bucket")
     'no answer of https://host/a.zip, again ***'
     """
     for secret in sorted(_secrets_of_address(address), key=len, reverse=True):
@@ -89,7 +89,7 @@ def without_secrets(text: str, address: str = "") -> str:
     text = _ADDRESS.sub(
         lambda match: _shown_address(match[0]) + _trailing_punctuation(match[0]), text
     )
-    return without_logins(_REQUEST.sub(r"\1", text))
+    return strip_logins(_REQUEST.sub(r"\1", text))
 
 
 def _shown_address(address: str) -> str:

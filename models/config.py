@@ -34,7 +34,7 @@ from kmip_data.models.positions import (
     StableKeys,
     positional_term,
 )
-from kmip_data.registry import ADDED, modules_in, with_plugin_entries
+from kmip_data.registry import ADDED, import_modules_in, with_plugin_entries
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
@@ -47,12 +47,12 @@ MESSAGE_PASSING = _components_by_kind(
     [
         NoComponent,
         GatedGCNComponent,
-        *(module.COMPONENT for module in modules_in(message_passing_kinds)),
+        *(module.COMPONENT for module in import_modules_in(message_passing_kinds)),
     ]
 )
 #: Components by ``model.attention.kind``, k-MIP first in lists.
 ATTENTION = _components_by_kind(
-    [NoComponent, KMIPComponent, *(module.COMPONENT for module in modules_in(attention_kinds))]
+    [NoComponent, KMIPComponent, *(module.COMPONENT for module in import_modules_in(attention_kinds))]
 )
 #: Section of the model -> group of entry points, and built-in kinds.
 SECTIONS = {

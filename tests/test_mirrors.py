@@ -148,7 +148,7 @@ def test_every_mirror_without_a_digest_can_be_given_one() -> None:
             unpinned |= {
                 mirror.url
                 for mirror in source.mirrors
-                if not (mirror.pinned or mirror.members_sha256 or source.is_packaged)
+                if not (mirror.is_pinned or mirror.members_sha256 or source.is_packaged)
             }
     assert len(unpinned) > 10
     for url in unpinned:

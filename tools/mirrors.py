@@ -82,7 +82,7 @@ def first_bytes(url: str) -> tuple[int | None, bytes]:
             raise http_client.failure_of_status(response)
         size = response.raw.length_remaining
         if response.status_code == 206:
-            span = http_client.content_range(response)
+            span = http_client.parse_content_range(response)
             size = None if span is None else span[2]
         head = b""
         for piece in http_client.response_body(response):
@@ -108,7 +108,7 @@ def digest_of(mirror: Mirror) -> tuple[str, str]:
         file.flush()
         differing = differing_pin(mirror, Path(file.name), digest)
     if differing is None:
-        pinned = "as pinned" if mirror.pinned else "none is pinned"
+        pinned = "as pinned" if mirror.is_pinned else "none is pinned"
         return f"{digest[:12]}…, {pinned}", ""
     kind, expected, actual = differing
     return f"{digest[:12]}…", f"{kind} {actual[:12]}…, pinned {expected[:12]}…"
@@ -148,7 +148,7 @@ def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
             continue
         for mirror in source.mirrors:
             # An archive that is packed anew for each request has another digest tomorrow.
-            if mirror.address != receipt.origin or mirror.pinned or mirror.members_sha256:
+            if mirror.address != receipt.origin or mirror.is_pinned or mirror.members_sha256:
                 continue
             for path in sorted(folder.glob("*/dataset.toml")):
                 text = path.read_text("utf-8")

@@ -8,7 +8,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.datasets import RECORDS, requested_values
-from kmip_data.cli.shared.output import build_pairs, format_facts, format_table, join_first_words
+from kmip_data.cli.shared.output import (
+    fact_pairs_of_build,
+    format_facts,
+    format_table,
+    join_first_words,
+)
 from kmip_data.errors import UsageError
 from kmip_data.text import count_with_noun, parameters_as_options
 
@@ -43,7 +48,11 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
         rows.append(["in none", 1, unassigned, None, ""])
     pairs = [
         # The license of a shipped dataset is printed before its files are read.
-        *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
+        *(
+            pair
+            for pair in fact_pairs_of_build(build)
+            if pair[0] != "license" or not _is_shipped(card)
+        ),
         *_facts_of_own_files(card),
         *_facts_of_skipped_records(card.statistics.get("skipped", ())),
         *(("warning", line) for line in _split_warnings(card, split)),

@@ -156,7 +156,7 @@ def find_selected_build(name: str, home: Home, *, sample: bool) -> Build:
     return find(name, requested_values(RECORDS), home=home, sample=sample)
 
 
-def build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
+def find_build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
     """Return the build that a name selects, else the folder of the run."""
     from kmip_data.models.training.run.run_folder import find_run
 

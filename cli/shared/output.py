@@ -17,7 +17,7 @@ import click
 
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.text import human_bytes, without_controls, without_logins
+from kmip_data.text import human_bytes, replace_controls, strip_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -40,7 +40,7 @@ class _Filtered:
 
     def write(self, text: str) -> int:
         if text != _RESET:
-            self.unfiltered.write(without_logins(without_controls(text)))
+            self.unfiltered.write(strip_logins(replace_controls(text)))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -176,7 +176,7 @@ def join_first_words(words: Sequence[str], most: int = 10) -> str:
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
-def build_facts(build: Build) -> Json:
+def facts_of_build(build: Build) -> Json:
     """Return the facts about a build, for lists and scripts."""
     card = build.card
     names = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
@@ -189,10 +189,10 @@ def build_facts(build: Build) -> Json:
     }
 
 
-def build_pairs(build: Build) -> list[tuple[str, object]]:
+def fact_pairs_of_build(build: Build) -> list[tuple[str, object]]:
     """Return the facts about a build as pairs of label and value, for people."""
     card = build.card
-    size = human_bytes(build_facts(build)["bytes"])
+    size = human_bytes(facts_of_build(build)["bytes"])
     return [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
@@ -202,7 +202,7 @@ def build_pairs(build: Build) -> list[tuple[str, object]]:
     ]
 
 
-def share_facts(share: Share, files: Sequence[SharedFile]) -> Json:
+def facts_of_share(share: Share, files: Sequence[SharedFile]) -> Json:
     """Return the facts about a push or pull, with its files, for scripts."""
     return {
         "kind": share.kind,

@@ -34,7 +34,7 @@ def builds_table(builds: list[Build]) -> str:
             [build.path.name, card.counts.get("graphs", 0), size, date_of_build(build)[:10]]
         )
 
-        same_name = [other for other in builds if other.card.label == card.label]
+        same_name = [other for other in builds if other.card.name_in_runs == card.name_in_runs]
         difference = differences_of_builds(same_name)[same_name.index(build)]
         state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
         date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""

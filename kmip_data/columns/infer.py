@@ -113,7 +113,7 @@ class InferredColumns:
                 )
             stored_key = f"{level}/column_{attribute}" if key in RESERVED else key
             form = self.forms.get(key, "axis")
-            column = values.column(stored_key, attribute, form)
+            column = values.to_column(stored_key, attribute, form)
             if form == "text":  # a shorter one is padded with zeros
                 column = replace(column, low=None, high=None)
             columns.append(column)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from kmip_data.arrays import Array, Bools
-from kmip_data.columns.values import narrowest_integer
+from kmip_data.columns.values import narrowest_integer_dtype
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.text import count_with_noun
@@ -100,7 +100,7 @@ def infer_target(
     if y.ndim > 1 or task == "multilabel":
         column = replace(column, shape=(len(names),), fields=tuple(names))
     if task == "regression":
-        if changed_by_float32(known).any():
+        if mask_changed_by_float32(known).any():
             column = replace(column, stored="float64", presented="float64")
         return Target(column, (), missing)
     if task == "multilabel":
@@ -117,7 +117,7 @@ def infer_target(
     low = NO_CLASS if missing else 0
     column = replace(
         column,
-        stored=narrowest_integer(low, high),
+        stored=narrowest_integer_dtype(low, high),
         presented="int64",
         low=low,
         high=high,
@@ -203,7 +203,7 @@ def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -
     return classes
 
 
-def changed_by_float32(values: Array) -> Bools:
+def mask_changed_by_float32(values: Array) -> Bools:
     """Return which numbers, of any shape, are integers that float32 changes, such as 1700000001."""
     with np.errstate(over="ignore"):
         rounded = values.astype(np.float32).astype(np.float64)

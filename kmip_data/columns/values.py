@@ -17,7 +17,7 @@ _SMALL = 2**12  #: values up to which the rows of graphs are joined before they 
 _BITS = {2: "uint16", 4: "uint32", 8: "uint64"}
 
 
-def narrowest_integer(low: int, high: int) -> str:
+def narrowest_integer_dtype(low: int, high: int) -> str:
     """Return the narrowest dtype of integers that holds ``low`` to ``high``."""
     # A signed dtype has as many numbers below zero as at and above it.
     farthest = high if low >= 0 else min(low, -high - 1)
@@ -74,7 +74,7 @@ class ColumnValues:
             self.high = most if self.high is None else max(self.high, most)
 
     @property
-    def stored(self) -> str:
+    def stored_dtype(self) -> str:
         """Return the narrowest dtype that holds all values."""
         self._examine_waiting_rows()
         if self.dtype.kind == "b":
@@ -82,14 +82,14 @@ class ColumnValues:
         if self.low is None or self.high is None:
             return self.dtype.name
         if self.dtype.kind in "iu":
-            return narrowest_integer(int(self.low), int(self.high))
+            return narrowest_integer_dtype(int(self.low), int(self.high))
         width = self.dtype.itemsize
         narrower = [name for name in self._narrow if np.dtype(name).itemsize < width]
         return next(iter(narrower), self.dtype.name)
 
-    def column(self, key: str, attribute: str, form: ItemForm = "axis") -> Column:
+    def to_column(self, key: str, attribute: str, form: ItemForm = "axis") -> Column:
         """Return the column of these values; integers have bounds."""
-        stored = self.stored
+        stored = self.stored_dtype
         column = Column(
             key=key,
             attribute=attribute,

@@ -93,21 +93,21 @@ def read_city_map(build: Build) -> CityMap:
     check_values(shard)
     shard.release_pages()
 
-    def nodes(key: str) -> Array:
+    def node_rows(key: str) -> Array:
         mapped = shard.mapped_view(key)
         if mapped is None:
             return shard.read(key, 0, shard.nodes)
         return mapped
 
     # Keep every street once, as edges are stored in both directions.
-    features = nodes("node/x")
+    features = node_rows("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = category_names(schema.column("node/x").fields, city_vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
     shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
         if column.level == "node" and column.key not in shown and not column.shape:
-            columns[column.attribute] = nodes(column.key)
+            columns[column.attribute] = node_rows(column.key)
     hops = card.parameters.get("hops")
     return CityMap(
         title=card.heading,
@@ -116,10 +116,10 @@ def read_city_map(build: Build) -> CityMap:
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
         hops=hops if isinstance(hops, int) else None,
-        classes=nodes("node/y").astype(np.int64),
+        classes=node_rows("node/y").astype(np.int64),
         num_classes=int(schema.column("node/y").num_classes or 0),
         class_names=card.class_names,
-        eccentricity=nodes("node/eccentricity"),
+        eccentricity=node_rows("node/eccentricity"),
         unit=schema.column("node/eccentricity").unit,
         splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,

@@ -283,7 +283,7 @@ class Card(Strict, frozen=False):
         return f"{heading}{self.remark}"
 
     @property
-    def label(self) -> str:
+    def name_in_runs(self) -> str:
         """Name of the dataset in the folders of runs, with ``-sample`` for a sample."""
         return f"{self.dataset}-sample" if self.sample else self.dataset
 

@@ -10,7 +10,7 @@ from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.page_templates import page_template
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import parts_in_order
-from kmip_data.text import without_controls
+from kmip_data.text import replace_controls
 
 #: Key in the statistics of a card and its caption.
 SPREADS = {
@@ -113,14 +113,14 @@ def _inline_code(value: object) -> str:
 
 
 def _one_line(value: object) -> str:
-    return " ".join(without_controls(str(value)).split())
+    return " ".join(replace_controls(str(value)).split())
 
 
 def code_block(text: str, language: str) -> str:
     """Return text as a block of code in a language, with a fence that does not occur in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{without_controls(text)}\n{fence}"
+    return f"{fence}{language}\n{replace_controls(text)}\n{fence}"
 
 
 def _format_number(value: int) -> str:

@@ -98,7 +98,7 @@ class Shard:
         entry: FileEntry | None = None,
         receipts: Path | None = None,
     ) -> None:
-        from kmip_data.format.safety import open_untrusted
+        from kmip_data.format.safety import open_untrusted_hdf5
 
         self.path = Path(path).absolute()
         self.files: list[Path] = []
@@ -117,7 +117,7 @@ class Shard:
             source = self._member_stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
         most = max(MAX_DECLARED_BYTES, size)
-        inspected = open_untrusted(
+        inspected = open_untrusted_hdf5(
             self.path,
             max_declared_bytes=most,
             filters=frozenset(),
@@ -254,7 +254,7 @@ class Shard:
         entry = self._expected_dataset(key)
         view = self.mapped_view(key)
         assert view is not None, "a shard on disk is mapped"
-        rows = view[:, start:stop] if entry.axis else view[start:stop]
+        rows = view[:, start:stop] if entry.row_axis else view[start:stop]
         return rows.copy()
 
     def release_pages(self) -> None:
@@ -439,7 +439,7 @@ def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int]
         if number % RELEASED == RELEASED - 1:
             shard.release_pages()
         block = shard.read(key, start, min(rows, start + step))
-        if entry.axis:
+        if entry.row_axis:
             block = block.T
         if not problem(block, start):
             continue

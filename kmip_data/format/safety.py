@@ -2,7 +2,7 @@
 
 HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
 (filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw
-files that pipelines read, so :func:`open_untrusted` visits every object with the low-level
+files that pipelines read, so :func:`open_untrusted_hdf5` visits every object with the low-level
 interface, follows no link, and refuses the file before any data are read.
 
 HDF5's gzip filter inflates a chunk to whatever its stream gives, however small the chunk was
@@ -209,7 +209,7 @@ _HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, Memor
 
 
 @contextlib.contextmanager
-def open_untrusted(
+def open_untrusted_hdf5(
     path: str | os.PathLike[str],
     *,
     max_declared_bytes: int,

@@ -187,7 +187,7 @@ class ExpectedDataset:
     row: tuple[int, ...] = ()  #: shape of a row
 
     @property
-    def axis(self) -> int:
+    def row_axis(self) -> int:
         """The axis that counts rows: 1 for ``edge/index`` [2, ΣE], else 0."""
         return int(self.key == EDGE_INDEX)
 
@@ -199,7 +199,7 @@ class ExpectedDataset:
     def shape(self, graphs: int, nodes: int, edges: int) -> tuple[int, ...]:
         """Shape in a shard with these counts."""
         count = {"pointer": graphs + 1, "graph": graphs, "node": nodes, "edge": edges}[self.per]
-        return (*self.row, count) if self.axis else (count, *self.row)
+        return (*self.row, count) if self.row_axis else (count, *self.row)
 
 
 def expected_datasets(schema: Schema) -> dict[str, ExpectedDataset]:

@@ -189,7 +189,7 @@ def read_split(
     version of this package; with ``sha256``, also if it has another digest. ``remedy`` is the next
     step of that error.
     """
-    from kmip_data.format.safety import open_untrusted, read_root_attributes
+    from kmip_data.format.safety import open_untrusted_hdf5, read_root_attributes
 
     path = Path(path)
     most = _MAX_BYTES + _BYTES_EACH * records
@@ -206,7 +206,7 @@ def read_split(
             f"SHA-256 {digest}, not {sha256}",
             remedy=remedy,
         )
-    inspected = open_untrusted(
+    inspected = open_untrusted_hdf5(
         path,
         max_declared_bytes=most,
         filters=frozenset(),

@@ -204,13 +204,13 @@ def _write_pieces(
 
     digests = Digests()
 
-    def counted() -> Iterator[bytes | memoryview]:
+    def digest_pieces() -> Iterator[bytes | memoryview]:
         for piece in pieces:
             for digest in (digests, *others):
                 digest.update(piece)
             yield piece
 
-    write_file(path, counted(), root=root)
+    write_file(path, digest_pieces(), root=root)
     return digests
 
 
@@ -275,7 +275,7 @@ def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[byte
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
             yield sparse.read(offset - done)
             yield from _rows_of_all_records(entry, content)
-            rows = entry.shape(*content.totals)[entry.axis]
+            rows = entry.shape(*content.totals)[entry.row_axis]
             done = sparse.seek(offset + entry.row_bytes * rows)
         yield sparse.read()
 
@@ -286,13 +286,13 @@ def _rows_of_all_records(entry: ExpectedDataset, content: ShardContent) -> Itera
     Sources come before targets in ``edge/index``.
     """
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
-    for row in range(2 if entry.axis else 1):
+    for row in range(2 if entry.row_axis else 1):
         # Write the rows of small records together, and the rows of a large record in pieces.
         waiting: list[Array] = []
         count = 0
         for record in content.records:
             rows = content.rows_of_record(record, entry.key)
-            if entry.axis:
+            if entry.row_axis:
                 rows = rows[row]
             for start in range(0, rows.shape[0], step):
                 piece = rows[start : start + step]
@@ -408,7 +408,7 @@ def _check_record(
 ) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema."""
 
-    def wrong(subject: str, expected: object, value: object) -> DamagedInput:
+    def record_error(subject: str, expected: object, value: object) -> DamagedInput:
         return DamagedInput(
             f"Record {key!r} does not follow the schema: {subject} is wrong.",
             expected=str(expected),
@@ -420,37 +420,37 @@ def _check_record(
     key = record.key
     nodes = record.num_nodes
     if not (key and key.isascii() and key.isprintable()):
-        raise wrong("its key", "printable ASCII, not empty", repr(key))
+        raise record_error("its key", "printable ASCII, not empty", repr(key))
     longest = schema.key_length
     if len(key) > longest:
-        raise wrong("its key", f"at most {longest} bytes", len(key))
+        raise record_error("its key", f"at most {longest} bytes", len(key))
     if not 0 <= nodes <= schema.max_nodes:
         allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
-        raise wrong("its number of nodes", allowed, f"{nodes:,}")
+        raise record_error("its number of nodes", allowed, f"{nodes:,}")
 
     # 2. Edges, in the layout of the schema and inside the graph.
     if record.columns.keys() != columns.keys():
-        raise wrong("its columns", set(columns), list(record.columns))
-    _check_indices(record, schema, wrong)
+        raise record_error("its columns", set(columns), list(record.columns))
+    _check_indices(record, schema, record_error)
 
     # 3. Columns, with the stored dtype and one row for each node or edge.
     for name, entry in columns.items():
         array = record.columns[name]
         dtype = getattr(array, "dtype", type(array).__name__)
         if dtype != entry.dtype:
-            raise wrong(name, f"dtype {entry.dtype}", dtype)
+            raise record_error(name, f"dtype {entry.dtype}", dtype)
         shape = entry.row
         if entry.per != "graph":
             shape = entry.shape(1, nodes, record.num_edges)
         actual = getattr(array, "shape", ())
         if actual != shape:
-            raise wrong(name, f"shape {shape}", actual)
+            raise record_error(name, f"shape {shape}", actual)
 
 
 def _check_indices(
     record: GraphRecord,
     schema: Schema,
-    wrong: Callable[[str, object, object], DamagedInput],
+    record_error: Callable[[str, object, object], DamagedInput],
 ) -> None:
     nodes = record.num_nodes
     layouts = (
@@ -460,16 +460,16 @@ def _check_indices(
     for name, array, edges in layouts:
         if schema.edges != edges:
             if array is not None:
-                raise wrong(name, "none, the schema has another edge layout", "an array")
+                raise record_error(name, "none, the schema has another edge layout", "an array")
             continue
         indices = np.asarray(array)
         if indices.dtype.kind not in "iu":
-            raise wrong(name, "an array of integers", indices.dtype)
+            raise record_error(name, "an array of integers", indices.dtype)
         wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
         if indices.ndim != 2 or indices.shape != wanted:
-            raise wrong(name, f"shape {wanted}", indices.shape)
+            raise record_error(name, f"shape {wanted}", indices.shape)
         # Unsigned integers, the usual case, need one pass.
         is_signed = indices.dtype.kind == "i"
         if indices.size and (indices.max() >= nodes or (is_signed and indices.min() < 0)):
             inside = f"indices from 0 to {nodes - 1}"
-            raise wrong(name, inside, f"{indices.min()} to {indices.max()}")
+            raise record_error(name, inside, f"{indices.min()} to {indices.max()}")

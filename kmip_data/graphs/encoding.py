@@ -14,7 +14,7 @@ import numpy as np
 from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.format.schema import Column
-from kmip_data.registry import modules_in, with_plugin_entries
+from kmip_data.registry import import_modules_in, with_plugin_entries
 
 MAX_NUMBER = 1024  #: eigenvectors or steps
 
@@ -116,7 +116,7 @@ def known_encodings() -> tuple[type[Encoding], ...]:
 def _shipped_encodings() -> dict[str, type[Encoding]]:
     from kmip_data.graphs import encodings
 
-    return {module.ENCODING.stem: module.ENCODING for module in modules_in(encodings)}
+    return {module.ENCODING.stem: module.ENCODING for module in import_modules_in(encodings)}
 
 
 def parse_encoding(name: str) -> Encoding:

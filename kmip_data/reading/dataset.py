@@ -24,7 +24,7 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
-from kmip_data.text import count_with_noun, without_controls
+from kmip_data.text import count_with_noun, replace_controls
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
 
@@ -151,7 +151,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             self._records = np.concatenate([split.parts[name] for name in chosen])
             if not len(self._records):
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
-                warnings.warn(without_controls(text), stacklevel=4)
+                warnings.warn(replace_controls(text), stacklevel=4)
 
     @property
     def card(self) -> Card:

@@ -13,7 +13,7 @@ import requests
 import urllib3
 
 from kmip_data import __version__
-from kmip_data.text import without_controls, without_secrets
+from kmip_data.text import replace_controls, strip_secrets
 
 MAX_REDIRECTS = 10
 CONNECT = 15.0  #: seconds for a connection to one address
@@ -43,7 +43,7 @@ class MirrorFailed(Exception):
         wait: float | None = None,
     ) -> None:
         super().__init__(reason)
-        self.reason = without_controls(without_secrets(reason))
+        self.reason = replace_controls(strip_secrets(reason))
         self.retry = retry
         self.stalled = stalled
         self.wait = wait
@@ -140,7 +140,7 @@ def _stalled_error() -> MirrorFailed:
     return MirrorFailed(reason, retry=True, stalled=True)
 
 
-def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
+def parse_content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
     """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
@@ -150,14 +150,14 @@ def failure_of_status(response: requests.Response) -> MirrorFailed:
     """Return the failure that the status of ``response`` means."""
     code = response.status_code
     reason = f"answers {code} {response.reason[:60]}"
-    wait = retry_after(response.headers.get("Retry-After"))
+    wait = parse_retry_after(response.headers.get("Retry-After"))
     if wait:
         reason += f" and asks to wait {wait:.0f} s"
     retry = code in PASSING and (wait or 0) <= LONGEST_WAIT
     return MirrorFailed(reason, retry=retry, wait=wait)
 
 
-def retry_after(value: str | None) -> float | None:
+def parse_retry_after(value: str | None) -> float | None:
     """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3); ``None`` without a valid one."""
     try:
         return None if value is None else float(urllib3.Retry().parse_retry_after(value))

@@ -231,7 +231,7 @@ class HeapBound:
         self.slack = min(MAX_FREE_HEAP, free_host_memory() // 4)
         self.limit = private_memory() + self.slack
 
-    def check(self) -> None:
+    def return_excess(self) -> None:
         """Return all free heap to the operating system if too much of it has gathered."""
         if private_memory() <= self.limit:
             return

@@ -8,7 +8,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TextIO
 
-from kmip_data.text import without_controls
+from kmip_data.text import replace_controls
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -28,7 +28,7 @@ def say(text: str, *, quiet: bool = False) -> None:
 
         above_bars = tqdm.external_write_mode(file=_unfiltered_stderr())
     with above_bars:
-        print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
+        print(replace_controls(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _unfiltered_stderr() -> TextIO:
@@ -53,7 +53,7 @@ class Progress:
         initial: int = 0,
         quiet: bool = False,
     ) -> None:
-        self.description = without_controls(description)
+        self.description = replace_controls(description)
         self.total = total
         self.unit = unit
         self.done = initial

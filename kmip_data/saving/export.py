@@ -82,7 +82,7 @@ class _Tables:
         """Names and types of the columns, from the first record."""
         return self.rows_as_table("", np.arange(1)).schema
 
-    def groups(self, records: I64) -> Iterator[I64]:
+    def row_groups(self, records: I64) -> Iterator[I64]:
         """Divide records into row groups."""
         # Bytes of a node, an edge and a graph, times how many each record has.
         rows = np.zeros(3, np.int64)
@@ -185,7 +185,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
                     write_errors(path),
                     parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
                 ):
-                    for group in tables.groups(records):
+                    for group in tables.row_groups(records):
                         writer.write_table(tables.rows_as_table(part, group))
                         progress.update(len(group))
         except (pa.ArrowException, OverflowError) as error:

@@ -35,7 +35,7 @@ from kmip_data.sharing.push_files import (
     damaged_error,
     parse_pushed,
 )
-from kmip_data.text import address_without_secrets, without_secrets
+from kmip_data.text import address_without_secrets, strip_secrets
 
 PIECE = 8 * BLOCK  #: bytes requested at a time
 #: Tries per request: a dataset takes thousands, and any may hit a temporary failure.
@@ -66,7 +66,7 @@ def file_system(address: str) -> tuple[Any, str]:
             f"{address_without_secrets(address) or 'An empty text'} is not an address that can be reached"
             " from here.",
             expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
-            found=without_secrets(str(error), address),
+            found=strip_secrets(str(error), address),
             next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
         ) from error
     return system, root.rstrip("/")
@@ -317,7 +317,7 @@ class Remote:
                 f"{self.address} cannot be read remotely: its server sends whole files only.",
                 next=pull_command(self.address),
             )
-        sent = http_client.content_range(response)
+        sent = http_client.parse_content_range(response)
         if sent is None or sent[0] != start:
             raise MirrorFailed("sends other bytes than requested")
         return sent[1] + 1 - start
@@ -334,7 +334,7 @@ class Remote:
             reason = f"{type(cause).__name__}: {cause}"
             if isinstance(error, MirrorFailed):
                 reason = error.reason
-            reason = without_secrets(reason, self._address)
+            reason = strip_secrets(reason, self._address)
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(reason.split())[:300],

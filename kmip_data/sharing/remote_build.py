@@ -268,7 +268,7 @@ class RemoteShard(Shard):
         for first, end in self.byte_ranges(key, start, stop):
             parts.append(self._copies.read(self.file, first, end))
         rows = np.concatenate(parts).view(entry.dtype)
-        if entry.axis:
+        if entry.row_axis:
             return rows.reshape((*entry.row, stop - start))
         return rows.reshape((stop - start, *entry.row))
 
@@ -276,8 +276,8 @@ class RemoteShard(Shard):
         """Yield the byte ranges of rows ``start:stop`` of a dataset in the file."""
         entry = self._expected_dataset(key)
         offset = self._offsets[key] or 0
-        size = entry.dtype.itemsize if entry.axis else entry.row_bytes
-        for plane in range(entry.row[0] if entry.axis else 1):
+        size = entry.dtype.itemsize if entry.row_axis else entry.row_bytes
+        for plane in range(entry.row[0] if entry.row_axis else 1):
             first = offset + plane * size * self.edges
             yield first + start * size, first + stop * size
 

@@ -34,7 +34,7 @@ from kmip_data.models.search.problem import (
     check_problem,
     memory_error,
 )
-from kmip_data.registry import modules_in
+from kmip_data.registry import import_modules_in
 from kmip_data.runtime.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def _why_skipped(module: ModuleType, device_type: str) -> str | None:
 @functools.cache
 def all_backends() -> dict[str, ModuleType]:
     """Modules of all backends by name."""
-    return {module.NAME: module for module in modules_in(backends)}
+    return {module.NAME: module for module in import_modules_in(backends)}
 
 
 def backend_names() -> tuple[str, ...]:

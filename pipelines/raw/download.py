@@ -144,7 +144,7 @@ class _Download:
 
     def _belongs_to(self, mirror: Mirror) -> bool:
         """True if the bytes came from ``mirror``, and an ETag or digest proves what continues them."""
-        proven = mirror.pinned or self.partial.etag is not None
+        proven = mirror.is_pinned or self.partial.etag is not None
         return proven and self.size > 0 and self.partial.url == mirror.address
 
     def _request(self, mirror: Mirror) -> None:
@@ -158,7 +158,7 @@ class _Download:
             status = response.status_code
             # Some hosts label a .gz file so, which only a digest tells from one that is packed here.
             coding = response.headers.get("Content-Encoding", "identity")
-            if coding.lower() != "identity" and not mirror.pinned:
+            if coding.lower() != "identity" and not mirror.is_pinned:
                 raise MirrorFailed(f"sends it packed ({coding[:20]}), which was not asked for")
             self.has_end = response.raw.length_remaining is not None or response.raw.chunked
             # 416: the file is shorter than the part here; another range would mix two files.
@@ -174,9 +174,9 @@ class _Download:
 
     def _is_continuation(self, mirror: Mirror, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
-        span = http_client.content_range(response)
+        span = http_client.parse_content_range(response)
         etag = _strong_etag(response)
-        same = etag == self.partial.etag or (etag is None and mirror.pinned)
+        same = etag == self.partial.etag or (etag is None and mirror.is_pinned)
         return same and span is not None and span[0] == self.size
 
     def _start(
@@ -236,7 +236,7 @@ class _Download:
             self._discard()
             raise MirrorFailed(problem, retry=not self.has_end)
         origin = mirror.address
-        if not (self.has_end or mirror.pinned):
+        if not (self.has_end or mirror.is_pinned):
             origin += " (sent without its length; complete by the checksums of the archive)"
         return Receipt(name=self.source.name, origin=origin, sha256=digest, bytes=size)
 
@@ -248,7 +248,7 @@ class _Download:
         if differing is not None:
             algorithm, expected, actual = differing
             return f"sent a file with {algorithm} {actual[:12]}…, expected {expected[:12]}…"
-        if not (self.has_end or mirror.pinned):
+        if not (self.has_end or mirror.is_pinned):
             try:
                 check_archive(self.path)
             except DamagedInput as error:

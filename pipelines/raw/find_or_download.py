@@ -338,13 +338,15 @@ class _Import:
         if item.downloaded:
             # Compared with the pin of its mirror when it came.
             mirrors = tuple(mirror for mirror in mirrors if mirror.address == item.receipt.origin)
-            is_pinned = any(mirror.pinned and mirror.sha256 in {None, digest} for mirror in mirrors)
+            is_pinned = any(
+                mirror.is_pinned and mirror.sha256 in {None, digest} for mirror in mirrors
+            )
         else:
             single = item.source.container == "file"
             if single:
                 [(name, digest)] = members.items()
                 path = folder / name
-            pinned = [mirror for mirror in mirrors if mirror.pinned and path.is_file()]
+            pinned = [mirror for mirror in mirrors if mirror.is_pinned and path.is_file()]
             damage = [differing_pin(mirror, path, digest) for mirror in pinned]
             is_pinned = None in damage
             # A file is known to be wrong only where the published one of each mirror is known.

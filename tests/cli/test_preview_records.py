@@ -6,7 +6,7 @@ import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.builds.home import Home
-from kmip_data.cli.preview import draw_build, record_positions
+from kmip_data.cli.preview import draw_build, parse_record_positions
 from kmip_data.errors import UsageError
 
 
@@ -26,11 +26,11 @@ def test_three_records_of_a_part_by_their_place_in_the_build(build, tmp_path):
 
 
 def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
-    assert record_positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
-    assert record_positions("0..9,0..9,10", 12, "the build") == list(range(11))
+    assert parse_record_positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
+    assert parse_record_positions("0..9,0..9,10", 12, "the build") == list(range(11))
     with pytest.raises(UsageError) as caught:
-        record_positions("0..16", 17, "the build")
+        parse_record_positions("0..16", 17, "the build")
     assert caught.value.lines["found"] == "17 positions"
     with pytest.raises(UsageError) as caught:
-        record_positions("1,50", 20, "the build")
+        parse_record_positions("1,50", 20, "the build")
     assert caught.value.lines["found"] == "50"

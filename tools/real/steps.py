@@ -63,7 +63,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     receipt = read_receipt(stored)
     assert receipt is not None
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]
-    notes.append("the pinned digest" if mirror.pinned else "no digest is pinned")
+    notes.append("the pinned digest" if mirror.is_pinned else "no digest is pinned")
     if stored != kept:
         same = first is not None and first.sha256 == receipt.sha256
         notes.append("the same bytes as in the home" if same else "other bytes than in the home")

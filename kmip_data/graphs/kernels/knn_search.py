@@ -82,12 +82,12 @@ def build_tree(tree: Tree) -> None:
                 for index in tree.order[start:stop]:
                     lowest = min(lowest, index)
                 tree.lowest[node] = lowest
-            _split(tree, start, n * (2 * position + 1) >> (level + 1), stop, int(widest))
+            _partition_points(tree, start, n * (2 * position + 1) >> (level + 1), stop, int(widest))
         level += 1
 
 
 @njit_nogil()
-def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
+def _partition_points(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
     """Partition ``start`` to ``stop`` so that ``middle`` holds the point of that rank along ``axis``."""
     points = tree.points
     order = tree.order
@@ -198,7 +198,7 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
 
         # Candidates of all points of the leaf, copied once: all points within the limit of its box.
         node = leaves + leaf
-        count = _gather(
+        count = _gather_candidates(
             tree,
             leaf,
             tree.low[node],
@@ -217,7 +217,7 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
             z = zs[query]
             key = np.int64(LAST_KEY)
             if count <= max_shared:
-                key = _select(
+                key = _select_nearest(
                     x, y, z, query - first, candidates, count, limit, previous_distance, work
                 )
             if count > max_shared or key > limit:
@@ -226,7 +226,7 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
                 enclosed = Candidates(
                     xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end]
                 )
-                key = _select(
+                key = _select_nearest(
                     x,
                     y,
                     z,
@@ -240,10 +240,10 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
                 point[0] = x
                 point[1] = y
                 point[2] = z
-                single_count = _gather(
+                single_count = _gather_candidates(
                     tree, leaf, point, point, key, n, single_candidates, distance, work.bits
                 )
-                key = _select(
+                key = _select_nearest(
                     x,
                     y,
                     z,
@@ -272,7 +272,7 @@ def search_tree(tree: Tree, table: I32, start: int, stop: int) -> None:
 
 
 @njit_nogil()
-def _gather(
+def _gather_candidates(
     tree: Tree,
     leaf: int,
     low: F32,
@@ -353,7 +353,7 @@ def _gather(
 
 
 @njit_nogil()
-def _select(
+def _select_nearest(
     x: np.float32,
     y: np.float32,
     z: np.float32,
@@ -422,11 +422,11 @@ def _select(
         chosen = np.uint64(chosen + np.uint64(key <= limit))
     if chosen < np.uint64(k):
         return np.int64(LAST_KEY)
-    return _sort(work, chosen)
+    return _sort_smallest(work, chosen)
 
 
 @njit_nogil()
-def _sort(work: Workspace, count: np.uint64) -> np.int64:
+def _sort_smallest(work: Workspace, count: np.uint64) -> np.int64:
     """Sort the k smallest of the keys ``work.keys[:count]`` into ``work.best``; return the last."""
     k = len(work.best)
     keys = work.keys[:count]

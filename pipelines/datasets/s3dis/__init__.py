@@ -222,10 +222,10 @@ _ROOM_NAME = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 @contextmanager
 def _open_blocks(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
-    from kmip_data.format.safety import GZIP, open_untrusted
+    from kmip_data.format.safety import GZIP, open_untrusted_hdf5
 
     filters = frozenset({GZIP})
-    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=filters) as (file, _):
+    with open_untrusted_hdf5(path, max_declared_bytes=MAX_FILE_BYTES, filters=filters) as (file, _):
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
             dataset = file.get(name)
             shape = getattr(dataset, "shape", None)

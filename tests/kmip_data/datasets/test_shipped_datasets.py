@@ -33,7 +33,7 @@ def test_every_pin_and_address_has_a_source_and_the_papers_datasets_two_mirrors(
             for mirror in source.mirrors:
                 assert dataset_tables.publisher_of(mirror)["begins"], mirror.url
                 stated = mirror.git_blob or source.is_packaged
-                pinned = mirror.pinned or mirror.members_sha256
+                pinned = mirror.is_pinned or mirror.members_sha256
                 assert stated or bool(mirror.pin_source) == bool(pinned), mirror.url
             if manifest.read_here:
                 assert len(source.mirrors) >= 2, (manifest.name, source.name)

@@ -17,7 +17,7 @@ from support.cli import python
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
-from kmip_data.format.safety import RAW_FILTERS, open_untrusted
+from kmip_data.format.safety import RAW_FILTERS, open_untrusted_hdf5
 from kmip_data.format.split_files import read_split
 
 GIB = 2**30
@@ -154,7 +154,7 @@ def secret(tmp_path):
 
 
 def read_everything(path, *, limit=GIB, filters=RAW_FILTERS):
-    with open_untrusted(path, max_declared_bytes=limit, filters=filters) as (file, _):
+    with open_untrusted_hdf5(path, max_declared_bytes=limit, filters=filters) as (file, _):
         return {name: file[name][()] for name in file}
 
 
@@ -209,7 +209,7 @@ def test_limits_and_filters_are_the_callers(tmp_path):
         read_everything(path, limit=7999)
     with pytest.raises(DamagedInput, match="filter 1"):
         read_everything(path, filters=frozenset())
-    with pytest.raises(ZeroDivisionError), open_untrusted(path, max_declared_bytes=GIB):
+    with pytest.raises(ZeroDivisionError), open_untrusted_hdf5(path, max_declared_bytes=GIB):
         1 / 0  # noqa: B018 -- errors of the caller pass
 
 

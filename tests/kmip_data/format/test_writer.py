@@ -115,7 +115,9 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
                 data[:] = [record.key.encode("ascii") for record in records]
             elif records:
                 join = (
-                    np.stack if entry.per == "graph" else partial(np.concatenate, axis=entry.axis)
+                    np.stack
+                    if entry.per == "graph"
+                    else partial(np.concatenate, axis=entry.row_axis)
                 )
                 join(
                     [content.rows_of_record(record, entry.key) for record in records],

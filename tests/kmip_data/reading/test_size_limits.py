@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.errors import KmipDataError
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.safety import open_untrusted
+from kmip_data.format.safety import open_untrusted_hdf5
 from kmip_data.format.split_files import read_split
 from kmip_data.sharing import remote
 
@@ -113,7 +113,7 @@ def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable
         file.create_dataset("data", (0, 10**10), "f4")
 
     def user_file() -> None:
-        with open_untrusted(path, max_declared_bytes=2**33) as (file, _):
+        with open_untrusted_hdf5(path, max_declared_bytes=2**33) as (file, _):
             np.ascontiguousarray(file["data"][:].T)
 
     yield "a file of your own with an axis of 0", user_file

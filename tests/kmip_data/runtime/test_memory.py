@@ -131,7 +131,7 @@ used = memory.private_memory()
 for block in blocks[:-1]:  # the last one keeps the end of the heap, which glibc returns by itself
     library.free(block)
 held = memory.private_memory()
-bound.check()
+bound.return_excess()
 print(used, held, memory.private_memory())
 """
     used, held, after = map(int, python("-c", code).out.split())

@@ -23,7 +23,7 @@ from kmip_data.runtime.http_client import MirrorFailed, failure_of_exception
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.remote import file_system
-from kmip_data.text import without_secrets
+from kmip_data.text import strip_secrets
 
 SECRET = "Xq7-s3cr3t"
 LOGINS = ["me:{}@", "{}@", "me:{}/y@", "me:x?{}@", "me:x#{}@", "me:a@{}@"]
@@ -104,14 +104,14 @@ def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(
             outcome = kmip("pull", address, "--home", tmp_path)
             assert SECRET not in outcome.out + outcome.err
             assert SECRET not in Mirror(url=address).address
-            assert SECRET not in without_secrets(f"asked {address!r}, (of {address}): none")
+            assert SECRET not in strip_secrets(f"asked {address!r}, (of {address}): none")
             assert (
                 SECRET
                 not in failure_of_exception(error).reason
                 + MirrorFailed(f"failed ({address})").reason
             )
             text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
-            assert SECRET not in without_secrets(text, address)
+            assert SECRET not in strip_secrets(text, address)
     for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):
         outcome = kmip("push", small.path, address, "-q", "--home", tmp_path)
         assert not {"y=1", "pw"} & set(re.split("[?:@/ ]", outcome.out + outcome.err))
@@ -121,11 +121,11 @@ def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(
         "http://host:8080/a@b/c.zip",
         "s3://b/k:v",
     ):
-        assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
+        assert strip_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
     long = "a" * 10**6  # in a message of bad input; a scheme without a bound takes 40 minutes
-    assert SECRET not in without_secrets(f"{long}://{SECRET}@host/")
+    assert SECRET not in strip_secrets(f"{long}://{SECRET}@host/")
 
 
 def test_an_address_in_the_path_of_another_is_shown():
-    text = without_secrets("no answer of https://me:pw@host/http://b/c")
+    text = strip_secrets("no answer of https://me:pw@host/http://b/c")
     assert text == "no answer of https://host/http://b/c"

@@ -25,7 +25,7 @@ from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw import download
 from kmip_data.pipelines.raw.copies import read_receipt
 from kmip_data.runtime import http_client
-from kmip_data.runtime.http_client import retry_after
+from kmip_data.runtime.http_client import parse_retry_after
 
 SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)
@@ -420,13 +420,13 @@ def test_retry_after_is_waited_for(server, target):
 
 
 def test_retry_after_may_be_a_date():
-    assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
-    assert retry_after(formatdate(0, usegmt=True)) == 0
+    assert 50 < parse_retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
+    assert parse_retry_after(formatdate(0, usegmt=True)) == 0
 
 
 @pytest.mark.parametrize("text", ["soon", "-3", None])
 def test_another_retry_after_says_nothing(text):
-    assert retry_after(text) is None
+    assert parse_retry_after(text) is None
 
 
 def test_hosts_that_are_not_there(target):

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array, shape_text
 from kmip_data.columns.part_masks import MASKS
-from kmip_data.columns.target_inference import changed_by_float32
+from kmip_data.columns.target_inference import mask_changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import (
@@ -235,7 +235,7 @@ def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
 
 def _as_floats(values: Array) -> Array:
     """Return numbers as float32, or float64 where integers would change."""
-    return values.astype(np.float64 if changed_by_float32(values).any() else np.float32)
+    return values.astype(np.float64 if mask_changed_by_float32(values).any() else np.float32)
 
 
 def _first_matrix(file: NpzFile, names: Sequence[str]) -> Any:
