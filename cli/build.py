@@ -411,8 +411,8 @@ def _build_class(
             " --set name=cornell --name my-cornell",
         )
 
-    from kmip_data.saving.classes import save_class
     from kmip_data.saving.save import check_new_folder
+    from kmip_data.saving.save_class import save_class
 
     root = home.raw / name
     folder = output or home.built / name

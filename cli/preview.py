@@ -108,9 +108,9 @@ def draw_build(
     ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
     for this build, or names no records.
     """
-    from kmip_data.drawing.arrays import Records
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
+    from kmip_data.drawing.numpy_records import Records
     from kmip_data.drawing.pictures import draw_png
     from kmip_data.drawing.records import label_distribution, read_drawing, up_axis_name
     from kmip_data.graphs.city_columns import is_city

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kmip_data.arrays import Array, Integers
-from kmip_data.columns.values import ColumnValues
+from kmip_data.columns.column_values import ColumnValues
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import RESERVED, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord

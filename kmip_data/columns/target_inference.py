@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from kmip_data.arrays import Array, Bools
-from kmip_data.columns.values import narrowest_integer_dtype
+from kmip_data.columns.column_values import narrowest_integer_dtype
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.text import count_with_noun

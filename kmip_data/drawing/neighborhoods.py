@@ -14,7 +14,7 @@ from kmip_data.graphs.neighbor_sampling import Neighborhoods
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from kmip_data.drawing.arrays import Records
+    from kmip_data.drawing.numpy_records import Records
     from kmip_data.reading.dataset import ShardedDataset
 
 FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
-from kmip_data.drawing.arrays import Records
 from kmip_data.drawing.molecules import bond_types_from_features
+from kmip_data.drawing.numpy_records import Records
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest

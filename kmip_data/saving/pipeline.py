@@ -16,9 +16,9 @@ import pandas as pd
 from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
+from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.columns.column_uses import Level
 from kmip_data.columns.infer import InferredColumns
-from kmip_data.columns.levels import AttributeLevels
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import ItemForm

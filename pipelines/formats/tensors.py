@@ -30,7 +30,7 @@ from types import MappingProxyType
 import numpy as np
 
 from kmip_data.arrays import Array, shape_fits, shape_text
-from kmip_data.columns.levels import concatenated_axis
+from kmip_data.columns.attribute_levels import concatenated_axis
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import (
     Allowed,

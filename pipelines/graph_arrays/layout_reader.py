@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.columns.fit import fit_rows
+from kmip_data.columns.fit_to_schema import fit_rows
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
-from kmip_data.columns.fit import fit_record
+from kmip_data.columns.fit_to_schema import fit_record
 from kmip_data.columns.infer import InferredColumns
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError

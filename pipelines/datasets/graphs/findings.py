@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kmip_data.arrays import U8, Array
+from kmip_data.columns.attribute_levels import row_form_and_shape
 from kmip_data.columns.column_uses import DescribedColumn, Level
-from kmip_data.columns.levels import row_form_and_shape
 from kmip_data.columns.part_masks import MASKS, codes_of_parts, masks_by_part
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput

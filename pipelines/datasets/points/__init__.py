@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import F32, Array
-from kmip_data.columns.fit import fit_rows
+from kmip_data.columns.fit_to_schema import fit_rows
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.columns.fit import fit_record
+from kmip_data.columns.fit_to_schema import fit_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View

@@ -16,9 +16,9 @@ from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import pictures
-from kmip_data.drawing.arrays import Records
 from kmip_data.drawing.layouts import spring_layout
 from kmip_data.drawing.molecules import atoms_from_features, bond_types_from_features, draw_molecule
+from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.pictures import draw_png
 from kmip_data.drawing.records import Drawing, Labels, read_drawing
 from kmip_data.drawing.style import current_style, using_style

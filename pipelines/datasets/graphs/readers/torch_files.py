@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array, shape_fits
-from kmip_data.columns.levels import AttributeLevels
+from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
