@@ -56,15 +56,15 @@ def pushes(small: Build, runs: list[Path]) -> dict[str, Callable[[str], object]]
 @contextlib.contextmanager
 def killed_at(number: int) -> Iterator[None]:
     """End the process, as it seems, before the write of this number, and after half of a file."""
-    put, calls = remote.Remote.put, iter(range(1000))
+    write_file, calls = remote.Remote.write_file, iter(range(1000))
 
     def dying(at: remote.Remote, name: str, content: Path | bytes) -> None:
         if next(calls) == number:
             raise Killed
-        put(at, name, content)
+        write_file(at, name, content)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote.Remote, "put", dying)
+        patch.setattr(remote.Remote, "write_file", dying)
         yield
 
 

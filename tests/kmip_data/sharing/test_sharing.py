@@ -122,11 +122,14 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
 
 def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) -> None:
     address, order = str(tmp_path / "share"), []
-    put, remove = remote.Remote.put, remote.Remote.remove
-    recorded = lambda at, name, content: order.append(name) or put(at, name, content)
-    monkeypatch.setattr(remote.Remote, "put", recorded)
+    write_file = remote.Remote.write_file
+    remove_file = remote.Remote.remove_file
+    recorded = lambda at, name, content: order.append(name) or write_file(at, name, content)
+    monkeypatch.setattr(remote.Remote, "write_file", recorded)
     monkeypatch.setattr(
-        remote.Remote, "remove", lambda at, name: order.append(f"-{name}") or remove(at, name)
+        remote.Remote,
+        "remove_file",
+        lambda at, name: order.append(f"-{name}") or remove_file(at, name),
     )
     push_build(build, address, quiet=True)
     assert order[-1] == SHARE_NAME
