@@ -20,9 +20,9 @@ def test_a_result_that_is_cut_at_any_byte_is_none(tmp_path: Path) -> None:
     text = (tmp_path / "00000.json").read_bytes()
     for other in (*(text[:cut] for cut in range(len(text))), b"7", b"[]", b"\xff{]", b"[" * 10**5):
         (tmp_path / "00000.json").write_bytes(other)
-        assert steps.result("00000") == {}
+        assert steps.finished_result("00000") == {}
     steps.finish("00000", {"graphs": 4})
-    assert steps.result("00000") == {"graphs": 4}
+    assert steps.finished_result("00000") == {"graphs": 4}
     assert [path.name for path in tmp_path.iterdir()] == ["00000.json"]
 
 
