@@ -52,7 +52,11 @@ MESSAGE_PASSING = _components_by_kind(
 )
 #: Components by ``model.attention.kind``, k-MIP first in lists.
 ATTENTION = _components_by_kind(
-    [NoComponent, KMIPComponent, *(module.COMPONENT for module in import_modules_in(attention_kinds))]
+    [
+        NoComponent,
+        KMIPComponent,
+        *(module.COMPONENT for module in import_modules_in(attention_kinds)),
+    ]
 )
 #: Section of the model -> group of entry points, and built-in kinds.
 SECTIONS = {
