@@ -203,6 +203,23 @@ def test_integers_of_a_table_above_0_are_the_names_of_classes(tmp_path):
     np.testing.assert_array_equal(got.first.columns["node/y"], [0, 1, 2, 0, 1, 2])
 
 
+@pytest.mark.parametrize("words", [("false", "true"), ("False", "TRUE"), ("false", "true", "NA")])
+def test_truth_values_name_their_classes(tmp_path, words):
+    labels = [words[node % len(words)] for node in range(6)]
+    nodes = "id,label\n" + "".join(f"{node},{label}\n" for node, label in enumerate(labels))
+    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
+    raw = RawFolder(folder, {"edges.csv": "", "nodes.csv": ""}, ())
+    params = PIPELINE.resolve(PIPELINE.Params(), raw)
+    assert PIPELINE.class_names(params) == ("false", "true")
+    classes = {"false": 0, "true": 1, "na": -1}
+    expected = [classes[label.lower()] for label in labels]
+    np.testing.assert_array_equal(made(folder).first.columns["node/y"], expected)
+    numbers = [[0], [1], [np.nan]]
+    for task in ("regression", "multilabel"):
+        got = made(folder, task=task).first.columns["node/y"].reshape(-1, 1)
+        np.testing.assert_array_equal(got[: len(words)], numbers[: len(words)])
+
+
 def test_texts_are_no_regression(tmp_path):
     nodes = "id,income\n" + "".join(
         f"{node},{'low' if node % 2 else 'high'}\n" for node in range(6)

@@ -98,6 +98,15 @@ def values_of_column(
     return Values(None, texts)
 
 
+def are_truth_values(column: pd.Series, params: GraphParams) -> bool:
+    """True if the cells of a column are true or false, in any case, or missing."""
+    if column.dtype.kind in "iuf":
+        return False
+    words = {str(value).strip() for value in column.dropna().unique()}
+    words -= MISSING | {"", *params.missing}
+    return bool(words) and {word.lower() for word in words} <= _TRUTH.keys()
+
+
 def distinct_values(column: pd.Series, use: object, params: GraphParams) -> pd.Series:
     """Return the distinct values of a column that are not missing in a ``use``; texts for mixed values."""
     known = column.dropna()

@@ -19,6 +19,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     MISSING,
+    are_truth_values,
     distinct_values,
     values_of_column,
 )
@@ -79,8 +80,9 @@ def columns_of(
     if labels:
         attributes.component_names["y"] = tuple(labels)
         attributes.target_level = "node" if level == "node" else "graph"
-        targets = [target_values(table, name, options, notices) for name in labels]
         flat = len(labels) == 1 and params.task != "multilabel"
+        named = flat and params.task != "regression"
+        targets = [target_values(table, name, options, notices, named=named) for name in labels]
         values[attributes.target_key] = targets[0] if flat else np.stack(targets, axis=1)
 
     masks = _masks_of(table, names) if level == "node" else {}
@@ -165,10 +167,17 @@ def _value_summary(
     values = table.frame[name]
     distinct = distinct_values(values, use, params)
     return {
-        "values": tuple(str(value)[:40] for value in distinct[:3]),
+        "values": tuple(_shown_value(value) for value in distinct[:3]),
         "distinct": len(distinct),
         "missing": notices.missing.get(name, int(values.isna().sum())),
     }
+
+
+def _shown_value(value: object) -> str:
+    """Return a value as a short text, a truth value as its class is called."""
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    return str(value)[:40]
 
 
 def _labels_of(
@@ -235,9 +244,25 @@ def _are_identifiers(values: pd.Series, of_integers: bool = False) -> bool:
     return len(values) > 1 and filled.nunique() > _SHARE_OF_IDENTIFIERS * len(filled)
 
 
-def target_values(table: Table, name: str, options: ReadOptions, notices: Notices) -> Array:
-    """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
+def target_values(
+    table: Table,
+    name: str,
+    options: ReadOptions,
+    notices: Notices,
+    *,
+    named: bool = False,
+) -> Array:
+    """Return a target column: numbers, NaN if missing; or texts, empty if missing.
+
+    Truth values are the texts ``false`` and ``true`` where classes are ``named``, unless the
+    description has numbers for them.
+    """
     numbers, texts = values_of_column(table, name, options.params, notices, missing=True)
+    classes = options.described.classes if options.described is not None else ()
+    named &= not classes or not {"false", "true"}.isdisjoint(classes)
+    if named and numbers is not None and are_truth_values(table.frame[name], options.params):
+        texts = np.array(["false", "true", ""], object)[np.nan_to_num(numbers, nan=2).astype(int)]
+        numbers = None
     values: Array = texts if numbers is None else numbers
     is_missing = texts == "" if numbers is None else np.isnan(numbers)
     count = int(is_missing.sum())
