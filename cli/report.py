@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,16 @@ def command(
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
     if output is not None:
+        ending = output.suffix.lower()
+        if form is None and ending not in {"", *FORMS}:
+            *others, last = FORMS
+            raise UsageError(
+                f"{output} ends in none of {', '.join(others)} and {last}.",
+                next=f"--output {shlex.quote(str(output.with_suffix('.html')))}",
+            )
+        form = form or FORMS.get(ending)
         check_output_path(output, force=force)
-    form = form or (FORMS.get(output.suffix.lower(), "text") if output else "text")
+    form = form or "text"
     folders = select_runs(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json

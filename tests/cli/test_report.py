@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import statistics
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_the_ending_of_a_file_is_its_format(runs, tmp_path):
     for name, start in (("a.html", "<!"), ("a.md", "**paris"), ("a.json", "{"), ("a.txt", "paris")):
         done("report", "--output", tmp_path / name)
         assert (tmp_path / name).read_text().startswith(start), name
+
+
+def test_an_ending_that_is_no_format_is_refused_with_a_whole_command(runs, tmp_path):
+    message = refused("report", "--output", tmp_path / "a b.pdf")
+    assert "a b.pdf ends in none of .txt, .md, .csv, .json, .tex and .html.\n" in message
+    _, _, command = message.partition("next: kmip-data ")
+    done(*shlex.split(command))
+    assert [path.name for path in tmp_path.glob("a b.*")] == ["a b.html"]
+    done("report", "--format", "csv", "--output", tmp_path / "table.data")
+    assert (tmp_path / "table.data").read_text().startswith("dataset,")
 
 
 def test_no_line_is_wider_than_a_terminal(runs):
