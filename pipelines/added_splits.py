@@ -10,6 +10,7 @@ import numpy as np
 
 from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
+from kmip_data.columns.part_masks import MASKS
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import (
     build_lock,
@@ -95,8 +96,8 @@ def add_split(
     return name
 
 
-def fill_step(card: Card, split: str) -> str:
-    """Return the step after which no part of ``split`` is empty: options, or words; empty if none is known."""
+def fill_step(card: Card, split: str, part: str) -> str:
+    """Return the step after which ``part`` of ``split`` is not empty, in words; empty if none is known."""
     drawn = card.manifest not in {"", card.dataset}  # from the user's files, by rules
     target = target_column(card.schema_)
     unit = "graphs"
@@ -108,7 +109,20 @@ def fill_step(card: Card, split: str) -> str:
     if card.parameters.get("limit"):
         return "build it again without --limit"
     if drawn and card.splits[split].rule == "given":
-        return "--split-rule random"
+        donor = "" if part == "train" else "train "
+        step = f"put some {donor}{unit} into {part} in the files"
+        if column := _part_column(card):
+            step = f"write {part} into some {donor}rows of the column {column!r}"
+        return f"{step} and build again; --split-rule random draws all parts anew"
+    return ""
+
+
+def _part_column(card: Card) -> str:
+    """Return the column of your own tables that names the part of each row; empty without one."""
+    files = card.statistics.get("files") or {}
+    for column in files.get("columns", {}).get("columns", ()):
+        if column["use"] == "part" and column["name"] not in MASKS:
+            return str(column["name"])
     return ""
 
 

@@ -34,8 +34,6 @@ _FEATURES = {
 
 def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
     """Return the counts and the split of a build; if it is ``kept``, also its path and the next command."""
-    from kmip_data.pipelines.added_splits import fill_step
-
     card = build.card
     rows = []
     unassigned = card.counts["nodes"]
@@ -76,10 +74,7 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
 {format_facts(pairs, indent=2)}
 
 Next: kmip-data preview {_selecting_argument(build)}; to predict: {predict}"""
-    remedy = fill_step(card, split)
-    if empty and remedy.startswith("--"):
-        step = f"train {_selecting_argument(build)} {remedy}"
-    elif empty or not _has_targets(build, features=False):
+    if empty or not _has_targets(build, features=False):
         step = f"preview {_selecting_argument(build)}"
     elif not _has_targets(build):
         from kmip_data.models.training.config.presets import family_of
@@ -189,10 +184,7 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
         return
     for part, sizes in entry.ordered_parts():
         if not sizes.nodes:
-            step = fill_step(card, split)
-            if step.startswith("--"):
-                step = f"try {step}"
-            yield "; ".join(filter(None, [f"{part} is empty", step]))
+            yield "; ".join(filter(None, [f"{part} is empty", fill_step(card, split, part)]))
 
     counts = card.statistics["classes"]
     total = counts["total"]

@@ -329,12 +329,25 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     table.write_text(f"smiles,y,split\n{rows}")
     line = ("build", "graphs", "--archive", table, "--set", "label=y", "-q")
     text = done(*line, "--name", "a").out
-    assert re.search(r"warning +val is empty; try --split-rule random\n", text)
-    assert "Next: kmip-data train a --split-rule random\n" in text
-    message = refused("train", "a", "--epochs", "1", *SMALL)
-    _, _, command = message.partition("next: kmip-data ")
-    assert "--split-rule random" in command
-    done(*shlex.split(command))
+    step = (
+        "write val into some train rows of the column 'split' and build again; "
+        "--split-rule random draws all parts anew\n"
+    )
+    assert re.search(rf"warning +val is empty; {step}", text)
+    assert "Next: kmip-data preview a\n" in text
+    training = ("train", "a", "--epochs", "1", *SMALL)
+    assert f"next: {step}" in refused(*training)
+
+    # The user's test rows are still the test rows.
+    table.write_text(table.read_text().replace("train", "val", 3))
+    done(*line, "--name", "a")
+    done(*training)
+    build = find("a", home=Home(home))
+    assert {part: sizes.graphs for part, sizes in build.card.splits["given"].parts.items()} == {
+        "train": 6,
+        "val": 3,
+        "test": 3,
+    }
 
     table.write_text("smiles,y\nCCO,1\nCCC,0\n")
     text = done(*line, "--name", "b").out

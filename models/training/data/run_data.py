@@ -162,7 +162,7 @@ class RunData(ABC):
             if size:
                 self.sizes[part] = size
         for part in required:
-            self.check_part(part, fill_step(build.card, split_name))
+            self.check_part(part, fill_step(build.card, split_name, part))
         self.task = self._choose_task(column, config) if column is not None else cast(Task, task)
         #: Configuration with loss, metric and head filled in.
         self.config = with_task_defaults(config, self.task)
