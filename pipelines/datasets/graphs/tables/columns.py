@@ -258,8 +258,8 @@ def target_values(
     description has numbers for them.
     """
     numbers, texts = values_of_column(table, name, options.params, notices, missing=True)
-    classes = options.described.classes if options.described is not None else ()
-    named &= not classes or not {"false", "true"}.isdisjoint(classes)
+    if options.described is not None and options.described.classes:
+        named &= not {"false", "true"}.isdisjoint(options.described.classes)
     if named and numbers is not None and are_truth_values(table.frame[name], options.params):
         texts = np.array(["false", "true", ""], object)[np.nan_to_num(numbers, nan=2).astype(int)]
         numbers = None
