@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Raw:
     """Raw files of a dataset for its reader.
 
-    ``current_item`` is the file, line or record being read: :meth:`path` and :meth:`each` move it,
+    ``current_item`` is the file, line or record being read: :meth:`path` and :meth:`track_items` move it,
     and errors begin with it.
     """
 
