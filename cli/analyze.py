@@ -100,7 +100,7 @@ def approximation(**options: Any) -> None:
     from RUN, in every layer but the first, or drawn from a normal distribution. For comparison it prints
     the distance of standard normal outputs from full attention.
     """
-    from kmip_data.models.analysis.study import approximation as measure
+    from kmip_data.models.analysis.study import approximation_curves as measure
 
     _analyse("approximation", measure, options)
 

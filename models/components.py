@@ -35,7 +35,7 @@ class LayerInfo:
     inputs: int | None = None  #: input channels of the nodes, if not ``dim``
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """True if nothing reads its output edges."""
         return self.index == self.layers - 1
 

@@ -123,7 +123,7 @@ def pool_nodes(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         graph = batch.graph[:, None].expand_as(x)
         return out.scatter_reduce(0, graph, x, "amax", include_self=False)
-    pooled = batch.members.sum_at_target(x)
+    pooled = batch.nodes_to_graphs.sum_at_target(x)
     if pooling == "mean":
-        pooled = pooled / batch.sizes
+        pooled = pooled / batch.graph_sizes
     return pooled.to(x.dtype)

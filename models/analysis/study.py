@@ -84,7 +84,7 @@ class Recorder:
         self.calls: list[list[Layer]] = [[] for _ in layers]  #: records of each layer, in order
         self.sizes: list[int] = []  #: nodes of each graph recorded
 
-    def hook(
+    def record_input(
         self,
         layer: int,
         module: KMIPAttention,
@@ -144,7 +144,7 @@ def record_projections(
     recorder = Recorder(attentions, sizes)
     hooks = []
     for layer, module in enumerate(attentions):
-        hook = partial(recorder.hook, layer)
+        hook = partial(recorder.record_input, layer)
         hooks.append(module.register_forward_pre_hook(hook))
 
     try:
@@ -241,7 +241,7 @@ def run_study(
     queries: int | None = None,
     quiet: bool = True,
 ) -> Study:
-    """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
+    """Apply a measure, :func:`approximation_curves` or :func:`weight_share`, to layers and graphs.
 
     Takes all graphs (work is quadratic in their nodes) and all layers but the first, whose input
     has many equal rows, unless it is the only one. ``ks`` must increase; default: the paper's, up
@@ -272,7 +272,7 @@ def run_study(
     return Study(ks, tuple(samples), curves)
 
 
-def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
+def approximation_curves(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the distance from full attention of k-MIP attention and of standard normal outputs."""
     error, random = approximation_error(
         sample.queries,

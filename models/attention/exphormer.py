@@ -211,7 +211,7 @@ class ExphormerAttention(nn.Module):
         if carried.expander is not None:
             sums.append(self._attend_along(carried.expander, q * edge_features[:1], k, v))
         if count := len(carried.virtual):
-            nodes = batch.members
+            nodes = batch.nodes_to_graphs
             virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
             edge_in, edge_out = edge_features[1:, None].split(count)
 

@@ -95,7 +95,7 @@ class EdgeList:
     #: The edges that these are the first of; degrees are counted among them.
     untrimmed: EdgeList | None = None
 
-    def first(self, nodes: int, edges: int, sources: int) -> EdgeList:
+    def first_edges(self, nodes: int, edges: int, sources: int) -> EdgeList:
         """Return the first edges, from the first ``sources`` to the first ``nodes``; degrees stay."""
         distance = self.distance
         return replace(
@@ -147,12 +147,12 @@ class EdgeList:
     @functools.cached_property
     def incoming(self) -> Bags:
         """The sources of each node."""
-        return self._bags(self.target, self.source, self.num_nodes, ordered=self.by_target)
+        return self._group_by_node(self.target, self.source, self.num_nodes, ordered=self.by_target)
 
     @functools.cached_property
     def outgoing(self) -> Bags:
         """The targets of each node."""
-        return self._bags(self.source, self.target, self.num_sources, ordered=False)
+        return self._group_by_node(self.source, self.target, self.num_sources, ordered=False)
 
     @property
     def num_sources(self) -> int:
@@ -178,7 +178,7 @@ class EdgeList:
         others = self.incoming.start.diff() - loops
         return others[:, None], loops[:, None]
 
-    def _bags(self, key: Tensor, other: Tensor, count: int, *, ordered: bool) -> Bags:
+    def _group_by_node(self, key: Tensor, other: Tensor, count: int, *, ordered: bool) -> Bags:
         edge = None
         if ordered:
             other = other.contiguous()

@@ -76,7 +76,7 @@ class NeighborTable:
         return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
-    def ranges(self) -> list[NodeRange]:
+    def node_ranges(self) -> list[NodeRange]:
         """Ranges of nodes with the range of their sources, fixed by the data alone.
 
         Kernels that sum at the sources keep one partial sum per range and add them in this order,
@@ -184,14 +184,14 @@ class GraphBatch:
         return self.ptr.shape[0] - 1
 
     @functools.cached_property
-    def members(self) -> EdgeList:
+    def nodes_to_graphs(self) -> EdgeList:
         """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
         return EdgeList(self.graph, self.graph, self.num_graphs, by_target=True)
 
     @functools.cached_property
-    def sizes(self) -> Tensor:
+    def graph_sizes(self) -> Tensor:
         """(G, 1) nodes of each graph, and 1 for an empty one, on the device of ``graph``."""
-        return self.members.incoming.start.diff().clamp_min(1)[:, None]
+        return self.nodes_to_graphs.incoming.start.diff().clamp_min(1)[:, None]
 
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None

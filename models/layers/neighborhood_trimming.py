@@ -44,7 +44,7 @@ def trim_to_hops(
     trimmed = replace(
         batch,
         x=batch.x[:nodes],
-        edges=batch.edges.adjacency.first(nodes, edges, sources),
+        edges=batch.edges.adjacency.first_edges(nodes, edges, sources),
         edge_attr=None,  # an encoder has read it
         ptr=batch.ptr.clamp_max(nodes),
         graph=batch.graph[:nodes],

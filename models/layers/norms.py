@@ -154,8 +154,8 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
-        nodes = batch.members
-        count = batch.sizes * x.shape[1]
+        nodes = batch.nodes_to_graphs
+        count = batch.graph_sizes * x.shape[1]
         x = widen_half_precision(x)
         mean = nodes.sum_at_target(x).sum(1, keepdim=True) / count
         x = x - nodes.at_target(mean)
@@ -169,8 +169,8 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
-        nodes = batch.members
-        count = batch.sizes
+        nodes = batch.nodes_to_graphs
+        count = batch.graph_sizes
         x = widen_half_precision(x)
         mean = nodes.sum_at_target(x) / count
         x = x - nodes.at_target(mean) * self.mean_scale

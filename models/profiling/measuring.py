@@ -76,7 +76,7 @@ class Measurement:
 
     def as_dict(self) -> dict[str, object]:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
-        return self._row(
+        return self._as_row(
             **_median_and_range(self.totals),
             forward=_median(self.forward),
             backward=_median(self.backward),
@@ -84,7 +84,7 @@ class Measurement:
             peak_bytes=self.peak_bytes,
         )
 
-    def _row(self, **columns: object) -> dict[str, object]:
+    def _as_row(self, **columns: object) -> dict[str, object]:
         about = {"method": self.method, "setting": self.setting, "n": self.n}
         return {**about, "status": self.status, **columns, "note": self.note}
 
@@ -375,7 +375,9 @@ class _Worker:
             if self._process is None:
                 self._start()
             # One run may take the limit; repeats and the memory run as long again.
-            answer: Measurement = self._exchange((method, setting, n), 3 * self._limit + COMPILE)
+            answer: Measurement = self._send_and_wait(
+                (method, setting, n), 3 * self._limit + COMPILE
+            )
         except TimeoutError:
             self.close(patience=0)
             return too_long
@@ -397,7 +399,7 @@ class _Worker:
         self._connection.poll(START)
         self._connection.recv()
 
-    def _exchange(self, question: tuple[object, ...], seconds: float) -> Any:
+    def _send_and_wait(self, question: tuple[object, ...], seconds: float) -> Any:
         """Ask and wait; raise TimeoutError, or EOFError or OSError if the process has ended."""
         self._connection.send(question)
         if not self._connection.poll(seconds):

@@ -146,7 +146,7 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
         yield queries @ work.keys.mT
 
 
-def _full(work: Workload, chunk: int) -> Tensor:
+def _full_attention(work: Workload, chunk: int) -> Tensor:
     """Return full attention with materialised scores, a block of queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     outputs = []
@@ -234,7 +234,7 @@ _OTHERS = {
             name="symbolic", search=_symbolic_search, why_unusable=get_backend("keops").why_unusable
         ),
         Method(name="naive", search=_naive_search),
-        Method(name="full", fused=_full),
+        Method(name="full", fused=_full_attention),
         Method(name="sdpa", fused=_sdpa),
         Method(
             name="flash", fused=_flash, dtype=torch.float16, why_unusable=_unusable_without_cuda

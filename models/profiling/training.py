@@ -52,13 +52,13 @@ def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     clock = StageClock(loop.device)
     graphs = list[int]()
 
-    def timed(batch: Data, *args: object, **step_position: bool) -> Learned:
+    def timed_step(batch: Data, *args: object, **step_position: bool) -> Learned:
         learned = run_step(batch, *args, **step_position)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)
         return learned
 
-    loop.run_step = timed
+    loop.run_step = timed_step
     clock("start")
     loop.train_epoch(most)
     loop.run_step = run_step

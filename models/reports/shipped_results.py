@@ -91,7 +91,7 @@ class ShippedResult(Strict):
             return None
         return statistics.stdev(values)
 
-    def text(self, part: str = "test") -> str:
+    def mean_text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
         return metric_text(self.metric, statistics.fmean(values), self._std_over_runs(values))
@@ -213,7 +213,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         lines.append(f"{repetition} {number}: {'; '.join(parts)}")
 
     lines.append(
-        f"row: {row.text()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
+        f"row: {row.mean_text()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
         f"torch {row.torch}; equal to the last bit only at commit {row.commit}"
     )
     lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")

@@ -195,13 +195,13 @@ def _saved_values(layer: Any, dim: int, nodes: int, edges: int) -> float:
     weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
     storages = {}
 
-    def note(tensor: Tensor) -> Tensor:
+    def note_saved(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
             storages[storage.data_ptr()] = storage
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(note_saved, lambda tensor: tensor):
         result = layer(x, e, batch)  # noqa: F841 -- keeps the saved tensors
     return sum(storage.nbytes() for storage in storages.values()) / 4
 

@@ -164,7 +164,7 @@ def _sum(edges: EdgeList, values: Tensor) -> Tensor:
 def _read_batch(*args: Any) -> GraphBatch:
     """Read a batch and fill its caches, which torch.compile cannot create inside a graph."""
     graphs = read_batch(*args)
-    _ = graphs.sizes, graphs.edges.adjacency.outgoing, graphs.edges.adjacency.incoming
+    _ = graphs.graph_sizes, graphs.edges.adjacency.outgoing, graphs.edges.adjacency.incoming
     return graphs
 
 

@@ -21,7 +21,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _pairs(indices, row, rows, k, BK: tl.constexpr):
+def _pair_offsets_and_keys(indices, row, rows, k, BK: tl.constexpr):
     """Return offsets of these rows' pairs (BQ, BK), mask of existing pairs, their keys, mask of valid keys."""
     slot = tl.arange(0, BK)
     flat = tl.program_id(1).to(tl.int64) * rows + row
@@ -32,7 +32,7 @@ def _pairs(indices, row, rows, k, BK: tl.constexpr):
 
 
 @triton.jit
-def _gather(of_head, key, stride, has_key, channel, width):
+def _load_chosen_rows(of_head, key, stride, has_key, channel, width):
     """Load some channels of the chosen rows: (BQ, BK, BC); zero without a key."""
     address = of_head + key[:, :, None] * stride + channel[None, None, :]
     inside = has_key[:, :, None] & (channel < width)[None, None, :]
@@ -67,7 +67,7 @@ def attend_rows(
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
-    pair, inside, key, has_key = _pairs(indices, row, rows, k, BK)
+    pair, inside, key, has_key = _pair_offsets_and_keys(indices, row, rows, k, BK)
 
     # 1. Softmax about the largest score; 0 for a row without keys, where −inf − −inf would be NaN.
     score = tl.load(scores + pair, inside, 0.0)
@@ -93,7 +93,7 @@ def attend_rows(
     of_head = values + head * value_head
     for first in range(0, width, BC):
         channel = first + tl.arange(0, BC)
-        value = _gather(of_head, key, value_row, has_key, channel, width)
+        value = _load_chosen_rows(of_head, key, value_row, has_key, channel, width)
         result = tl.sum(weight[:, :, None] * value, 1)
         address = out + (head * rows + row)[:, None] * width + channel[None, :]
         written = (row < rows)[:, None] & (channel < width)[None, :]
@@ -133,14 +133,14 @@ def attend_rows_backward(
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
-    pair, inside, key, has_key = _pairs(indices, row, rows, k, BK)
+    pair, inside, key, has_key = _pair_offsets_and_keys(indices, row, rows, k, BK)
 
     # 1. Gradient of each weight: value · output gradient.
     of_weight = tl.zeros((BQ, BK), tl.float32)
     of_head = values + head * value_head
     for first in range(0, width, BC):
         channel = first + tl.arange(0, BC)
-        value = _gather(of_head, key, value_row, has_key, channel, width)
+        value = _load_chosen_rows(of_head, key, value_row, has_key, channel, width)
         address = grad + head * grad_head + row[:, None] * grad_row + channel[None, :]
         read = (row < rows)[:, None] & (channel < width)[None, :]
         gradient = tl.load(address, read, 0.0)
@@ -159,7 +159,7 @@ def attend_rows_backward(
     of_head = keys + head * key_head
     for first in range(0, dim, BC):
         channel = first + tl.arange(0, BC)
-        chosen = _gather(of_head, key, key_row, has_key, channel, dim)
+        chosen = _load_chosen_rows(of_head, key, key_row, has_key, channel, dim)
         result = tl.sum(grad_score[:, :, None] * chosen, 1)
         address = grad_queries + (head * rows + row)[:, None] * dim + channel[None, :]
         written = (row < rows)[:, None] & (channel < dim)[None, :]
@@ -167,7 +167,7 @@ def attend_rows_backward(
 
 
 @triton.jit
-def _rows(source, row, stride, live, channel, width):
+def _load_rows(source, row, stride, live, channel, width):
     """Load some channels of some rows: (BP, BC), zero where masked."""
     address = source + row[:, None] * stride + channel[None, :]
     inside = live[:, None] & (channel < width)[None, :]
@@ -236,9 +236,9 @@ def sum_segments(
             survives = tl.load(keep + pair, live, 0) != 0
             weight = tl.where(survives, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
-        query = _rows(head_queries, row, query_row, live, channel, dim)
+        query = _load_rows(head_queries, row, query_row, live, channel, dim)
         of_key += grad_score[:, None] * query
-        gradient = _rows(head_grad, row, grad_row, live, channel, width)
+        gradient = _load_rows(head_grad, row, grad_row, live, channel, width)
         of_value += weight[:, None] * gradient
     tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)
     tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
@@ -272,7 +272,7 @@ def add_segments(
         for begin in range(0, later, BP):
             offset = begin + tl.arange(0, BP)
             segment = all_keys + number + offset
-            total += _rows(sums, segment, width, offset < later, channel, width)
+            total += _load_rows(sums, segment, width, offset < later, channel, width)
         address = sums + key * width + channel
         before = tl.load(address, channel < width, 0.0)
         tl.store(address, before + tl.sum(total, 0), channel < width)

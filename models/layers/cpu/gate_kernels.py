@@ -42,20 +42,20 @@ _NUMBERS = ir.Constant(_INTEGERS, list(range(LANES)))
 _ALIGNED = ir.Constant(_WORD, 4)
 
 
-def _every(value: float) -> Value:
+def _repeat_number(value: float) -> Value:
     return ir.Constant(_FLOATS, [float(value)] * LANES)
 
 
-def _every_integer(value: int) -> Value:
+def _repeat_integer(value: int) -> Value:
     return ir.Constant(_INTEGERS, [value] * LANES)
 
 
-def _address(builder: Builder, array: Value, start: Value, element_type: Value) -> Value:
+def _element_pointer(builder: Builder, array: Value, start: Value, element_type: Value) -> Value:
     data = builder.extract_value(array, DATA)
     return builder.bitcast(builder.gep(data, [start]), element_type.as_pointer())
 
 
-def _first(builder: Builder, count: Value) -> Value:
+def _first_lanes(builder: Builder, count: Value) -> Value:
     """Mask of the first ``count`` lanes."""
     limit = broadcast(builder, builder.trunc(count, _WORD), LANES)
     return builder.icmp_signed("<", _NUMBERS, limit)
@@ -64,23 +64,23 @@ def _first(builder: Builder, count: Value) -> Value:
 @kernel_instruction(Lanes(types.float32))
 def load_lanes(builder, array, start, count):
     """Load ``count`` elements from ``start`` of a flat float32 array, without bounds checks."""
-    address = _address(builder, array, start, _FLOATS)
-    args = [address, _ALIGNED, _first(builder, count), _every(0)]
+    address = _element_pointer(builder, array, start, _FLOATS)
+    args = [address, _ALIGNED, _first_lanes(builder, count), _repeat_number(0)]
     return call_llvm_intrinsic(builder, "masked.load.v16f32.p0", _FLOATS, args)
 
 
 @kernel_instruction(types.none)
 def store_lanes(builder, array, start, count, lanes):
     """Write the first ``count`` lanes to the elements from ``start`` of a flat float32 array."""
-    address = _address(builder, array, start, _FLOATS)
-    args = [lanes, address, _ALIGNED, _first(builder, count)]
+    address = _element_pointer(builder, array, start, _FLOATS)
+    args = [lanes, address, _ALIGNED, _first_lanes(builder, count)]
     call_llvm_intrinsic(builder, "masked.store.v16f32.p0", ir.VoidType(), args)
 
 
 @kernel_instruction(types.none)
 def prefetch(builder, array, start):
     """Ask for the cache line of an element of a flat float32 array, which may lie behind its end."""
-    address = _address(builder, array, start, ir.IntType(8))
+    address = _element_pointer(builder, array, start, ir.IntType(8))
     flags = [ir.Constant(_WORD, number) for number in (0, 3, 1)]
     call_llvm_intrinsic(builder, "prefetch.p0", ir.VoidType(), [address, *flags])
 
@@ -123,35 +123,35 @@ def sigmoid(builder, lanes):
         return call_llvm_intrinsic(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
 
     # 1. −z, within ±87.
-    z = builder.fsub(_every(-0.0), lanes)
+    z = builder.fsub(_repeat_number(-0.0), lanes)
     for sign, limit in ((">", _LARGEST), ("<", -_LARGEST)):
-        beyond = builder.fcmp_ordered(sign, z, _every(limit))
-        z = builder.select(beyond, _every(limit), z)
+        beyond = builder.fcmp_ordered(sign, z, _repeat_number(limit))
+        z = builder.select(beyond, _repeat_number(limit), z)
 
     # 2. −z = whole · ln 2 + rest; ln 2 has two parts, the first exact in few bits.
-    shifted = fused(z, _every(_LOG2_E), _every(_ROUND))
-    whole = builder.fsub(shifted, _every(_ROUND))
-    rest = fused(whole, _every(-_LN2_HIGH), z)
-    rest = fused(whole, _every(-_LN2_LOW), rest)
+    shifted = fused(z, _repeat_number(_LOG2_E), _repeat_number(_ROUND))
+    whole = builder.fsub(shifted, _repeat_number(_ROUND))
+    rest = fused(whole, _repeat_number(-_LN2_HIGH), z)
+    rest = fused(whole, _repeat_number(-_LN2_LOW), rest)
 
     # 3. e^rest by Horner's rule.
-    series = _every(_EXP[0])
+    series = _repeat_number(_EXP[0])
     for factor in _EXP[1:]:
-        series = fused(series, rest, _every(factor))
+        series = fused(series, rest, _repeat_number(factor))
     square = builder.fmul(rest, rest)
-    small = builder.fadd(fused(square, series, rest), _every(1))
+    small = builder.fadd(fused(square, series, rest), _repeat_number(1))
 
     # 4. 2^whole from the bits of its exponent, then the quotient.
-    exponent = builder.add(builder.bitcast(shifted, _INTEGERS), _every_integer(127))
-    power = builder.bitcast(builder.shl(exponent, _every_integer(23)), _FLOATS)
-    return builder.fdiv(_every(1), fused(small, power, _every(1)))
+    exponent = builder.add(builder.bitcast(shifted, _INTEGERS), _repeat_integer(127))
+    power = builder.bitcast(builder.shl(exponent, _repeat_integer(23)), _FLOATS)
+    return builder.fdiv(_repeat_number(1), fused(small, power, _repeat_number(1)))
 
 
 @like_first
 def where_above(builder, lanes, limit, value):
     """``value`` in the lanes that are above ``limit``, else 0."""
     above = builder.fcmp_ordered(">", lanes, limit)
-    return builder.select(above, value, _every(0))
+    return builder.select(above, value, _repeat_number(0))
 
 
 @kernel_instruction(Lanes(types.float32))
@@ -165,9 +165,9 @@ def drop_lanes(builder, seed, number, dropped, value):
     """
 
     def mixed(lanes, shift, factor):
-        shifted = builder.lshr(lanes, _every_integer(shift))
+        shifted = builder.lshr(lanes, _repeat_integer(shift))
         lanes = builder.xor(lanes, shifted)
-        return builder.mul(lanes, _every_integer(factor))
+        return builder.mul(lanes, _repeat_integer(factor))
 
     def low(value):
         return builder.trunc(value, _WORD)
@@ -187,11 +187,11 @@ def drop_lanes(builder, seed, number, dropped, value):
     hashed = builder.xor(hashed, broadcast(builder, second, LANES))
     hashed = mixed(hashed, 11, 0xAC4C1B51)
     hashed = mixed(hashed, 15, 0x31848BAB)
-    hashed = builder.xor(hashed, builder.lshr(hashed, _every_integer(14)))
+    hashed = builder.xor(hashed, builder.lshr(hashed, _repeat_integer(14)))
 
     limit = broadcast(builder, low(dropped), LANES)
     below = builder.icmp_unsigned("<", hashed, limit)
-    return builder.select(below, _every(0), value)
+    return builder.select(below, _repeat_number(0), value)
 
 
 Several = tuple[F32, ...]

@@ -117,7 +117,7 @@ class _GatedEdges(torch.autograd.Function):
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
         by_batch = norm is not None and norm.uses_batch(count)
         quotients, divisors, sums, squares = (torch.empty(nodes, d) for _ in range(4))
-        edges.ranges  # noqa: B018 -- checks the edges
+        edges.node_ranges  # noqa: B018 -- checks the edges
         gate = partial(
             gate_kernels.gate_edges,
             d,
@@ -204,7 +204,7 @@ class _GatedEdges(torch.autograd.Function):
         elif wants_old and grad is not None:
             # One row, which was only added to each of the new edges.
             grad_old = grad.sum(0, keepdim=True)
-        ranges = edges.ranges
+        ranges = edges.node_ranges
         step = min(num_threads(), len(ranges))
         k = edges.neighbor.shape[1]
         largest = k * max(piece.stop - piece.start for piece in ranges)

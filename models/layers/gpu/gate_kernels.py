@@ -217,7 +217,7 @@ def sum_norm_gradients(
 
 
 @triton.jit
-def _entries(start, node, live, K: tl.constexpr):
+def _entry_ranges(start, node, live, K: tl.constexpr):
     """First and last entry of each node, and the largest number of entries."""
     if K > 0:
         first = node * K
@@ -231,7 +231,7 @@ def _entries(start, node, live, K: tl.constexpr):
 
 
 @triton.jit
-def _looked_up(end, edge, entry, alive, K: tl.constexpr):
+def _load_other_ends(end, edge, entry, alive, K: tl.constexpr):
     """Node at the other end and number of each entry, int64."""
     other = tl.load(end + entry, mask=alive, other=0).to(tl.int64)
     if K == 0:
@@ -272,7 +272,7 @@ def gate_edges(
     tile_mask = live[:, None] & exists[None, :]
     tile = element_offsets(node, channel, D)
     of_target = load_float32(at_target + tile, tile_mask)
-    first, last, most = _entries(start, node, live, K)
+    first, last, most = _entry_ranges(start, node, live, K)
     gates = tl.zeros((BN, BC), tl.float32)
     messages = tl.zeros((BN, BC), tl.float32)
     pivot = tl.zeros((BN, BC), tl.float32)
@@ -280,7 +280,7 @@ def gate_edges(
     square = tl.zeros((BN, BC), tl.float32)
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
-        source, number = _looked_up(end, edge, first + slot, alive, K)
+        source, number = _load_other_ends(end, edge, first + slot, alive, K)
         mask = alive[:, None] & exists[None, :]
         edges = element_offsets(number, channel, D)
         sources = element_offsets(source, channel, D)
@@ -352,10 +352,10 @@ def differentiate_gate(
     of_sum *= load_float32(inverse + tile, tile_mask)
     tl.store(of_message + tile, of_sum, mask=tile_mask)
     total = tl.zeros((BN, BC), tl.float32)
-    first, last, most = _entries(start, node, live, K)
+    first, last, most = _entry_ranges(start, node, live, K)
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
-        source, number = _looked_up(end, edge, first + slot, alive, K)
+        source, number = _load_other_ends(end, edge, first + slot, alive, K)
         mask = alive[:, None] & exists[None, :]
         edges = element_offsets(number, channel, D)
         sources = element_offsets(source, channel, D)
@@ -402,12 +402,12 @@ def sum_at_sources(
     Entries are the outgoing edges of each node, so their other ends are targets.
     """
     node, live, channel, exists = tile_rows_and_channels(nodes, D, BN, BC)
-    first, last, most = _entries(start, node, live, 0)
+    first, last, most = _entry_ranges(start, node, live, 0)
     of_source = tl.zeros((BN, BC), tl.float32)
     of_value = tl.zeros((BN, BC), tl.float32)
     for slot in range(most):
         alive = first + slot < last
-        target, number = _looked_up(end, edge, first + slot, alive, 0)
+        target, number = _load_other_ends(end, edge, first + slot, alive, 0)
         mask = alive[:, None] & exists[None, :]
         edges = element_offsets(number, channel, D)
         of_source += load_float32(grad_pre + edges, mask)

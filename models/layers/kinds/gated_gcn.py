@@ -42,7 +42,7 @@ class GatedGCNComponent(MessagePassing):
             dropout=layer.dropout,
             residual=self.residual == "inside",
             edge_residual=self.edge_residual,
-            update_edges=not layer.last,
+            update_edges=not layer.is_last,
             by_distance=layer.distances,
             activation=self.activation,
         )

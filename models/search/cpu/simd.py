@@ -113,21 +113,21 @@ def keep_alive(builder, arrays):
     """Keep an array, or a tuple of them, alive up to this call, as a pointer does not."""
 
 
-def _address(builder: Builder, data: Value, start: Value, vector: Value) -> Value:
+def _vector_pointer(builder: Builder, data: Value, start: Value, vector: Value) -> Value:
     element = builder.gep(data, [start])
     return builder.bitcast(element, vector.as_pointer())
 
 
 def _load(builder, data, start):
     element = data.type.pointee
-    register = builder.load(_address(builder, data, start, vector_of(element)))
+    register = builder.load(_vector_pointer(builder, data, start, vector_of(element)))
     # Rows begin at any element, so no more than an element's alignment may be promised.
     register.align = _SIZES[element]
     return register
 
 
 def _store(builder, data, start, lanes) -> None:
-    written = builder.store(lanes, _address(builder, data, start, lanes.type))
+    written = builder.store(lanes, _vector_pointer(builder, data, start, lanes.type))
     written.align = _SIZES[lanes.type.element]
 
 
@@ -167,7 +167,7 @@ def multiply_add(builder, a, b, c):
     return call_llvm_intrinsic(builder, name, a.type, [a, b, c])
 
 
-def _mask(compare: str, sign: str) -> Callable[..., Any]:
+def _comparison_mask(compare: str, sign: str) -> Callable[..., Any]:
     @kernel_instruction(types.int64)
     def mask(builder, a, b):
         holds = getattr(builder, compare)(sign, a, b)
@@ -177,7 +177,7 @@ def _mask(compare: str, sign: str) -> Callable[..., Any]:
     return mask
 
 
-def _choose(compare: str, sign: str) -> Callable[..., Value]:
+def _selection_by(compare: str, sign: str) -> Callable[..., Value]:
     """Select ``a`` where the comparison with ``b`` holds, else ``b``, lane by lane."""
 
     def emit(builder, a, b):
@@ -187,7 +187,7 @@ def _choose(compare: str, sign: str) -> Callable[..., Value]:
     return emit
 
 
-def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
+def _bit_count(name: str, *more: Value) -> Callable[..., Any]:
     @kernel_instruction(types.int64)
     def count(builder, mask):
         return call_llvm_intrinsic(builder, f"{name}.i64", _WHOLE, [mask, *more])
@@ -195,23 +195,23 @@ def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
     return count
 
 
-_LARGER = _choose("icmp_signed", ">")
-_SMALLER = _choose("icmp_signed", "<")
+_LARGER = _selection_by("icmp_signed", ">")
+_SMALLER = _selection_by("icmp_signed", "<")
 
 #: Bit i of an int64: lane i of ``a`` is ≥ lane i of ``b``; not for NaN.
-at_least = _mask("fcmp_ordered", ">=")
+at_least = _comparison_mask("fcmp_ordered", ">=")
 #: Bit i of an int64: lane i of ``a`` is > lane i of ``b``; integers.
-above = _mask("icmp_signed", ">")
+above = _comparison_mask("icmp_signed", ">")
 #: The larger, lane by lane; ``b`` where ``a`` is NaN.
-maximum = like_first(_choose("fcmp_ordered", ">"))
+maximum = like_first(_selection_by("fcmp_ordered", ">"))
 #: The larger, lane by lane; integers.
 larger = like_first(_LARGER)
 #: The smaller, lane by lane; integers.
 smaller = like_first(_SMALLER)
 #: Number of the lowest bit set; not of 0.
-lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))
+lowest_bit = _bit_count("cttz", ir.Constant(ir.IntType(1), 1))
 #: Number of bits set.
-count_bits = _of_bits("ctpop")
+count_bits = _bit_count("ctpop")
 
 
 @primitive
@@ -279,7 +279,7 @@ def add_products(builder, sums, keys, rows, column, query, start, count):
     narrow = rest.type
 
     def widened(data, start):
-        address = _address(builder, data, start, narrow)
+        address = _vector_pointer(builder, data, start, narrow)
         name = "masked.load.v8f32.p0v8f32"
         align = ir.Constant(_HALF, 4)
         return builder.fpext(
@@ -360,13 +360,13 @@ def pack_scores(builder, sums, low):
     return builder.or_(high, low)
 
 
-def _registers(builder, data, start):
+def _load_registers(builder, data, start):
     """Load 16 consecutive registers: all stay in registers, none is stored between exchanges."""
     offsets = [builder.add(start, start.type(8 * i)) for i in range(16)]
     return [_load(builder, data, offset) for offset in offsets]
 
 
-def _exchange(builder, rows, pairs) -> None:
+def _exchange_registers(builder, rows, pairs) -> None:
     """Compare and exchange registers of int64, the larger first: no branch, as many steps for any data."""
     for a, b in pairs:
         high = _LARGER(builder, rows[a], rows[b])
@@ -376,12 +376,12 @@ def _exchange(builder, rows, pairs) -> None:
 
 
 def _exchange_and_store(builder, rows, pairs, data, start) -> None:
-    _exchange(builder, rows, pairs)
+    _exchange_registers(builder, rows, pairs)
     for i, row in enumerate(rows):
         _store(builder, data, builder.add(start, start.type(8 * i)), row)
 
 
-def _odd_even() -> list[tuple[int, int]]:
+def _odd_even_pairs() -> list[tuple[int, int]]:
     """Batcher's odd-even merge sort of 16: 63 pairs to compare."""
     pairs = []
     for width in (1, 2, 4, 8):
@@ -395,7 +395,7 @@ def _odd_even() -> list[tuple[int, int]]:
     return pairs
 
 
-def _halves() -> list[tuple[int, int]]:
+def _bitonic_pairs() -> list[tuple[int, int]]:
     """Comparisons that sort a bitonic sequence of 16."""
     pairs = []
     for step in (8, 4, 2, 1):
@@ -406,23 +406,23 @@ def _halves() -> list[tuple[int, int]]:
 @kernel_instruction(types.none)
 def sort_16_registers(builder, data, start):
     """Sort 16 registers lane by lane, the largest first."""
-    rows = _registers(builder, data, start)
-    _exchange_and_store(builder, rows, _odd_even(), data, start)
+    rows = _load_registers(builder, data, start)
+    _exchange_and_store(builder, rows, _odd_even_pairs(), data, start)
 
 
 @kernel_instruction(types.none)
 def merge_16_registers(builder, data, start):
     """Sort 16 registers whose lanes fall and then rise, or rise and fall."""
-    rows = _registers(builder, data, start)
-    _exchange_and_store(builder, rows, _halves(), data, start)
+    rows = _load_registers(builder, data, start)
+    _exchange_and_store(builder, rows, _bitonic_pairs(), data, start)
 
 
 @kernel_instruction(types.none)
 def sort_and_merge_16(builder, data, start, best, to):
     """Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay."""
-    fresh = _registers(builder, data, start)
-    _exchange(builder, fresh, _odd_even())
+    fresh = _load_registers(builder, data, start)
+    _exchange_registers(builder, fresh, _odd_even_pairs())
     # Two sorted runs, one of them reversed: the larger of each pair are the best 16 of the 32.
-    pairs = zip(_registers(builder, best, to), reversed(fresh), strict=True)
+    pairs = zip(_load_registers(builder, best, to), reversed(fresh), strict=True)
     rows = [_LARGER(builder, a, b) for a, b in pairs]
-    _exchange_and_store(builder, rows, _halves(), best, to)
+    _exchange_and_store(builder, rows, _bitonic_pairs(), best, to)

@@ -122,13 +122,13 @@ def make_plan(
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
     unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
 
-    def parts(counts: I64, size: int) -> int:
+    def count_parts(counts: I64, size: int) -> int:
         """Return the number of tiles or units; the last of each graph may be partial."""
         return int((-(-counts // size)).sum())
 
-    tiles = parts(query_counts, tile_size)
-    sample_tiles = parts(query_counts, sample_size)
-    batches = parts(key_counts, unit) * (unit // _BATCH)
+    tiles = count_parts(query_counts, tile_size)
+    sample_tiles = count_parts(query_counts, sample_size)
+    batches = count_parts(key_counts, unit) * (unit // _BATCH)
     groups = tiles if program.staged else _divide_rounding_up(tiles, _WARPS)
     words = 2 * _divide_rounding_up(dim, 8)
     blocks_a_processor = 2 if words > 8 else 4

@@ -44,7 +44,7 @@ class CudaGraphs:
         # A weak reference: the graph is dropped with its steps.
         self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: None
 
-    def memory(self) -> tuple[int, int]:
+    def free_and_peak_memory(self) -> tuple[int, int]:
         """Return the free bytes of the device, and the peak of allocated ones."""
         free, _total = torch.cuda.mem_get_info(self._device)
         return free, torch.cuda.max_memory_allocated(self._device)

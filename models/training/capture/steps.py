@@ -67,12 +67,12 @@ class CapturedSteps:
             self._steps.clear()
             self._seen.clear()
 
-    def with_memory_for(self, evaluate: Callable[[], T]) -> T:
+    def run_with_free_memory(self, evaluate: Callable[[], T]) -> T:
         """Call ``evaluate``, after freeing captured steps if less memory is free than a step takes.
 
         Nothing else can use their pool; steps are captured anew afterwards.
         """
-        free, peak = self._graphs.memory()
+        free, peak = self._graphs.free_and_peak_memory()
         if free < peak:
             self._steps.clear()
         try:

@@ -60,7 +60,7 @@ class _File:
         self.refuse(key)
         return default
 
-    def number(self, key: str, default: int | None = None) -> int:
+    def get_integer(self, key: str, default: int | None = None) -> int:
         """Return an integer; refuse anything else."""
         value = self.get(key, default)
         if type(value) is int:
@@ -82,7 +82,7 @@ class _File:
         because = f": {reason}" if reason else ""
         self.unmapped.append(f"{key} = {value!r:.200}{because}")
 
-    def pick(self, key: str, choices: Mapping[Any, Any], default: object) -> Any:
+    def get_mapped(self, key: str, choices: Mapping[Any, Any], default: object) -> Any:
         """Map the key's value to our name; refuse a value that is not among the choices."""
         value = self.get(key, default)
         for theirs, ours in choices.items():
@@ -92,9 +92,9 @@ class _File:
 
     def require(self, key: str, value: object, default: object) -> None:
         """Refuse any other value; ``default`` is GraphGPS's."""
-        self.pick(key, {value: True}, default)
+        self.get_mapped(key, {value: True}, default)
 
-    def skip(self, *patterns: str) -> list[str]:
+    def drop_keys(self, *patterns: str) -> list[str]:
         """Remove the keys that match, and return them."""
         skipped = set[str]()
         for pattern in patterns:
@@ -120,9 +120,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     gps_networks = _NAMES["networks"]
     networks = {name: name for name in (*gps_networks, "gnn", "custom_gnn")}
     file.require("train.mode", "custom", "custom")
-    network_type = file.pick("model.type", networks, "gnn")
-    names = file.pick("dataset.format", _datasets_by_format(), "PyG")
-    dataset = names and file.pick("dataset.name", names, "none")
+    network_type = file.get_mapped("model.type", networks, "gnn")
+    names = file.get_mapped("dataset.format", _datasets_by_format(), "PyG")
+    dataset = names and file.get_mapped("dataset.name", names, "none")
     model = network_type
     passing = None
     if network_type in gps_networks:
@@ -132,7 +132,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         if passing is None or model is None:
             file.refuse("gt.layer_type")
     elif network_type:
-        model = file.pick("gnn.layer_type", _NAMES["stacks"], "generalconv")
+        model = file.get_mapped("gnn.layer_type", _NAMES["stacks"], "generalconv")
     if file.unmapped:
         raise _unmapped_keys_error(
             path, file, "kmip-data list shows the datasets, docs/models.md the models"
@@ -148,10 +148,12 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     seed = file.get("seed", 0)
     changes = _training_tables(file, base)
     changes["model"] = _network_keys(file, network_type, base, reads_activation=graphgps)
-    file.unread += file.skip(*_NAMES["unread"]["gps" if network_type in gps_networks else "stack"])
+    file.unread += file.drop_keys(
+        *_NAMES["unread"]["gps" if network_type in gps_networks else "stack"]
+    )
     for key, (value, default) in _NAMES["required"].items():
         file.require(key, value, default)
-    file.skip(*_NAMES["harmless"], *_NAMES["conditional"])
+    file.drop_keys(*_NAMES["harmless"], *_NAMES["conditional"])
     for key in sorted(file.left):
         file.refuse(key)
     if file.unmapped:
@@ -221,7 +223,7 @@ def _network_keys(
     stack = network_type in {"gnn", "custom_gnn"}
     network = file.map_keys(_NAMES["keys"]["stack" if stack else "gps"])
     network["parameter_budget"] = None
-    blocks = file.number("gnn.layers_pre_mp", 0)
+    blocks = file.get_integer("gnn.layers_pre_mp", 0)
     network["input_layers"] = blocks
 
     budget = file.get("model.auto_satisfy_param_budget", False)
@@ -233,7 +235,7 @@ def _network_keys(
         file.require("gnn.dim_inner", network["hidden_dim"], 16)
     if network_type == "gnn" or blocks:
         file.require("gnn.batchnorm", True, True)
-    activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
+    activation = file.get_mapped("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
         network["local"] = _stack_keys(file, network_type, preset.local, activation)
     else:
@@ -277,14 +279,14 @@ def _attention_keys(
     file: _File, base: RunConfig, network: Mapping[str, object]
 ) -> dict[str, object]:
     kind = base.model.attention.kind
-    heads = file.number("gt.n_heads", 8)
+    heads = file.get_integer("gt.n_heads", 8)
     attention = {"heads": heads, **file.map_keys(_NAMES["keys"].get(kind, {}))}
     if file.get("gt.attn_dropout", 0.0) and "dropout" not in attention:
         file.unread.append("gt.attn_dropout")
     if kind == "k-mip":
-        attention["k"] = file.number("gt.sparse.k")
-        attention["key_dim"] = file.number("gt.sparse.kq_dim")
-        width = file.number("gt.sparse.val_dim")
+        attention["k"] = file.get_integer("gt.sparse.k")
+        attention["key_dim"] = file.get_integer("gt.sparse.kq_dim")
+        width = file.get_integer("gt.sparse.val_dim")
         # The usual width of values is hidden_dim / heads, which a budget's width decides later.
         usual = network["hidden_dim"] == heads * width
         if usual or network["parameter_budget"] is not None:
@@ -297,7 +299,7 @@ def _attention_keys(
     elif kind == "exphormer":
         used = file.get("prep.exp", False) and file.get("prep.use_exp_edges", True)
         attention["expander"] = file.get("prep.exp_deg", 5) if used else 0
-        file.skip("prep.exp_deg", "prep.use_exp_edges")
+        file.drop_keys("prep.exp_deg", "prep.use_exp_edges")
     elif kind == "none":
         attention = {}
     return attention
@@ -311,7 +313,7 @@ def _encoder_keys(file: _File, base: RunConfig, blocks: int) -> dict[str, object
     node = "+".join(names) or "LinearNode"
     if node not in _NAMES["nodes"]:
         file.refuse("dataset.node_encoder_name")
-    edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
+    edge = file.get_mapped("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
     encoders = {"node": _NAMES["nodes"].get(node), "edge": edge}
 
     # 2. Ours. Superpixels are standardised by the constants of LRGB's code, whose files have GELU,
@@ -384,7 +386,7 @@ def _positional_keys(
             file.refuse(f"{section}.kernel.times_func")
             return {}
         values["steps"] = int(steps[1]) - 1
-    file.unread += file.skip(f"{section}.n_heads", f"{section}.layers")
+    file.unread += file.drop_keys(f"{section}.n_heads", f"{section}.layers")
     return values
 
 
@@ -408,7 +410,7 @@ def _head_keys(file: _File, preset: ModelConfig, activation: str) -> dict[str, o
         "head_activation": activation if mlp or san else "relu",
     }
     if level == "graph":
-        keys["pooling"] = file.pick("model.graph_pooling", _NAMES["poolings"], "add")
+        keys["pooling"] = file.get_mapped("model.graph_pooling", _NAMES["poolings"], "add")
     return keys
 
 
@@ -416,9 +418,9 @@ def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object
     # 1. The optimizer and the schedule, with the keys that they read.
     keys = _NAMES["keys"]
     optimizer = file.map_keys(keys["optimizer"])
-    optimizer["name"] = file.pick("optim.optimizer", _NAMES["optimizers"], "adam")
+    optimizer["name"] = file.get_mapped("optim.optimizer", _NAMES["optimizers"], "adam")
     optimizer |= file.map_keys(keys.get(optimizer["name"], {}))
-    kind = file.pick("optim.scheduler", _NAMES["schedules"], "cos")
+    kind = file.get_mapped("optim.scheduler", _NAMES["schedules"], "cos")
     schedule = {"kind": kind, **file.map_keys(keys.get(kind, {}))}
     if kind == "reduce_on_plateau":
         file.require("optim.reduce_factor", 0.5, 0.1)
@@ -431,7 +433,7 @@ def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object
         losses["cross_entropy"] = usual
     if usual == "weighted_binary_cross_entropy":
         losses["weighted_cross_entropy"] = usual
-    loss = file.pick("model.loss_fun", losses, "cross_entropy")
+    loss = file.get_mapped("model.loss_fun", losses, "cross_entropy")
     task = "classification"
     if loss == "l1":
         task = "regression"

@@ -192,7 +192,7 @@ class Preset(Strict):
         """Values of ``--variant``."""
         return ["code", "text", *self.variant]
 
-    def changes(self, variant: str) -> dict[str, Any]:
+    def variant_changes(self, variant: str) -> dict[str, Any]:
         """Return the keys and values in which a variant differs from the code.
 
         Raises ``UsageError`` where there is no such variant.
@@ -370,7 +370,7 @@ def _preset_config(dataset: str, model: str, variant: str | None, data: str) -> 
     config = config_from_mapping(merge_tables(preset.code, of_run), f"the preset {preset.name!r}")
     # As with --set on the command line, which can write None, unlike TOML.
     overrides = []
-    for key, value in preset.changes(variant).items():
+    for key, value in preset.variant_changes(variant).items():
         text = str(value).lower() if isinstance(value, bool) else value
         overrides.append(f"{key}={text}")
     return apply_overrides(config, overrides)
@@ -493,7 +493,7 @@ def preset_origin(config: RunConfig) -> str:
     if not config.preset:
         return ""
     preset = read_preset(*config.preset.split("/"))
-    preset.changes(config.variant)  # refuses an unknown variant
+    preset.variant_changes(config.variant)  # refuses an unknown variant
     line = f"preset {preset.name}, variant {config.variant}"
     if config.variant in preset.ours:
         return f"{line}: our settings, not the paper's"

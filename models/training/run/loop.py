@@ -342,7 +342,9 @@ class Loop:
         measure = partial(
             evaluate_parts, self.module, self.data, self.data.evaluated_parts, self.device
         )
-        measured = measure() if self.captured is None else self.captured.with_memory_for(measure)
+        measured = (
+            measure() if self.captured is None else self.captured.run_with_free_memory(measure)
+        )
         # The first process's metrics decide for all processes which epoch is best and which the last.
         for part, values in all_gather(measured)[0].items():
             # The column "train" is measured while learning.

@@ -17,7 +17,7 @@ from kmip_data.models.analysis import study
 from kmip_data.models.analysis.drawing import draw_over_k
 from kmip_data.models.analysis.study import (
     Projections,
-    approximation,
+    approximation_curves,
     approximation_error,
     cumulative_weight,
     gaussian_projections,
@@ -82,7 +82,7 @@ def test_ks_of_the_paper_and_wrong_ones():
 def test_study_takes_the_layers_graphs_and_rows_asked_for():
     one = gaussian_projections(6, 3, graphs=4)
     three = Projections(one.layers * 3, (6, 18), {})
-    result = run_study(three, approximation, ks=(1, 18, 19))
+    result = run_study(three, approximation_curves, ks=(1, 18, 19))
     assert result.samples == (
         (1, 0, 6),
         (2, 0, 6),
@@ -95,9 +95,9 @@ def test_study_takes_the_layers_graphs_and_rows_asked_for():
     lines = result.to_csv().decode().splitlines()
     assert lines[0] == "layer,graph,nodes,k,k-MIP,normal outputs"
     assert len(lines) == 1 + 4 * 3
-    few = run_study(one, approximation, queries=2, ks=(1,))
+    few = run_study(one, approximation_curves, queries=2, ks=(1,))
     assert few.samples == tuple((0, graph, 6) for graph in range(4))  # the only layer
-    assert run_study(one, approximation).ks == paper_ks(6)
+    assert run_study(one, approximation_curves).ks == paper_ks(6)
 
 
 class TwoLayers(nn.Module):

@@ -121,10 +121,10 @@ def test_half_precision_counts_in_float32() -> None:
     x, batch = X.repeat(15, 1).bfloat16(), batch_of([0, 300])
     for name in ("graph-layer", "graph"):
         torch.testing.assert_close(NORMS[name](4)(x, batch), NORMS[name](4)(x.float(), batch))
-    assert batch.sizes.tolist() == [[300]]
-    assert batch.members.sum_at_target(torch.ones(300, 1, dtype=torch.bfloat16)).tolist() == [
-        [300.0]
-    ]
+    assert batch.graph_sizes.tolist() == [[300]]
+    assert batch.nodes_to_graphs.sum_at_target(
+        torch.ones(300, 1, dtype=torch.bfloat16)
+    ).tolist() == [[300.0]]
 
 
 def test_batch_norm_without_rows_and_with_one() -> None:

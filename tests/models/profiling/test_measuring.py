@@ -70,7 +70,7 @@ def test_a_cell_that_does_not_fit_is_a_result():
 
 @pytest.mark.slow
 def test_whatever_ends_the_process_is_a_cell(monkeypatch):
-    exchange, waited = measuring._Worker._exchange, set()
+    exchange, waited = measuring._Worker._send_and_wait, set()
 
     def impatient(worker, question, seconds):
         """Wait for ever, and a moment for the one that hangs."""
@@ -79,7 +79,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
             worker, question, 0.2 if (how, question[1:]) == ("hanging", ("inference", 20)) else 600
         )
 
-    monkeypatch.setattr(measuring._Worker, "_exchange", impatient)
+    monkeypatch.setattr(measuring._Worker, "_send_and_wait", impatient)
     monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
     # A forked process holds both ends of its pipe, so it never sees that the other side closed.
     monkeypatch.setattr(measuring._Worker.close, "__defaults__", (0.1,))

@@ -96,7 +96,7 @@ def test_the_last_layer_leaves_edges_unchanged(monkeypatch) -> None:
 @pytest.mark.parametrize("count", [1, 16])
 def test_in_few_parts_and_in_many(count: int, monkeypatch) -> None:
     table = graphs(count, 64)
-    parts = NeighborTable(table).ranges
+    parts = NeighborTable(table).node_ranges
     assert len(parts) == (16 if count == 16 else 4)
     check(monkeypatch, table, 20)
 

@@ -124,7 +124,7 @@ def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
     graphs = EmulatedGraphs()
     captured = learn(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
     assert len(captured._steps) == 2
-    assert captured.with_memory_for(lambda: "measured") == "measured"
+    assert captured.run_with_free_memory(lambda: "measured") == "measured"
     assert len(captured._steps) == 2
     calls = []
 
@@ -134,14 +134,14 @@ def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
             raise torch.cuda.OutOfMemoryError
         return "measured"
 
-    assert captured.with_memory_for(runs_out) == "measured"
+    assert captured.run_with_free_memory(runs_out) == "measured"
     assert not captured._steps
     calls.clear()
     with pytest.raises(torch.cuda.OutOfMemoryError):  # without them there is nothing to drop
-        captured.with_memory_for(runs_out)
+        captured.run_with_free_memory(runs_out)
     captured._steps["a shape"] = None
     graphs.free = 0
-    assert captured.with_memory_for(lambda: len(captured._steps)) == 0
+    assert captured.run_with_free_memory(lambda: len(captured._steps)) == 0
 
 
 def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
