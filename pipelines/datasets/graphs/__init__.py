@@ -146,7 +146,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 chosen = described.parameters()
                 edits = {key: chosen[key] for key in chosen.keys() - params.model_fields_set}
                 params = params.model_copy(update=edits)
-            return self._infer(ReadOptions(params, described, self.memory), raw)
+            return self._infer_params(ReadOptions(params, described, self.memory), raw)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or "repair or replace the file"
             raise
@@ -163,7 +163,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 found=f"{type(error).__name__}: {error}",
             ) from error
 
-    def _infer(self, options: ReadOptions, raw: RawFolder) -> ResolvedGraphParams:
+    def _infer_params(self, options: ReadOptions, raw: RawFolder) -> ResolvedGraphParams:
         """Return the parameters with all that the schema, the shards and the card need of the files."""
         params = options.params
 

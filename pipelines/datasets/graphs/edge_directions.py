@@ -48,7 +48,7 @@ class EdgeCounts:
 
         # 2. Encode each edge as its pair of nodes, with the direction in the last bit, so that
         # sorting puts opposite edges next to each other.
-        edges = np.sort(_encoded(edge_index[:, chosen]))
+        edges = np.sort(_edge_numbers(edge_index[:, chosen]))
         first = np.ones(len(edges), bool)
         first[1:] = edges[1:] != edges[:-1]
         self.repeated += len(edges) - int(first.sum())
@@ -95,7 +95,7 @@ class EdgeCounts:
         return ""
 
 
-def _encoded(edge_index: Array) -> U64:
+def _edge_numbers(edge_index: Array) -> U64:
     """Return edges between two nodes as numbers, (E,): the pair of nodes, and the direction as last bit."""
     source, target = edge_index.astype(np.uint64)
     last = np.maximum(source, target)
@@ -114,7 +114,7 @@ def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
     edges = graph.edge_index
     if edges is None:
         return graph, 0
-    lacking, pairs = _reverses(edges)
+    lacking, pairs = _match_reverses(edges)
     times = lacking + 1
     index = edges.repeat(times, axis=1)
     added = (np.cumsum(times) - 1)[lacking]
@@ -131,11 +131,11 @@ def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
     return replace(graph, edge_index=index, columns=columns), 2 * int(unequal.sum())
 
 
-def _reverses(edges: Array) -> tuple[Bools, I64]:
+def _match_reverses(edges: Array) -> tuple[Bools, I64]:
     """Return which edges lack their reverse, (E,), and positions of the others with theirs, (2, P)."""
     lacking = edges[0] != edges[1]
     rows = np.flatnonzero(lacking)
-    encoded = _encoded(edges[:, rows])
+    encoded = _edge_numbers(edges[:, rows])
     # 1. In order of their numbers, equal edges are next to each other, in the order of the file.
     order = np.argsort(encoded, kind="stable")
     ordered = encoded[order]

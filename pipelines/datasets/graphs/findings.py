@@ -157,7 +157,7 @@ def key_columns_by_level(
         level = levels[attribute]
         key = f"{level}/{attribute}"
         if attribute == "y" and level != "edge" and array.ndim <= 2:
-            columns |= _targets(array, level, options, attributes, exact=exact)
+            columns |= _target_columns(array, level, options, attributes, exact=exact)
             continue
         rows = array
         if level == "graph" and key not in attributes.forms:
@@ -170,7 +170,7 @@ def key_columns_by_level(
     return replace(graph, columns=columns)
 
 
-def _targets(
+def _target_columns(
     y: Array, level: str, options: ReadOptions, attributes: Attributes, *, exact: bool
 ) -> dict[str, Array]:
     """Return the targets ``y`` of nodes, or of a graph in any shape of at most two axes."""

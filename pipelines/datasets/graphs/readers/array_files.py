@@ -80,7 +80,7 @@ def read(
             if head.startswith(_MATRIX_MARKET):
                 yield _matrix_market_graph(path, file, options)
             else:
-                yield _graph(NpzFile(path), file, options, findings, several=several)
+                yield _read_graph(NpzFile(path), file, options, findings, several=several)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or _NEXT.format(file=path.name)
             raise
@@ -133,7 +133,7 @@ def _matrix_market_graph(path: Path, name: str, options: ReadOptions) -> GraphRe
 
 
 @np.errstate(over="raise")
-def _graph(
+def _read_graph(
     file: NpzFile, name: str, options: ReadOptions, findings: Findings, *, several: bool
 ) -> GraphRecord:
     options.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
@@ -192,7 +192,7 @@ def _graph(
     _read_class_names(file, findings.attributes)
     rows_without = {"x": nodes * (features is None)}
     rows_without["edge_weight"] = len(edges.T) * (weights is None and bool(listed))
-    _say_unread(file, rows_without, findings.notices)
+    _note_unread(file, rows_without, findings.notices)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
@@ -207,7 +207,7 @@ def _read_class_names(file: NpzFile, attributes: Attributes) -> None:
     attributes.class_names = names
 
 
-def _say_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notices) -> None:
+def _note_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notices) -> None:
     """Name the arrays that are not read; warn of one that may be what the file lacks.
 
     ``rows_without`` has the number of nodes or edges that have no ``x`` or ``edge_weight``.

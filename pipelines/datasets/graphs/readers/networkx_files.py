@@ -100,7 +100,7 @@ def read(
                 next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {new!r})",
             )
         try:
-            graphs = _graphs(path, form, options.params.encoding)
+            graphs = _parse_graphs(path, form, options.params.encoding)
         except (
             ParseError,
             nx.NetworkXError,
@@ -169,7 +169,7 @@ def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]
         rows["edge"].append(edge)
 
 
-def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
+def _parse_graphs(path: Path, form: str, encoding: str) -> list[Any]:
     """Return the graphs of a file."""
     import networkx as nx
 

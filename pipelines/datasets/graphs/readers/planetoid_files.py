@@ -25,10 +25,10 @@ _PARTS = ("train", "val", "test")
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if a file has one of the eight names."""
-    return any(map(_dataset, heads))
+    return any(map(_dataset_name, heads))
 
 
-def _dataset(file: str) -> str:
+def _dataset_name(file: str) -> str:
     """Return NAME of ``ind.NAME.…``; empty for other files."""
     first, _, rest = Path(file).name.partition(".")
     name, _, end = rest.partition(".")
@@ -39,14 +39,14 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
-    names = sorted({name for name in map(_dataset, files) if name})
+    names = sorted({name for name in map(_dataset_name, files) if name})
     if len(names) > 1:
         raise DamagedInput(
             f"The files are of {len(names)} graphs: {', '.join(names)}.",
             next=f"copy the files of one dataset, ind.{names[0]}.*, to a folder, and pass it with --archive",
         )
     name = names[0]
-    dataset_files = {file for file in files if _dataset(file)}
+    dataset_files = {file for file in files if _dataset_name(file)}
     findings.notices.ignored |= dict.fromkeys(
         (file for file in files if file not in dataset_files), "no file of this format"
     )

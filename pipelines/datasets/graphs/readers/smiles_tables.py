@@ -78,7 +78,9 @@ def read(
     table = read_table(folder / name, "graph", options, findings.notices, alone=True)
     if table.frame.empty:
         raise DamagedInput(
-            f"{name} has no row.", found=table.shown, next="write molecules below its first line"
+            f"{name} has no row.",
+            found=table.column_list,
+            next="write molecules below its first line",
         )
     column = _smiles_column(table, params)
     check_columns([table], options, {column})
@@ -95,7 +97,7 @@ def read(
         where = table.location(row)
         usable = text
         try:
-            _check(table, row, column, text)
+            _check_smiles(table, row, column, text)
         except DamagedInput as error:
             if params.on_error == "stop":
                 raise
@@ -106,7 +108,7 @@ def read(
         yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
 
 
-def _check(table: Table, row: int, column: str, text: str) -> None:
+def _check_smiles(table: Table, row: int, column: str, text: str) -> None:
     """Refuse a cell that cannot be a SMILES, before RDKit reads it."""
     if not text:
         hint = "fill in the SMILES, remove the line, or leave such rows out: --set on_error=skip"
@@ -187,7 +189,7 @@ def with_bonds(
     unusable: list[DamagedInput] = []
     for graph in graphs:
         try:
-            finished = _finished(graph)
+            finished = _add_atoms(graph)
         except DamagedInput as error:
             if skips:
                 yield graph.key, error
@@ -197,10 +199,10 @@ def with_bonds(
         if not unusable:
             yield graph.key, finished
     if unusable:
-        raise _refusal(unusable)
+        raise _no_molecules_error(unusable)
 
 
-def _finished(graph: GraphRecord) -> GraphRecord:
+def _add_atoms(graph: GraphRecord) -> GraphRecord:
     """Return a molecule with atoms and bonds; raise ``DamagedInput`` if RDKit refuses it."""
     columns = dict(graph.columns)
     if SMILES not in columns:
@@ -215,7 +217,7 @@ def _finished(graph: GraphRecord) -> GraphRecord:
         raise DamagedInput(problem) from error
 
 
-def _refusal(unusable: Sequence[DamagedInput]) -> DamagedInput:
+def _no_molecules_error(unusable: Sequence[DamagedInput]) -> DamagedInput:
     """Return the error for the rows of a unit that are no molecules."""
     first = unusable[0]
     rows = "row"

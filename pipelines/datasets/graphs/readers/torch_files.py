@@ -120,7 +120,7 @@ def read(
     parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
         findings.attributes.part_keys.append("graph/file")
-    for file, where, graph in _graphs(folder, files, options, findings):
+    for file, where, graph in _read_graphs(folder, files, options, findings):
         record = key_columns_by_level(graph, levels, where, options, findings, mask_use=mask_use)
         if None not in parts:
             code = np.array([parts[files.index(file)]], np.uint8)
@@ -133,7 +133,7 @@ def _levels_of(
 ) -> tuple[dict[str, str], int]:
     """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
     levels = AttributeLevels()
-    for _, where, graph in _graphs(folder, files, options, findings):
+    for _, where, graph in _read_graphs(folder, files, options, findings):
         levels.add(
             graph.columns, graph.num_nodes, graph.num_edges, where, findings.attributes.forms
         )
@@ -147,7 +147,7 @@ def _levels_of(
     return levels.levels_by_attribute(), levels.graphs
 
 
-def _graphs(
+def _read_graphs(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[tuple[str, str, GraphRecord]]:
     """Yield file, place and arrays by attribute of each graph."""
@@ -156,9 +156,13 @@ def _graphs(
         number = 0
         try:
             for value in stream_items(folder / file, _ALLOWED, libraries=_LIBRARIES):
-                for item in _items(value, file, findings.notices):
+                for item in _attributes_by_graph(value, file, findings.notices):
                     where = f"{file}, graph {number} (from 0)"
-                    yield file, where, _graph(item, f"{stem}{number:08d}", where, options, findings)
+                    yield (
+                        file,
+                        where,
+                        _graph_arrays(item, f"{stem}{number:08d}", where, options, findings),
+                    )
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.lines["found"] or ""):
@@ -169,14 +173,14 @@ def _graphs(
             raise
 
 
-def _items(value: Value, file: str, notices: Notices) -> Iterator[dict[str, object]]:
+def _attributes_by_graph(value: Value, file: str, notices: Notices) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
     slices = None  # None also in the collated pair of a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
     elif isinstance(value, tuple | list):  # such as the three graphs of RandomLinkSplit
         for item in value:
-            yield from _items(item, file, notices)
+            yield from _attributes_by_graph(item, file, notices)
         return
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
@@ -215,7 +219,7 @@ def _type_name(value: Value) -> str:
     return name
 
 
-def _graph(
+def _graph_arrays(
     item: dict[str, object], name: str, where: str, options: ReadOptions, findings: Findings
 ) -> GraphRecord:
     """Return the arrays of an item."""
@@ -229,7 +233,7 @@ def _graph(
     label = options.label_of(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
-    edges = _array("edge_index", item.pop("edge_index", None), where, findings, item)
+    edges = _attribute_array("edge_index", item.pop("edge_index", None), where, findings, item)
     if edges is None or edges.dtype.kind not in "iu" or not shape_fits(edges.shape, (2, None)):
         raise DamagedInput(
             f"{where}: edge_index is {'missing' if edges is None else _type_name(edges)}.",
@@ -239,7 +243,7 @@ def _graph(
         )
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():
-        array = _array(attribute, value, where, findings, item)
+        array = _attribute_array(attribute, value, where, findings, item)
         if array is not None:
             arrays[attribute] = array
 
@@ -283,7 +287,7 @@ def _graph(
     return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges)
 
 
-def _array(
+def _attribute_array(
     name: str, value: Value, where: str, findings: Findings, item: Mapping[str, object]
 ) -> Array | None:
     """Return an attribute as numbers; ``None`` for what is ignored with a reason, or missing."""

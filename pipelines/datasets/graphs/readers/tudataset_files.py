@@ -92,7 +92,7 @@ def read(
     if targets.names:
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
-            values = _classes(values, options, findings.attributes)
+            values = _label_classes(values, options, findings.attributes)
         names = [f"label {name}" for name in values]
         graphs[names] = values
         options = options.with_params(label=tuple(names))
@@ -106,7 +106,9 @@ def read(
     yield from graphs_of_tables(tables, options, findings)
 
 
-def _classes(labels: pd.DataFrame, options: ReadOptions, attributes: Attributes) -> pd.DataFrame:
+def _label_classes(
+    labels: pd.DataFrame, options: ReadOptions, attributes: Attributes
+) -> pd.DataFrame:
     """Return labels as classes in the order of their numbers; the numbers of a regression stay.
 
     The numbers of the classes of one column are their names, unless they are 0, 1, ….

@@ -64,7 +64,7 @@ def values_of_column(
     column = table.frame[name]
     nothing = np.empty(0, object)
     # 1067 and 01067 are two codes, and no numbers.
-    codes = table.codes(name)
+    codes = table.zero_padded_texts(name)
     if codes is not None:
         return Values(None, codes)
     if column.dtype.kind in "iufb" and not _may_have_thousands(table, name, params):

@@ -157,7 +157,7 @@ def _values_of_graph(
 
 def _read_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple[tuple[str, str], Array]:
     """Return the names of the columns of sources and targets, and their ids, (2, E)."""
-    ends_names = _ends_of(edges, params, alone=alone)
+    ends_names = _columns_of_ends(edges, params, alone=alone)
     if alone:
         _check_ends_filled(edges, ends_names)
     columns_of_ends = [edges.ids(name) for name in ends_names]
@@ -181,7 +181,7 @@ def _check_ends_filled(edges: Table, ends: tuple[str, str]) -> None:
         )
 
 
-def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, str]:
+def _columns_of_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, str]:
     """Return the columns of the two ends of an edge; ask if none or several pairs have usual names."""
     given = (params.source, params.target)
     names = edges.names
@@ -196,7 +196,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
     first = edges.names[0]
     if first.startswith(UNNAMED) and counts_from_zero(edges.frame[first]):
         names = names[1:]
-    pairs = [pair for pair in roles.pairs_of_ends(names) if _agrees_with(pair, given)]
+    pairs = [pair for pair in roles.pairs_of_ends(names) if _fits_given_ends(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
     if alone and edges.has_names and not pairs and not any(given):
@@ -217,7 +217,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
             f"{edges.name} has ids in {ids[0]!r} and no ends of edges: it may be a table of nodes, and its "
             "table of edges is missing.",
             expected="a folder with nodes.csv and edges.csv, which has the columns source and target",
-            found=edges.shown,
+            found=edges.column_list,
             next="--archive FOLDER with both; if it is a table of edges, --set source=COLUMN --set target=COLUMN",
         )
     guess = pairs[0] if pairs else _likely_ends(edges, names, given)
@@ -236,7 +236,7 @@ def _ends_of(edges: Table, params: GraphParams, *, alone: bool) -> tuple[str, st
         )
     raise DamagedInput(
         f"{edges.name} has {what} columns called as the ends of an edge, such as source and target.",
-        found=edges.shown,
+        found=edges.column_list,
         next=remedy,
     )
 
@@ -257,7 +257,7 @@ def _check_no_molecules(table: Table) -> None:
         if are_letters and first.str.contains(_SMILES_BOND).any():
             raise DamagedInput(
                 f"{table.name} has no edges: {name!r} may have SMILES, such as {first.iloc[0][:40]}.",
-                found=table.shown,
+                found=table.column_list,
                 next=f"--set smiles={shlex.quote(name)}; if it is a table of edges: "
                 "--set source=COLUMN --set target=COLUMN",
             )
@@ -299,7 +299,7 @@ def _options_of_ends(ends: tuple[str, str]) -> str:
 def _unknown_end(edges: Table, key: str, name: str, given: tuple[str, str]) -> UsageError:
     """Return the error for a given end that is no column; it advises two columns that exist."""
     existing = cast(tuple[str, str], tuple(end if end in edges.names else "" for end in given))
-    pairs = [pair for pair in roles.pairs_of_ends(edges.names) if _agrees_with(pair, existing)]
+    pairs = [pair for pair in roles.pairs_of_ends(edges.names) if _fits_given_ends(pair, existing)]
     error = unknown_column([edges], key, name, edges.names)
     if error.meant is None and len(edges.names) > 1:
         ends = pairs[0] if pairs else _likely_ends(edges, edges.names, existing)
@@ -307,7 +307,7 @@ def _unknown_end(edges: Table, key: str, name: str, given: tuple[str, str]) -> U
     return error
 
 
-def _agrees_with(pair: tuple[str, str], given: tuple[str, str]) -> bool:
+def _fits_given_ends(pair: tuple[str, str], given: tuple[str, str]) -> bool:
     return all(not name or name == end for name, end in zip(given, pair, strict=True))
 
 
@@ -413,7 +413,7 @@ def _id_column(
         return likely if likely and known[likely] and not is_numbered else ""
     raise DamagedInput(
         f"{nodes.name} has ids in {usual[0]!r}, which are not those of the edges.",
-        found=f"edges of {_first_ids(ids)}; {usual[0]} of {_first_ids(nodes.frame[usual[0]].to_numpy())}",
+        found=f"edges of {_first_ids_text(ids)}; {usual[0]} of {_first_ids_text(nodes.frame[usual[0]].to_numpy())}",
         next="--set node=none, if the edges number the rows of the nodes from 0",
     )
 
@@ -434,7 +434,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
         raise nodes.error_at(row, problem, hint)
 
 
-def _first_ids(values: Array) -> str:
+def _first_ids_text(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 

@@ -29,7 +29,7 @@ def rows_by_graph(
         if several and level != "graph" and not column:
             raise DamagedInput(
                 f"{table.name} has no column with the graph of each row.",
-                found=table.shown,
+                found=table.column_list,
                 next="--set graph= and its name, the same in all tables",
             )
         if column:

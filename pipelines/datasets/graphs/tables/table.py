@@ -42,7 +42,7 @@ class Table:
         return tuple(map(str, self.frame))
 
     @property
-    def shown(self) -> str:
+    def column_list(self) -> str:
         """Names of the columns of the file, for messages."""
         return ", ".join(name for name in self.names if not name.startswith("\0"))[:1_000]
 
@@ -87,7 +87,7 @@ class Table:
                     row, f"{name!r} is {self.frame[name][row]}, not a finite number"
                 )
 
-    def codes(self, name: str) -> Array | None:
+    def zero_padded_texts(self, name: str) -> Array | None:
         """Return the texts (R,) of integers of which one begins with 0, such as 01067; else ``None``."""
         if not (self.may_have_codes and self.text) or self.frame[name].dtype.kind not in "iuf":
             return None
@@ -157,10 +157,10 @@ def unknown_column(
     close = nearest_name(name, likely)
     hint = f" Did you mean {close!r}?" if close else ""
     what = f"No table has a column {name!r}.{hint}"
-    columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]
+    columns = [f"{table.name}: {table.column_list or 'none'}" for table in tables]
     if len(tables) == 1:
         what = f"{tables[0].name} has no column {name!r}.{hint}"
-        columns = [tables[0].shown or "none"]
+        columns = [tables[0].column_list or "none"]
     error = UsageError(
         what,
         found="; ".join(columns)[:1_000],

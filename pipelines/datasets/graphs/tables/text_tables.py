@@ -100,7 +100,7 @@ def _read_layout_and_rows(
     # 1. Rows without comments and blank lines, and their separator.
     may_have_codes = scan_text(path, options)
     text, skipped, comments = _text_of_rows(path, options, notices)
-    lines = list(itertools.islice(_lines(text), _LOOKED_AT))
+    lines = list(itertools.islice(_split_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
     if level == "edge" and all(_WITH_DICTIONARY.fullmatch(line.rstrip("\n")) for line in lines):
@@ -111,7 +111,7 @@ def _read_layout_and_rows(
 
     # 2. The first line, and the others. pandas would fill up short rows in silence.
     first_row = _first_row(text)
-    first = [cell.strip() for cell in next(_cells([first_row], separator))]
+    first = [cell.strip() for cell in next(_split_cells([first_row], separator))]
     if level == "edge" and len(first) < 2:
         raise DamagedInput(
             f"{path.name} has one column, and an edge has two ends.",
@@ -135,7 +135,7 @@ def _read_layout_and_rows(
     )
     # A line of R is one shorter than the others, which begin with the names of their rows.
     is_shorter = len(lengths) > 1 and bool((lengths[1:] == lengths[0] + 1).all())
-    body = functools.cache(lambda: _frame(rest, layout))
+    body = functools.cache(lambda: _parse_rows(rest, layout))
     if is_shorter:
         is_shorter = _are_row_names(body())
     if not is_shorter:
@@ -167,7 +167,7 @@ def _read_layout_and_rows(
     # 4. Columns with the dtypes of pandas.
     if in_first_line:
         text = rest
-    frame = body() if in_first_line else _frame(text, layout)
+    frame = body() if in_first_line else _parse_rows(text, layout)
     frame = frame.set_axis(names, axis=1) if len(frame.columns) else pd.DataFrame(columns=names)
     return replace(table, frame=frame, first=1 + in_first_line, has_names=has_names, text=text)
 
@@ -204,14 +204,14 @@ def _text_of_rows(
 def _first_row(text: str) -> str:
     """Return the first line of a text, and the lines over which a quoted cell of it continues."""
     row = ""
-    for line in _lines(text):
+    for line in _split_lines(text):
         row += line
         if row.count('"') % 2 == 0:
             break
     return row
 
 
-def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
+def _parse_rows(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
     """Return the columns of rows, which are called 0, 1 and so on."""
     # Parse bytes: a stream of text takes four times the memory.
     return pd.read_csv(io.BytesIO(text.encode()), **layout) if text else pd.DataFrame()
@@ -282,7 +282,7 @@ def _without_comments(text: str) -> tuple[str, list[int], dict[int, str]]:
     return "".join(kept), skipped, comments
 
 
-def _lines(text: str) -> Iterator[str]:
+def _split_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, each with its LF."""
     start = 0
     while start < len(text):
@@ -302,7 +302,7 @@ def separator_of(lines: Sequence[str]) -> str:
     for separator in "\t;, ":
         if separator == " ":
             lines = [_BLANKS.sub(" ", line.strip()) for line in lines]
-        first, *others = [len(row) for row in _cells(lines, separator, strict=False)]
+        first, *others = [len(row) for row in _split_cells(lines, separator, strict=False)]
         if len(lines) == _LOOKED_AT:
             others = others[:-1]  # a quoted cell may go on
         if first > 1 and set(others) <= {first}:
@@ -315,7 +315,9 @@ def separator_of(lines: Sequence[str]) -> str:
     return next((separator for separator in "\t;," if separator in lines[0]), " ")
 
 
-def _cells(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iterator[list[str]]:
+def _split_cells(
+    lines: Iterable[str], separator: str, *, strict: bool = True
+) -> Iterator[list[str]]:
     """Yield the cells of each row; a quoted cell may contain ends of lines."""
     lines = iter(lines)
     for line in lines:
@@ -329,7 +331,7 @@ def _cells(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iter
 def _field_counts(text: str, separator: str) -> I64:
     """Return the number of fields of each row."""
     if '"' in text:
-        return np.fromiter(map(len, _cells(_lines(text), separator)), np.int64)
+        return np.fromiter(map(len, _split_cells(_split_lines(text), separator)), np.int64)
     data = np.frombuffer(text.encode(), np.uint8)
     marks = np.flatnonzero(data == ord(separator))
     ends = np.flatnonzero(data == ord("\n"))
@@ -374,7 +376,7 @@ def _first_line_has_names(
         for cell in first
         if cell and (roles.normalized_name(cell) in roles.HEADER_NAMES or cell in given)
     ]
-    if known and not all(_occurs(cell, body()) for cell in known):
+    if known and not all(_is_in_body(cell, body()) for cell in known):
         return True
 
     # 2. The index of pandas is below a cell without a name.
@@ -411,12 +413,12 @@ def _cells_look_like_names(first: Sequence[str], body: pd.DataFrame) -> bool | N
         return None
     if any(cell and body[column].dtype.kind in "iuf" for column, cell in enumerate(first)):
         return True
-    if len(filled) < len(first) or any(_occurs(cell, body) for cell in filled):
+    if len(filled) < len(first) or any(_is_in_body(cell, body) for cell in filled):
         return False
     return None
 
 
-def _occurs(cell: str, body: pd.DataFrame) -> bool:
+def _is_in_body(cell: str, body: pd.DataFrame) -> bool:
     """True if a text is in a column below."""
     return any((body[column] == cell).any() for column in body if body[column].dtype.kind == "O")
 
