@@ -413,7 +413,7 @@ def _id_column(
         return likely if likely and known[likely] and not is_numbered else ""
     raise DamagedInput(
         f"{nodes.name} has ids in {usual[0]!r}, which are not those of the edges.",
-        found=f"edges of {_first_ids_text(ids)}; {usual[0]} of {_first_ids_text(nodes.frame[usual[0]].to_numpy())}",
+        found=f"edges of {_show_ids(ids)}; {usual[0]} of {_show_ids(nodes.frame[usual[0]].to_numpy())}",
         next="--set node=none, if the edges number the rows of the nodes from 0",
     )
 
@@ -434,7 +434,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
         raise nodes.error_at(row, problem, hint)
 
 
-def _first_ids_text(values: Array) -> str:
+def _show_ids(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
