@@ -180,7 +180,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
         model=ModelConfig(),
         processes=1,
     )
-    data = SimpleNamespace(ragged=False, unit="graphs")
+    data = SimpleNamespace(is_ragged=False, unit="graphs")
     assert (
         reason_not_captured(config, data, GPU, recompute=False)
         == "the self-check of this GPU failed"

@@ -90,7 +90,7 @@ class EmulatedGraphs:
         self.captured = self.replayed = 0
         self.free, self.peak = 2, 1  #: bytes
 
-    def memory(self) -> tuple[int, int]:
+    def free_and_peak_memory(self) -> tuple[int, int]:
         return self.free, self.peak
 
     def run(self, work: StepFunction) -> Learned:

@@ -600,7 +600,7 @@ def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
     device = SimpleNamespace(type="cuda", name="GPU", reason="PyTorch sees one")
     memory = SimpleNamespace(recompute=False)
     card = SimpleNamespace(schema_=SimpleNamespace(columns=()))
-    data = SimpleNamespace(description="", ragged=False, build=SimpleNamespace(card=card))
+    data = SimpleNamespace(description="", is_ragged=False, build=SimpleNamespace(card=card))
     run = SimpleNamespace(config=config, data=data, device=device, memory=memory, folder="run")
     module = SimpleNamespace(model=torch.nn.Linear(2, 2))
     for spec, lines in ((None, 2), (SimpleNamespace(), 0)):
@@ -619,7 +619,7 @@ def test_the_best_epoch_is_marked_in_its_line(best):
     training = SimpleNamespace(epochs=9)
     loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
     loop._epoch_width = 5
-    loop.data = SimpleNamespace(evaluated=("val", "test"))
+    loop.data = SimpleNamespace(evaluated_parts=("val", "test"))
     loop._seconds_left = lambda row: 0
     row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0, "val_accuracy": 0.9, "test_accuracy": 0.7}
     row["train_accuracy"] = 0.8
