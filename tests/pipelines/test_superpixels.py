@@ -322,7 +322,7 @@ def test_masks_of_0_and_255_are_asked_about_once(pictures, home):
     assert done.code == 0, done.err
     assert "masks/more.png: a mask without a picture" in done.out
     assert "images/notes.txt: not one of" in done.out
-    assert "classes        2 (0 " in done.out
+    assert "classes        2 (0: " in done.out
 
 
 # --- bad input -----------------------------------------------------------------------------------
