@@ -147,7 +147,7 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     assert int(record.columns["graph/year"]) == 1999
     assert record.columns["graph/flags"].tolist() == [1, 0, 1]
     assert schema.column("graph/flags").presented == "bool"
-    assert made(folder, label=("age",))[0].labels.doc == "age"
+    assert made(folder, label=("age",))[0].label_column.doc == "age"
     with pytest.raises(UsageError, match=r"graph\.pt, graph 0 .*'z'"):
         made(folder, label=("z",))
     with pytest.raises(UsageError, match="--set feature="):
@@ -331,7 +331,7 @@ def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     assert record.columns["node/x"].tolist() == [[3], [1]]
     assert record.edge_index.tolist() == [[0, 0], [1, 1]]
     same = write(tmp_path / "classes", a_gml=GML.format("left", "left"))
-    assert made(same)[0].labels.num_classes == 1
+    assert made(same)[0].label_column.num_classes == 1
 
 
 def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):

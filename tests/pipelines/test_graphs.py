@@ -242,7 +242,7 @@ def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
     with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
         made(folder)
     assert "task=classification" in caught.value.lines["next"]
-    column = made(folder, task="multilabel")[0].labels
+    column = made(folder, task="multilabel")[0].label_column
     assert (column.shape, column.stored) == ((3,), "uint8")
     line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")
     home = tmp_path / "home"
@@ -317,7 +317,7 @@ def test_labels_say_what_the_task_is(tmp_path):
                 made(folder, task=task)
             assert caught.value.lines["next"]
             return
-        column = made(folder, task=task)[0].labels
+        column = made(folder, task=task)[0].label_column
         assert (column.num_classes, column.stored) == expected
 
     check_each(check, LABELS)
