@@ -283,8 +283,7 @@ class SplitMetrics(nn.Module):
         self.target_type = task.target_type
         self.metrics = {}
         for name, metric in METRICS.items():
-            of_level = task.level == "node" or not metric.of_nodes
-            if metric.target_type == task.target_type and metric.everywhere and of_level:
+            if metric.is_reported_for(task.target_type, task.level):
                 self.metrics[name] = metric
         self.chosen = chosen
         self.rows = _accumulator_of(task)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import Task
@@ -227,12 +227,16 @@ class Metric:
     accumulator: Callable[[Task], Accumulator] | None = None
     #: True if it also applies to two classes, by the difference of their scores
     of_two_classes: bool = False
-    of_nodes: bool = False  #: True if computed for targets of nodes; for others only on request
-    everywhere: bool = (
-        True  #: True if computed for every task of its target type; otherwise only on request
-    )
+    #: Runs that compute the metric: all of its target type, those with targets of nodes, or only
+    #: those whose ``training.metric`` it is.
+    reported: Literal["always", "of nodes", "on request"] = "always"
     #: What the targets of a part must have, else the metric is undefined; empty: nothing.
     needs: str = ""
+
+    def is_reported_for(self, target_type: TargetType, level: str) -> bool:
+        """True if every run with targets of this type and level reports the metric."""
+        levels = {"always": {level}, "of nodes": {"node"}, "on request": set()}
+        return self.target_type == target_type and level in levels[self.reported]
 
 
 #: Constructor of a metric in percent.
@@ -240,8 +244,8 @@ _share = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
     "accuracy": _share(accuracy, "accuracy", "classification"),
     "f1": _share(macro_f1, "macro F1", "classification"),
-    "miou": _share(mean_iou, "mIoU", "classification", of_nodes=True),
-    "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "classification", everywhere=False),
+    "miou": _share(mean_iou, "mIoU", "classification", reported="of nodes"),
+    "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "classification", reported="on request"),
     "ap": _share(
         mean_average_precision,
         "AP",
@@ -254,7 +258,7 @@ METRICS: dict[str, Metric] = {
         "ROC-AUC",
         "multilabel",
         of_two_classes=True,
-        everywhere=False,
+        reported="on request",
         needs="rows of both classes, or with and without a label",
     ),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
@@ -266,7 +270,7 @@ METRICS: dict[str, Metric] = {
         "log₁₀ MSE",
         "regression",
         higher_is_better=False,
-        everywhere=False,
+        reported="on request",
     ),
     "r2": Metric(r_squared, "R²", "regression", needs="two different targets"),
 }

@@ -8,9 +8,4 @@ from kmip_data.models.training.metrics import METRICS
 
 def usual_metrics(target_type: TargetType, level: str = "node") -> set[str]:
     """Return the metrics that every run on targets of this type and level reports."""
-    return {
-        name
-        for name, metric in METRICS.items()
-        if metric.target_type == target_type and metric.everywhere
-        if level == "node" or not metric.of_nodes
-    }
+    return {name for name, metric in METRICS.items() if metric.is_reported_for(target_type, level)}
