@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
+
+#: OWNER/NAME, as repositories are called on the Hugging Face hub.
+_REPOSITORY = re.compile(r"\w[\w-]*/\w[\w.-]*")
 
 
 @click.command(cls=DatasetCommand)
@@ -41,6 +45,8 @@ def command(
     first, and keeps an existing README.md. If pyarrow is installed, a build also gets Parquet
     files. Refuses data that may not be redistributed.
     """
+    from kmip_data.sharing.remote import Remote
+
     source = find_build_or_run(name, home, sample=sample)
     if isinstance(source, Path):
         from kmip_data.models.training.run_page import push_run
@@ -55,6 +61,16 @@ def command(
     where = address_without_secrets(address)
     result = {"address": where, **facts_of_share(share, share.files)}
     content = f"{count_with_noun(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
-    text = f"{where}  {share.kind} {share.name}: {content}"
-    text += f"\ndigest  {share.computed_digest}\nNext: kmip-data pull {shlex.quote(where)}"
-    print_result(result, text)
+    lines = [
+        f"{where}  {share.kind} {share.name}: {content}",
+        f"digest  {share.computed_digest}",
+    ]
+    if folder := Remote(address).folder:
+        lines.append(f"Saved into the folder {folder}")
+        if _REPOSITORY.fullmatch(address):
+            kind = "datasets/" if share.kind == "build" else ""
+            path = source if isinstance(source, Path) else source.path
+            push = shlex.join(["kmip-data", "push", str(path), f"hf://{kind}{address}"])
+            lines.append(f"To push to the Hugging Face hub: {push}")
+    lines.append(f"Next: kmip-data pull {shlex.quote(where)}")
+    print_result(result, *lines)

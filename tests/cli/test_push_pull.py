@@ -64,6 +64,20 @@ def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatc
     refused("push", run, tmp_path / "elsewhere", code=4)
 
 
+def test_an_owner_and_a_name_are_a_folder_and_maybe_meant_for_the_hub(
+    make_build, tmp_path, monkeypatch
+):
+    build = make_build()
+    monkeypatch.chdir(tmp_path)
+    text = done("push", build.path, "me/clouds", "-q").out
+    assert f"\nSaved into the folder {tmp_path / 'me' / 'clouds'}\n" in text
+    hub = f"kmip-data push {build.path} hf://datasets/me/clouds"
+    assert f"\nTo push to the Hugging Face hub: {hub}\n" in text
+    text = done("push", build.path, tmp_path / "share", "-q").out
+    assert f"\nSaved into the folder {tmp_path / 'share'}\n" in text
+    assert "hf://" not in text
+
+
 def test_a_missing_target_is_named(home, tmp_path):
     for target in ("nothing", "s3dis", "./nowhere"):
         refused("push", target, tmp_path / "share")
