@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -12,8 +13,8 @@ import torch
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.added_columns import ColumnsCard, read_columns_card
-from kmip_data.builds.home import Build, added_column_names
+from kmip_data.builds.added_columns import ColumnsCard, named_encoding, read_columns_card
+from kmip_data.builds.home import Build, Home, added_column_names, list_builds
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
@@ -101,7 +102,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self.split_name = split_name or self.card.default_split or None
 
         # Added columns lie in files of their own, next to the shards that they belong to.
-        attributes, added = _divide_names(build, columns)
+        attributes, added = _divide_names(build, columns, views)
         self._store = shared_store(build, added)
         fields, edges = item_fields(self._store.schema, attributes, views)
         if edge_lengths and self._store.schema.edges == "none":
@@ -410,13 +411,22 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return field.shape[-1] if field.shape else 1
 
 
+def _name_or_path(build: Build) -> str:
+    """Return the argument that selects a build: the name of its own dataset, else its folder."""
+    dataset = build.card.dataset
+    same_name = [other.path for other in list_builds(Home.locate(), dataset)]
+    if same_name == [build.path] and dataset != build.card.manifest:
+        return dataset
+    return shlex.quote(str(build.path))
+
+
 def _divide_names(
-    build: Build, names: Sequence[str] | None
+    build: Build, names: Sequence[str] | None, views: Sequence[View]
 ) -> tuple[list[str] | None, list[ColumnsCard]]:
     """Divide ``columns=`` (a text is one name) into stored attributes, ``None`` for all, and added columns.
 
     Where only added columns are named, all stored attributes are wanted too. Raises ``UsageError``
-    where two columns give the same attribute; an unknown name counts as stored.
+    where two columns give the same attribute, or no column or one of ``views`` has the name.
     """
     if names is None:
         return None, []
@@ -429,11 +439,17 @@ def _divide_names(
         stored.add("edge_index")
 
     finished = added_column_names(build.path)
+    known = stored.union(finished, (view.attribute for view in views))
     attributes = []
     added = []
     for name in dict.fromkeys(names):
         if name in finished and name not in stored:
             added.append(read_columns_card(build, name))
+        elif name not in known:
+            command = "kmip-data info NAME"
+            if named_encoding(name) is not None:
+                command = f"kmip-data encode {_name_or_path(build)} {name}"
+            raise unknown_name_error("column", name, sorted(known), command=command)
         else:
             attributes.append(name)
     if not added:

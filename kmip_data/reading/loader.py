@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -403,9 +404,12 @@ def _sharded_dataset(dataset: object) -> ShardedDataset:
         return graphs.index_select(list(dataset.indices))  # type: ignore[no-any-return]
     if isinstance(dataset, ShardedDataset):
         return dataset
+    step = "kmip_data.save(dataset, folder), then kmip_data.open(folder)"
+    if isinstance(dataset, str | os.PathLike):
+        step = f"GraphLoader(kmip_data.open({os.fspath(dataset)!r}))"
     raise UsageError(
         f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
-        next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
+        next=step,
     )
 
 

@@ -13,6 +13,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.writer import GraphRecord
+from kmip_data.text import count_with_noun
 
 _NUMBERS: dict[str, type[np.generic]] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
@@ -55,6 +56,12 @@ def arrays_of_data(data: object, name: str) -> tuple[GraphRecord, dict[str, Item
             found=f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]",
         )
     nodes = int(data.num_nodes or 0)
+    if edges is not None and edges.size and not 0 <= edges.min() <= edges.max() < nodes:
+        missing = edges[(edges < 0) | (edges >= nodes)][0]
+        raise UsageError(
+            f"{unfit}: an edge leads to node {missing}, and it has {count_with_noun(nodes, 'node')}.",
+            next=f"correct its edge_index: nodes count from 0 to {nodes - 1:,}",
+        )
     return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges), forms
 
 

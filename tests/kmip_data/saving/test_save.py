@@ -294,6 +294,10 @@ UNFIT = [
     (several(z=torch.zeros(3, device="meta")), "'z' of graph 00000000"),
     (several(edge_index=torch.zeros(2, 1, dtype=torch.int32)), "edge_index"),
     (several(edge_index=torch.full((2, 3), 9)), "00000000"),
+    (
+        [Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0], [5]]))],
+        "Graph 00000000 cannot be saved: an edge leads to node 5, and it has 3 nodes",
+    ),
     (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "Graph 00000001: edge_attr"),
     ([Data(x=torch.zeros(1), n=1), Data(x=torch.zeros(1), n=1.0)], "Graph 00000001: 'n'"),
     ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "several"),

@@ -70,8 +70,13 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     graph = ShardedDataset(encoded, columns=["x", "edge_index", "edge-rwse3"])[1]
     walks = edge_walk_encoding(graph.edge_index.numpy(), len(graph.x), 3)
     np.testing.assert_array_equal(graph.edge_rwse.numpy(), walks)
-    with pytest.raises(UsageError, match="rwse9"):
+    with pytest.raises(UsageError, match="rwse9") as error:
         ShardedDataset(encoded, columns=["rwse9"])
+    assert "rwse5" in error.value.lines["expected"].split(", ")
+    assert error.value.lines["next"] == f"kmip-data encode {encoded.path} rwse9"
+    with pytest.raises(UsageError, match="no column called 'xx'") as error:
+        ShardedDataset(encoded, columns=["xx"])
+    assert "rwse5" in error.value.lines["expected"].split(", ")
 
 
 def test_bytes_do_not_depend_on_the_number_of_workers(
