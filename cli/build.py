@@ -40,6 +40,8 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
+from kmip_data.format.card import CARD_NAME
+from kmip_data.runtime.progress import say
 from kmip_data.text import parameters_as_options
 
 if TYPE_CHECKING:
@@ -131,6 +133,8 @@ def command(
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.build import build_dataset
 
+    folders = [*home.built.glob("*"), Path(options["output"] or home.built).absolute()]
+    existing = [folder for folder in folders if (folder / CARD_NAME).is_file()]
     draws, settings = _separate_picture_setting(settings)
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])
@@ -163,6 +167,8 @@ def command(
         )
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
+    if build.path in existing:
+        say(f"already built: {build.path}", quiet=options["quiet"])
     split = ensure_split(build, requested_values(SPLITS))
     if describe is not None:
         sources = requested_values(SOURCES)
@@ -288,7 +294,6 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
     """
     from kmip_data.cli.preview import draw_build, show_on_page
     from kmip_data.graphs.city_columns import is_city
-    from kmip_data.runtime.progress import say
 
     card = build.card
     path = build.path / PICTURE_NAME

@@ -207,9 +207,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     title = first["dataset"]
     if first["share"] not in {"", "all"}:
         title += f" ({first['share']})"
-    title += (
-        f": {metric_title(first['metric'])} on test; build {first['build']}, split {first['split']}"
-    )
+    title += f": {metric_title(first['metric'])} on test; build {first['build']}, split {first['split']!r}"
     if "," not in first["split"]:
         title += f" ({first['split_digest']})"
 

@@ -379,4 +379,4 @@ def differing_counts(
             if entry is not None:
                 records = entry.nodes if expected.graphs == 1 else entry.graphs
             if records != size:
-                yield f"{records:,} of {size:,} in {part} of the split {name}"
+                yield f"{records:,} of {size:,} in {part} of the split {name!r}"

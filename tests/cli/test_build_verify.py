@@ -38,13 +38,19 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
     assert again["shards"] == result["shards"]
     assert again["split"] != result["split"]
     assert before == {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
-    text = done("build", "s3dis", *SMALL).out
+    aloud = SMALL[:-1]
+    outcome = done("build", "s3dis", *aloud)
+    text = outcome.out
+    assert f"already built: {path}\n" in outcome.err
+    assert done("build", "s3dis", *SMALL).err == ""
     command = "kmip-data train s3dis --limit 3 --k 4 --sample"
     for fact in ("(sample: generated, not the real data)", "train", "val", "test", command):
         assert fact in text
-    assert done("build", "s3dis", *SMALL, "--output", tmp_path / "here", "--json").json[
-        "path"
-    ] == str(tmp_path / "here")
+    elsewhere = ("build", "s3dis", *aloud, "--output", tmp_path / "here", "--json")
+    outcome = done(*elsewhere)
+    assert outcome.json["path"] == str(tmp_path / "here")
+    assert "already built" not in outcome.err
+    assert f"already built: {tmp_path / 'here'}\n" in done(*elsewhere).err
 
 
 def test_verify_sound_then_broken_then_repaired(home, monkeypatch):

@@ -281,7 +281,7 @@ class RunData(ABC):
         if part not in (*self.sizes, ALL):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
-                f"The {part} part of the split {self.split_name} has no {self.unit}: {sizes or 'all empty'}.",
+                f"The {part} part of the split {self.split_name!r} has no {self.unit}: {sizes or 'all empty'}.",
                 next=step or f"another part: {' or '.join(self.sizes)}",
             )
 

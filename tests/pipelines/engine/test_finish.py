@@ -42,7 +42,7 @@ DIFFERING = [
     ({"nodes": 7_000_000}, ["1,400.0000 nodes per graph, published are 1,410.3120"]),
     ({"edges": 2 * MALNET["edges"]}, ["edges per graph, published are 2,859.9380"]),
     ({"classes": [2, 0, 1, 1, 1]}, ["4 of the 5 classes"]),
-    ({"val": 499}, ["499 of 500 in val of the split upstream"]),
+    ({"val": 499}, ["499 of 500 in val of the split 'upstream'"]),
 ]
 
 
