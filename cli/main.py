@@ -22,7 +22,7 @@ import click
 import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
-from kmip_data.cli.shared.corrected_command import complete_step
+from kmip_data.cli.shared.corrected_command import complete_step, is_data_name
 from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
 from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
@@ -236,7 +236,7 @@ def _error_for_line(error: click.ClickException, args: Sequence[str]) -> errors.
         refused = errors.UsageError(f"--set {key} has no value.", next=step)
         refused.meant = (key, f"{key}=")
         return refused
-    if extra := _extra_model_and_option(error, context):
+    if extra := _extra_name_and_option(error, context, args):
         return _error_with_correction(error, extra)
     instead = _WITH_NAME.get(context.info_name or "")
     if instead and isinstance(error, click.UsageError) and len(args) == 2:
@@ -336,16 +336,20 @@ def _key_without_value(error: click.ClickException, args: Sequence[str]) -> str 
     return setting and setting[1]
 
 
-def _extra_model_and_option(
-    error: click.ClickException, context: click.Context
+def _extra_name_and_option(
+    error: click.ClickException, context: click.Context, args: Sequence[str]
 ) -> tuple[str, str] | None:
-    """Return a model that stands alone on the line of a training, and its option."""
+    """Return a model or dataset that stands alone on the line, and its option."""
     from kmip_data.strict_model import shipped_names
 
     extra = re.search(r"unexpected extra argument \((\S+)\)", error.format_message())
-    if extra is None or context.info_name != "train" or extra[1] not in shipped_names("models"):
+    if extra is None:
         return None
-    return extra[1], f"--model {extra[1]}"
+    if context.info_name == "train" and extra[1] in shipped_names("models"):
+        return extra[1], f"--model {extra[1]}"
+    if context.info_name in {"evaluate", "predict"} and is_data_name(extra[1], args):
+        return extra[1], f"--dataset {extra[1]}"
+    return None
 
 
 def _mistyped_choice(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
@@ -381,6 +385,15 @@ def _unknown_option_error(
             f"{context.command_path} has no option {option}. Did you mean {option}s?", next=step
         )
         error.meant = (option, f"{option}s")
+        return error
+
+    # A long option with a single dash, such as -all.
+    single = next((word for word in args if option == word[:2] and f"-{word}" in texts), None)
+    if single is not None:
+        error = errors.UsageError(
+            f"{context.command_path} has no option {single}. Did you mean -{single}?", next=step
+        )
+        error.meant = (single, f"-{single}")
         return error
 
     # A value as an option, such as --json for --format json.

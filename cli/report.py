@@ -93,6 +93,8 @@ def command(
             found="; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"]),
             next="kmip-data runs, which names the command that resumes each run",
         )
+        if not folders and not names:
+            error.lines["next"] = "kmip-data train NAME"
         if not folders and len(names) == 1 and names[0] in sweep_names():
             error = UsageError(
                 f"There is no finished run of the sweep {names[0]}.",

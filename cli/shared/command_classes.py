@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+#: Other names of commands -> the command.
+_SAME = {"delete": "remove", "rm": "remove", "ls": "list"}
+
+
 def command_examples() -> dict[str, list[str]]:
     """Read the examples of every command, without the imports of :mod:`kmip_data.manifest`."""
     import tomllib
@@ -92,9 +96,15 @@ class Group(Command, click.Group):
         """Find the command, or raise an error that names the nearest one."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from kmip_data.errors import unknown_name_error
+            from kmip_data.errors import UsageError, unknown_name_error
 
-            raise unknown_name_error(
-                "command", args[0], known, command=f"{ctx.command_path} --help"
-            )
+            step = f"{ctx.command_path} --help"
+            meant = _SAME.get(args[0], "")
+            if meant in known:
+                error = UsageError(
+                    f"There is no command called {args[0]!r}. Did you mean {meant!r}?", next=step
+                )
+                error.meant = (args[0], meant)
+                raise error
+            raise unknown_name_error("command", args[0], known, command=step)
         return super().resolve_command(ctx, args)

@@ -84,25 +84,29 @@ def _drop_replaced_options(args: Sequence[str], options: Sequence[str]) -> list[
 def _replace_typed_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
     """Return the line with another word; None unless the typed one stands in it once."""
     word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
-    if sum(len(word.findall(arg)) for arg in args) != 1:
+    # A dataset without its option may also begin the name of a run.
+    is_bare = meant.startswith("--") and args.count(typed) == 1
+    if sum(len(word.findall(arg)) for arg in args) != 1 and not is_bare:
         return None
     line = []
     for arg in args:
         # An option may be meant by a word, as --model gcn by gcn.
         if arg == typed and meant.startswith("--"):
             line += shlex.split(meant)
+        elif is_bare:
+            line.append(arg)
         else:
             line.append(word.sub(lambda _: meant, arg))
     if meant.endswith("="):  # of a key whose value follows a blank
         position = next(number for number, word in enumerate(line) if word.endswith(meant))
         value = "".join(line[position + 1 : position + 2])
-        if not value or value.startswith("--") or _is_data_name(value, args):
+        if not value or value.startswith("--") or is_data_name(value, args):
             return None
         line[position : position + 2] = [line[position] + value]
     return line
 
 
-def _is_data_name(word: str, args: Sequence[str]) -> bool:
+def is_data_name(word: str, args: Sequence[str]) -> bool:
     """True if a word on the line names a dataset, or a build of the home."""
     from kmip_data.builds.home import Home
     from kmip_data.cli.shared.names import BUILD

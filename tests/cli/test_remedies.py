@@ -361,6 +361,11 @@ def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, 
     assert message.count("--output") == 1
     assert f"--output {tmp_path / 'x.npz'}\n" in message
 
+    # A dataset without its option, which is also the beginning of the run.
+    message = refused("predict", "clouds/gps-kmip/r", "clouds", "--home", home)
+    assert f"next: kmip-data predict clouds/gps-kmip/r --dataset clouds --home {home}\n" in message
+    done(*shlex.split(message.partition("next: kmip-data ")[2]))
+
     message = refused("train", "clouds", "--set", "training.metric=accuracee", "--home", home)
     assert "--set training.metric=accuracy" in message
     assert "accuracee" not in message.partition("next: ")[2]

@@ -38,7 +38,7 @@ def runs(home: Path) -> Path:
 def test_a_row_as_people_read_it(runs):
     lines = done("report").out.splitlines()
     assert lines[0].startswith(
-        "paris: accuracy [%] on test; build 0123456789ab, split random-seed0 ("
+        "paris: accuracy [%] on test; build 0123456789ab, split 'random-seed0' ("
     )
     # What all rows share is said once, and the best row comes first.
     assert lines[1].startswith(
@@ -66,6 +66,11 @@ def test_the_ending_of_a_file_is_its_format(runs, tmp_path):
     for name, start in (("a.html", "<!"), ("a.md", "**paris"), ("a.json", "{"), ("a.txt", "paris")):
         done("report", "--output", tmp_path / name)
         assert (tmp_path / name).read_text().startswith(start), name
+
+
+def test_a_home_without_runs_needs_a_training(home):
+    assert "There is no finished run to report.\n" in refused("report")
+    assert refused("report").endswith("  next: kmip-data train NAME\n")
 
 
 def test_an_ending_that_is_no_format_is_refused_with_a_whole_command(runs, tmp_path):

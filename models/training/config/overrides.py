@@ -36,6 +36,10 @@ _SAME = {
     "hidden": "hidden_dim",
     "num_epochs": "epochs",
 }
+#: Last part of other programs' keys -> our key with its value.
+_SAME_SETTING = {"class_weights": "training.loss=weighted_cross_entropy"}
+#: Other names of the kinds of a section.
+_SAME_KIND = {"full": "transformer"}
 #: Type of a value -> its name in a sentence.
 _WORDS = {"bool": "true or false", "int": "whole number", "float": "number", "str": "text"}
 #: Names of options of the command line -> the key that each sets.
@@ -236,6 +240,11 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
         section_values[name] = _parse_value(key, key.field, text)
     elif key is not None:
         kinds = list(component_kinds(section.rpartition(".")[2]))
+        other_name = _SAME_KIND.get(text)
+        if other_name in kinds:
+            raise _meant_setting_error(
+                f"kind of {section}", text, f"{path}={text}", f"{path}={other_name}"
+            )
         if text not in kinds:
             raise unknown_name_error(f"kind of {section}", text, kinds, command=HELP)
         if text != present:  # other keys of the section have another meaning, if any
@@ -249,6 +258,9 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
             raise _refused_value_error(f"{path!r} is a section, not a key.", ", ".join(below), path)
         _refuse_parameter(values["data"]["dataset"], path, text)
         siblings = [known for known in keys if section and known.startswith(f"{section}.")]
+        setting = _SAME_SETTING.get(name)
+        if setting and text.lower() not in {"false", "none", "0"}:
+            raise _meant_setting_error("configuration key", path, f"{path}={text}", setting)
         message, close = _describe_unknown_key(path)
         error = _refused_value_error(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
@@ -350,6 +362,15 @@ def toml_value(text: str) -> object:
 
 def _refused_value_error(message: str, expected: str, value: str) -> UsageError:
     return UsageError(message, expected=expected, found=value, next=HELP)
+
+
+def _meant_setting_error(noun: str, name: str, typed: str, meant: str) -> UsageError:
+    """Return the error for a name that other programs have for the setting ``meant``."""
+    error = UsageError(
+        f"There is no {noun} called {name!r}. Did you mean {meant!r}?", next=f"--set {meant}"
+    )
+    error.meant = (typed, meant)
+    return error
 
 
 def _describe_unknown_key(path: str) -> tuple[str, str | None]:
