@@ -134,11 +134,11 @@ def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
     if counts := card.statistics["classes"]["total"]:
         several = target is not None and target_type_of(target) == "multilabel"
         names = target.fields if target is not None and several else card.class_names
-        named = [f"{count:,}" for count in counts]
-        if len(names) == len(counts):
-            # After a number, a blank would join both into one.
-            separator = ": " if any(name[-1:].isdecimal() for name in names) else " "
-            named = [f"{name}{separator}{count}" for name, count in zip(names, named, strict=True)]
+        if len(names) != len(counts):
+            names = [str(number) for number in range(len(counts))]
+        # After a number, a blank would join both into one.
+        separator = ": " if any(name[-1:].isdecimal() for name in names) else " "
+        named = [f"{name}{separator}{count:,}" for name, count in zip(names, counts, strict=True)]
         listed = join_first_words(named)
         yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
     files = card.statistics.get("files")

@@ -284,6 +284,29 @@ def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
     assert "to train, build with --set label=COLUMN (toxic, solvent)" in text
 
 
+def test_smiles_without_a_first_line_are_no_edges(home, tmp_path):
+    pytest.importorskip("rdkit")
+    file = tmp_path / "assay.csv"
+    file.write_text("CCO,1.5\nCC(=O)O,2.5\nc1ccccc1,0.5\n" * 4)
+    words = ["build", "graphs", "--name", "a", "--archive", file, "--set", "picture=false"]
+    message = refused(*words)
+    assert "assay.csv has no edges: '0' may have SMILES, such as CCO.\n" in message
+    assert message.rstrip().endswith(" --set smiles=0")
+    assert "graphs         12\n" in done(*words, "--set", "smiles=0", "--set", "label=1").out
+
+    # Ids of nodes that look like the carbon of a ring.
+    file.write_text("c1,c2\nc2,c3\nc3,c12\n")
+    assert "edges           3\n" in done(*words).out
+
+
+def test_classes_without_names_have_their_numbers(home, tmp_path):
+    pytest.importorskip("rdkit")
+    file = tmp_path / "assay.csv"
+    file.write_text("smiles,active\n" + "CCO,0\nCCC,1\nCCN,1\n" * 4)
+    words = ["build", "graphs", "--archive", file, "--dry-run", "--set", "label=active"]
+    assert "  classes        2 (0: 4, 1: 8)\n" in done(*words).out
+
+
 def test_the_summary_of_molecules_and_of_one_class(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"

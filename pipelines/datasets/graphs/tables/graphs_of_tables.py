@@ -41,7 +41,9 @@ from kmip_data.text import count_with_noun
 
 _LAST_ROWS = 20  #: last rows of a table, which may be notes
 _LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
-_SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: pattern found in nearly every table of molecules
+#: Double bond, branch or ring, as in ``C=O``, ``CC(C)O`` and ``c1cc``, but not in the id ``c1``.
+#: Nearly every table of molecules has one.
+_SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d\(?[A-Za-z]"
 _SMILES_LETTERS = r"[A-Za-z0-9@+\-\[\]()=#$:/\\%.*]+"
 
 
@@ -199,7 +201,7 @@ def _columns_of_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple
     pairs = [pair for pair in roles.pairs_of_ends(names) if _fits_given_ends(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
-    if alone and edges.has_names and not pairs and not any(given):
+    if alone and not pairs and not any(given):
         _check_no_molecules(edges)
     left = [name for name in names if name not in params.label]
     if not pairs and not any(given) and len(left) == 1 and len(names) == 2:
@@ -257,9 +259,9 @@ def _check_no_molecules(table: Table) -> None:
         if are_letters and first.str.contains(_SMILES_BOND).any():
             raise DamagedInput(
                 f"{table.name} has no edges: {name!r} may have SMILES, such as {first.iloc[0][:40]}.",
+                expected="a table of edges: if it is one, add --set source=COLUMN --set target=COLUMN",
                 found=table.column_list,
-                next=f"--set smiles={shlex.quote(name)}; if it is a table of edges: "
-                "--set source=COLUMN --set target=COLUMN",
+                next=f"--set smiles={shlex.quote(name)}",
             )
 
 
