@@ -343,7 +343,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     done(*line, "--name", "a")
     done(*training)
     build = find("a", home=Home(home))
-    assert {part: sizes.graphs for part, sizes in build.card.splits["given"].parts.items()} == {
+    assert {part: sizes.graphs for part, sizes in build.card.splits["split"].parts.items()} == {
         "train": 6,
         "val": 3,
         "test": 3,
