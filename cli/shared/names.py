@@ -124,16 +124,20 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             runs = [name for name in known if name.count("/") == 2]
             meant = in_folder or any(map(of_name.fullmatch, runs))
         if not meant:
+            typed = {} if ctx is None else ctx.params
             self._refuse_unknown(
-                text, known, home, "" if ctx is None else ctx.params.get("run") or ""
+                text, known, home, run=typed.get("run") or "", models=typed.get("models") or ""
             )
         return text
 
-    def _refuse_unknown(self, text: str, known: list[str], home: Home, run: str) -> NoReturn:
-        """Raise the error for a name that means nothing; the data of a ``run``, if not empty.
+    def _refuse_unknown(
+        self, text: str, known: list[str], home: Home, *, run: str, models: str
+    ) -> NoReturn:
+        """Raise the error for a name that means nothing.
 
         A dataset of the user's own needs another command, a folder lacks a file, a dataset is no
-        run; others have a nearest name.
+        run; others have a nearest name. ``run`` and ``models`` were typed before the name, or are
+        empty: the run of a prediction, the models of a sweep.
         """
         from kmip_data.builds.home import list_builds, rebuild_command
         from kmip_data.errors import unknown_name_error
@@ -146,10 +150,10 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
             )
         if self.kinds == ("sweep",) and text in shipped_names("models"):
-            raise UsageError(
-                f"{text!r} is a model, not a sweep.",
-                next=f"separate models by commas, as in --model gps-kmip,{text}",
-            )
+            separated = f"--model {models},{text}" if models else f"--model {text}"
+            error = UsageError(f"{text!r} is a model, not a sweep.", next=separated)
+            error.meant = (text, separated)
+            raise error
         if self.kinds == ("sweep",) and (text in dataset_names() or list_builds(home, text)):
             error = UsageError(f"{text!r} is a dataset, not a sweep.", next=f"--dataset {text}")
             error.meant = (text, f"--dataset {text}")

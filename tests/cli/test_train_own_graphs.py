@@ -109,6 +109,16 @@ def test_features_without_an_embedding_leave_no_run(home, tmp_path):
     done(*words, "--set", "model.edge_encoder=linear", "--set", "model.node_encoder=atom")
 
 
+def test_encoders_of_integers_refuse_the_numbers_of_one_graph(home, tmp_path):
+    masks = {f"{part}_mask": torch.arange(4) == row for row, part in enumerate(SPLIT)}
+    (graph,) = graphs(1, y=torch.tensor([0, 1, 0, 1]), edge_attr=torch.rand(4, 1), **masks)
+    kmip_data.save([graph], tmp_path / "one")
+    words = ["train", tmp_path / "one", *QUICK, *SMALL]
+    for encoder in ("edge_encoder=bond", "node_encoder=atom", "edge_encoder=types4"):
+        message = refused(*words, "--set", f"model.{encoder}")
+        assert f"--set model.{encoder.partition('=')[0]}=linear" in message
+
+
 def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
     config = config_for_data(str(tmp_path / "plain"), "gps-kmip")

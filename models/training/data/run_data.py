@@ -248,7 +248,11 @@ class RunData(ABC):
         """Yield the stored rows of a node or edge attribute of all parts, :data:`PIECE` records at a time."""
         dataset = ShardedDataset(self.build, columns=[attribute])
         assembler = dataset.assembler
-        assert assembler is not None, "there is no transform and no split"
+        if assembler is None:
+            # The items of a city or of another single graph are made one by one.
+            for item in dataset:
+                yield item[attribute]
+            return
         for start in range(0, len(dataset), PIECE):
             yield make_batch(assembler, dataset.records[start : start + PIECE])[attribute]
 
