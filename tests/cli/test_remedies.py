@@ -353,6 +353,15 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     text = done(*line, "--name", "b").out
     assert "val is empty; add graphs to the files: a split needs 3\n" in text
 
+    # Masks have no column of names.
+    folder = tmp_path / "masks"
+    folder.mkdir()
+    (folder / "edges.csv").write_text("u,v\n0,1\n1,2\n2,3\n")
+    masks = "".join(f"{node},{node % 2},{node < 2},{node > 1}\n" for node in range(4))
+    (folder / "nodes.csv").write_text(f"id,y,train_mask,test_mask\n{masks}")
+    text = done("build", "graphs", "--archive", folder, "--name", "c", "-q").out
+    assert "val is empty; put some train nodes into val in the files and build again; " in text
+
 
 def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, tmp_path):
     done("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
