@@ -299,6 +299,19 @@ def test_smiles_without_a_first_line_are_no_edges(home, tmp_path):
     assert "edges           3\n" in done(*words).out
 
 
+def test_large_features_are_said_not_to_be_scaled(home, tmp_path):
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    rows = "".join(f"p{n},{2010 + n},{n},{'ab'[n % 2]}\n" for n in range(9))
+    (folder / "nodes.csv").write_text(f"node,year,authors,group\n{rows}")
+    (folder / "edges.csv").write_text("source,target\n" + "p0,p1\np1,p2\n")
+    words = ["build", "graphs", "--name", "p", "--archive", folder, "--set", "label=group"]
+    outcome = done(*words, "--set", "picture=false")
+    warning = "features are not scaled: year (up to 2,018); divide large columns before you build"
+    assert f"warning: {warning}\n" in outcome.err
+    assert warning not in done(*words, "--set", "ignore=year", "--dry-run").out
+
+
 def test_classes_without_names_have_their_numbers(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"

@@ -11,6 +11,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
 MASK_SPLIT = "masks"  #: name of the split that masks give
 #: Most letters of the names of features in a shard; longer lists are on the card alone.
 _MAX_NAME_LETTERS = 20_000
+_LISTED = 5  #: large features that a warning lists
 
 
 def summarise_files(
@@ -31,6 +32,15 @@ def summarise_files(
     if not_finite:
         names = ", ".join(not_finite)
         warnings = [*warnings, f"not finite everywhere: {names}; training refuses such features"]
+    large = [
+        f"{name} (up to {value:,.7g})" for name, value in findings.notices.large_features.items()
+    ]
+    if large:
+        more = f" and {len(large) - _LISTED} more" if len(large) > _LISTED else ""
+        warnings = [
+            *warnings,
+            f"features are not scaled: {', '.join(large[:_LISTED])}{more}; divide large columns before you build",
+        ]
     summary: dict[str, Any] = {}
     if findings.tables.key_column:
         summary["key"] = findings.tables.key_column

@@ -68,6 +68,8 @@ class Notices:
     ignored: dict[str, str] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)  #: column -> number of missing values
     warnings: list[str] = field(default_factory=list)  #: likely faults of the files
+    #: Feature of numbers too large for training -> its largest absolute value.
+    large_features: dict[str, float] = field(default_factory=dict)
     #: Decision that the user has to make -> parameters that make it.
     questions: dict[str, str] = field(default_factory=dict)
 

@@ -29,6 +29,8 @@ _SHARE_OF_IDENTIFIERS = 0.9  #: share of rows with a text of their own from whic
 _LOOKED_AT = 100  #: first rows, which tell whether a column has parts
 _USUAL_PARTS = {"train", "val", "valid", "validation", "test"}
 _SHOWN_WORDS = 20  #: unknown parts that an error lists
+#: Largest absolute value of a feature that needs no scaling, such as an age.
+_LARGE = 120
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
     # Wed Oct 10 20:19:24 +0000 2018; Wed, 10 Oct 2018 20:19:24 GMT; 10 October 2018
@@ -426,6 +428,8 @@ def _number_features(
             f"leave it out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
+    if not is_missing.all() and np.nanmax(np.abs(values)) > _LARGE:
+        notices.large_features[name] = float(np.nanmax(np.abs(values)))
     if not is_missing.any() and not nullable:
         return [(name, values)]
     if is_missing.any():
