@@ -43,7 +43,7 @@ _GROUP = "kmip_data."  #: begins the name of a group of entry points
 _PART = ("model_fields", "build")
 #: Attributes that the objects of a group must have.
 _NEEDED = {
-    "datasets": ("facts", "version", "schema", "units", "records"),
+    "datasets": ("manifest_fields", "version", "schema", "units", "records"),
     "attention": _PART,
     "message_passing": _PART,
     "encodings": ("stem", "help", "about", "columns", "compute"),
@@ -339,13 +339,15 @@ def _as_mapping(value: object) -> Mapping[str, object]:
 
 
 def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
-    """Return the manifest of a plugin's dataset: its ``facts``, and defaults for what they leave out."""
-    if not isinstance(pipeline.facts, Mapping):
-        raise UsageError(f"`facts` of {name!r} of the plugin {plugin.name} is not a mapping.")
-    facts = dict(pipeline.facts)
+    """Return the manifest of a plugin's dataset: its ``manifest_fields``, and defaults for the others."""
+    if not isinstance(pipeline.manifest_fields, Mapping):
+        raise UsageError(
+            f"`manifest_fields` of {name!r} of the plugin {plugin.name} is not a mapping."
+        )
+    fields = dict(pipeline.manifest_fields)
     defaults = {
         "title": name,
-        "summary": facts.get("title", name),
+        "summary": fields.get("title", name),
         "task": "not stated",
         "homepage": "",
         "citation": "",
@@ -353,7 +355,7 @@ def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
         "max_nodes": 65_536,
         "dataset_class": "ShardedDataset",
     }
-    files = facts.pop("files", None)
+    files = fields.pop("files", None)
     if files:
         member = {"pattern": files, "max_bytes": _MAX_RAW_BYTES, "max_count": 1_000_000}
         defaults["content"] = {
@@ -361,13 +363,13 @@ def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
             "members": [member],
             "max_total_bytes": _MAX_RAW_BYTES,
         }
-    defaults["generated"] = not (files or facts.keys() & {"sources", "content"})
+    defaults["generated"] = not (files or fields.keys() & {"sources", "content"})
 
     identity = {"name": name, "registered_name": name, "pipeline": pipeline.__module__}
     try:
-        return Manifest.model_validate({**defaults, **facts, **identity})
+        return Manifest.model_validate({**defaults, **fields, **identity})
     except ValidationError as error:
         raise UsageError(
-            f"The facts of {name!r} of the plugin {plugin.name} are not the facts of a dataset.",
+            f"The manifest fields of {name!r} of the plugin {plugin.name} are not valid.",
             found=first_problem(error),
         ) from error

@@ -39,7 +39,7 @@ from kmip_data.strict_model import Strict
 from kmip_data.text import OPTIONS, count_with_noun, is_likely_typo, nearest_name
 
 
-class Params(Strict):
+class BuildParams(Strict):
     """Parameters that change records. Field descriptions are the command line's help.
 
     All of them are in the build key: a new parameter, even at its default, changes the key of every
@@ -75,10 +75,10 @@ class SplitParams(Strict):
     (:func:`~kmip_data.pipelines.record_assignment.apply_split`).
     """
 
-    seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw at random
-    only: ClassVar[Mapping[str, str]] = {}  #: parameter -> the rule that reads it
+    random_rules: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw at random
+    rule_of_parameter: ClassVar[Mapping[str, str]] = {}  #: parameter -> the only rule that reads it
     #: Rule whose records and sizes of parts the stratified one keeps; ``None``: the default.
-    sizes_of: ClassVar[str | None] = None
+    rule_of_part_sizes: ClassVar[str | None] = None
 
     split_rule: str = Field(default="upstream", description="rule")
     split_seed: int = Field(
@@ -90,14 +90,14 @@ class SplitParams(Strict):
 
     @model_validator(mode="after")
     def _seed_is_used(self) -> Self:
-        if self.split_seed and self.split_rule not in self.seeded:
+        if self.split_seed and self.split_rule not in self.random_rules:
             raise ValueError(f"the rule {self.split_rule!r} draws nothing: a seed changes nothing")
         return self
 
     def identity(self) -> dict[str, object]:
         """Return the parameters that identify a split: those its rule reads."""
-        unread = {name for name, rule in self.only.items() if rule != self.split_rule}
-        if self.split_rule not in self.seeded:
+        unread = {name for name, rule in self.rule_of_parameter.items() if rule != self.split_rule}
+        if self.split_rule not in self.random_rules:
             unread.add("split_seed")
         return self.model_dump(mode="json", exclude=unread)
 
@@ -218,7 +218,7 @@ class RawNeededError(UsageError):
 _FAMILIES = "kmip_data.pipelines.datasets"
 #: largest raw files of a plugin, in bytes, that are built without worker processes
 PLUGIN_BYTES = 2**18
-P = TypeVar("P", bound=Params)
+P = TypeVar("P", bound=BuildParams)
 S = TypeVar("S", bound=SplitParams)
 
 
@@ -237,16 +237,16 @@ class Pipeline(ABC, Generic[P, S]):
     small_bytes: ClassVar[int] = 4 * 2**20
     #: Extra of the package that a build requires.
     extra: ClassVar[str | None] = None
-    #: Parameter -> part of the build folder's name where it is not the default.
-    named: ClassVar[Sequence[tuple[str, str]]] = ()
+    #: Parameter -> template of its part of the build folder's name, used unless it has its default.
+    folder_name_templates: ClassVar[Sequence[tuple[str, str]]] = ()
     #: Background class of nodes.
-    background: ClassVar[int | None] = None
+    background_class: ClassVar[int | None] = None
     #: Manifest fields of a plugin's dataset (:mod:`kmip_data.plugins`); shipped ones are TOML
     #: files.
-    facts: ClassVar[Mapping[str, object]]
+    manifest_fields: ClassVar[Mapping[str, object]]
     #: Parts that the stratified rule divides again; others stay.
     stratified_parts: tuple[str, ...] = PARTS
-    Params: ClassVar[type[Params]] = Params
+    Params: ClassVar[type[BuildParams]] = BuildParams
     SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
 
     def __init__(self, manifest: Manifest) -> None:
@@ -320,7 +320,11 @@ class Pipeline(ABC, Generic[P, S]):
     def name_parts(self, params: P) -> list[str]:
         """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
         unusual = params.model_dump(exclude_defaults=True)
-        return [template.format(unusual[name]) for name, template in self.named if name in unusual]
+        return [
+            template.format(unusual[name])
+            for name, template in self.folder_name_templates
+            if name in unusual
+        ]
 
     def class_names(self, params: P) -> Sequence[str]:
         """Return the class names by label: the manifest's, unless a parameter changes their order."""

@@ -20,7 +20,7 @@ from kmip_data.manifest import dataset_names, load_manifest, require_dataset, wi
 from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
-    Params,
+    BuildParams,
     RawNeededError,
     SplitParams,
     check_params,
@@ -150,7 +150,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
 
 def _matching_build(
     pipeline: AnyPipeline,
-    params: Params,
+    params: BuildParams,
     home: Home,
     *,
     sample: bool,
@@ -276,7 +276,7 @@ def build_own(
     return build
 
 
-def _check_limit(pipeline: AnyPipeline, params: Params) -> None:
+def _check_limit(pipeline: AnyPipeline, params: BuildParams) -> None:
     """Refuse a limit of a single graph that is no sample: it would change the name and nothing else."""
     if pipeline.one_unit and params.limit is not None:
         raise UsageError(

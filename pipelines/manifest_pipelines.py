@@ -22,7 +22,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
-    Params,
+    BuildParams,
     Pipeline,
     Prepared,
     PublishedSplitParams,
@@ -129,7 +129,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
             return codes_of_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
 
 
-class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
+class PiecesPipeline(Pipeline[BuildParams, PublishedSplitParams]):
     """Dataset of many graphs whose arrays ``prepare`` writes as pieces.
 
     Its plan has the ``sizes`` of the parts and the ``numbers`` of their graphs, ``None`` where they
@@ -141,12 +141,12 @@ class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
     key: ClassVar[str] = "{part}/{number:06d}"  #: key of a record
     records_per_unit: ClassVar[int]
 
-    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
+    def units(self, prepared: Prepared, params: BuildParams) -> list[Unit]:
         """Divide the chosen graphs of each part, in order, into units of ``records_per_unit``."""
         sizes = {part: prepared.plan["sizes"][part] for part in self.parts}
         return units_of_parts(sizes, params, self.records_per_unit)
 
-    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
+    def records(self, prepared: Prepared, unit: Unit, params: BuildParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in their published order."""
         part = unit.items["part"]
         schema = self.schema(params)
@@ -169,11 +169,11 @@ class GraphsInPartsPipeline(PiecesPipeline):
         """Return the numbers of the graphs of a part in their published order; ``None``: all."""
         return None
 
-    def schema(self, params: Params) -> Schema:
+    def schema(self, params: BuildParams) -> Schema:
         """The columns of the layout."""
         return schema_of(self.manifest, key_length=16)
 
-    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
         """Check each graph and write its arrays behind those before, so that workers can seek."""
         files = Raw(raw.path, self.manifest.name)
         schema = self.schema(params)

@@ -14,7 +14,7 @@ from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.graphs.split_rules import meta_labels, stratified_parts
 from kmip_data.pipelines.base import (
     AnyPipeline,
-    Params,
+    BuildParams,
     Pipeline,
     Prepared,
     Records,
@@ -23,11 +23,11 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 
-P = TypeVar("P", bound=Params)
+P = TypeVar("P", bound=BuildParams)
 S = TypeVar("S", bound=SplitParams)
 
 
-class OneGraphParams(Params):
+class OneGraphParams(BuildParams):
     """Parameters that change the record; a single graph has no limit except as a sample."""
 
     limit: int | None = Field(
@@ -83,7 +83,7 @@ def units_by_size(
 
 
 def rows_inside(
-    sizes: Sequence[tuple[str, int]], params: Params
+    sizes: Sequence[tuple[str, int]], params: BuildParams
 ) -> Iterator[tuple[str, int, list[int]]]:
     """Yield the name of each file or part, how many records come before it, and the rows chosen in it.
 
@@ -98,7 +98,7 @@ def rows_inside(
         first += size
 
 
-def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> list[Unit]:
+def units_of_parts(sizes: Mapping[str, int], params: BuildParams, per_unit: int) -> list[Unit]:
     """Assign the chosen records of each part, in the order of ``sizes``.
 
     The items of a unit are its ``part`` and ``rows`` inside it.
@@ -150,7 +150,7 @@ def apply_split(
     """
     if params.split_rule != "stratified":
         return pipeline.split(records, params, raw)
-    rule = params.sizes_of or type(params).model_fields["split_rule"].default
+    rule = params.rule_of_part_sizes or type(params).model_fields["split_rule"].default
     default = pipeline.split(records, params.model_copy(update={"split_rule": rule}), raw)
     rest = default.name.removeprefix(default.rule)
     name = f"stratified-{rest}" if rest == default.name else f"stratified{rest}"
@@ -172,7 +172,7 @@ def apply_split(
         )
 
     # The default rule determines the records to divide, and the sizes of parts.
-    labels, grouping = stratification_labels(records, pipeline.background)
+    labels, grouping = stratification_labels(records, pipeline.background_class)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
     # One family restores the order that its records had before the published draw.
     order = getattr(pipeline, "pool_order", all_positions)

@@ -23,14 +23,14 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import count_of_share
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.base import BuildParams, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
 from kmip_data.strict_model import Strict
 
 KEY_LENGTH = 160  #: most bytes of the key of a record
 
 
-class OwnParams(Params):
+class OwnParams(BuildParams):
     """Parameters of datasets of a user's own files."""
 
     class_name: tuple[str, ...] = Field(
@@ -74,8 +74,8 @@ class OwnTextParams(OwnParams):
 class OwnSplitParams(SplitParams):
     """Parameters of the split."""
 
-    seeded: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
-    sizes_of: ClassVar[str | None] = "random"
+    random_rules: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
+    rule_of_part_sizes: ClassVar[str | None] = "random"
 
     split_rule: str = Field(
         default="given",
@@ -111,7 +111,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     """A dataset of a user's own files, under a name of their choice."""
 
     SplitParams = OwnSplitParams
-    named = (("on_error", "{}"),)
+    folder_name_templates = (("on_error", "{}"),)
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
     memory: int | None = None  #: bytes that reading the files may take; ``None``: no limit
     unread: Mapping[str, str] = {}  #: files of the source that are not copied -> reason

@@ -182,7 +182,7 @@ from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.record_assignment import units_of_rows
 class Paths(Pipeline):
     version = 1
-    facts = {"title": "Paths with a marked end"}
+    manifest_fields = {"title": "Paths with a marked end"}
     def schema(self, params):
         columns = feature_column("node/x", ("mark",), "of one end"), class_column("graph/y", 2, "even")
         return Schema(columns=columns)
@@ -290,12 +290,12 @@ ERRORS = {
     ),
     "a class": (
         'PLUGIN = {"datasets": {"x": 1}}',
-        r"lacks facts, version, schema, units, records\.\n  found: 1\n",
+        r"lacks manifest_fields, version, schema, units, records\.\n  found: 1\n",
     ),
     "a method": (f"{NO_UNITS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "lacks units"),
     "facts": (
         f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
-        "facts of 'x' .*\n  found: heading",
+        "manifest fields of 'x' .*\n  found: heading",
     ),
     "a model": ('PLUGIN = {"models": {"x": {"attention": "hub"}}}', "lacks attention, local"),
     "a network": ('PLUGIN = {"models": {"x": 1}}', "'x' in models .* lacks __call__"),
@@ -312,8 +312,8 @@ ERRORS = {
         "calls itself ''",
     ),
     "no table of facts": (
-        f"{GRAPHS}\nPaths.facts = 1\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
-        "`facts` of 'x' .* not a mapping",
+        f"{GRAPHS}\nPaths.manifest_fields = 1\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
+        "`manifest_fields` of 'x' .* not a mapping",
     ),
     "a constructor": (
         f"{GRAPHS}\nPaths.__init__ = lambda self, m: 1 / 0\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
@@ -526,7 +526,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.pipelines.base import Pipeline
 
 class Ringlets(Pipeline):
-    facts = {"files": "*/*.txt"}
+    manifest_fields = {"files": "*/*.txt"}
     version = 1
     def schema(self, params): return Schema(columns=())
     def units(self, prepared, params): return []

@@ -50,7 +50,11 @@ class PartArguments(Arguments, total=False):
 
 
 class RuleArguments(PartArguments, total=False):
-    """Arguments of a dataset with the published split and ``split_rule="stratified"`` only."""
+    """Arguments of a dataset of many graphs, with the rule that draws its split.
+
+    Only datasets whose rules are ``"upstream"`` and ``"stratified"`` have these; others list their
+    own rules.
+    """
 
     split_rule: str | None
     split_seed: int | None

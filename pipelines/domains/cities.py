@@ -264,7 +264,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
     small_bytes = 128 * 2**20
     Params = CityParams
     SplitParams = CitySplitParams
-    named = (
+    folder_name_templates = (
         ("hops", "hops{}"),
         ("classes", "classes{}"),
         ("weight", "travel-time"),

@@ -35,8 +35,8 @@ METRES_PER_DEGREE = 111_195.0  #: metres of a degree of latitude on a sphere of 
 class CitySplitParams(SplitParams):
     """Parameters of the split: 10 % train, 10 % validation, 80 % test."""
 
-    seeded: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
-    only: ClassVar[Mapping[str, str]] = {"block_size": "spatial", "buffer": "spatial"}
+    random_rules: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
+    rule_of_parameter: ClassVar[Mapping[str, str]] = {"block_size": "spatial", "buffer": "spatial"}
 
     split_rule: Literal["random", "spatial", "stratified"] = Field(
         default="random",

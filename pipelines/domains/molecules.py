@@ -22,7 +22,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.molecule_features import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
 from kmip_data.pipelines.base import (
-    Params,
+    BuildParams,
     Pipeline,
     Prepared,
     Records,
@@ -175,7 +175,7 @@ def molecule_columns() -> tuple[Column, Column]:
     )
 
 
-class MoleculeParams(Params):
+class MoleculeParams(BuildParams):
     """Parameters of graphs made from SMILES."""
 
     on_error: Literal["stop", "skip"] = Field(
@@ -198,7 +198,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     version = 1
     extra = "chem"
-    named = (("on_error", "{}"),)
+    folder_name_templates = (("on_error", "{}"),)
     Params = MoleculeParams
     records_per_unit: ClassVar[int]
     lists: ClassVar[dict[str, str]]  #: split rule -> member with its row numbers

@@ -33,8 +33,8 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
     AnyPipeline,
+    BuildParams,
     Facts,
-    Params,
     RawFolder,
     Records,
     Split,
@@ -59,7 +59,7 @@ def versions_of_bytes() -> dict[str, str]:
 
 def build_key(
     pipeline: AnyPipeline,
-    params: Params,
+    params: BuildParams,
     raw: RawFolder,
 ) -> str:
     """Return the first 12 hex digits of the SHA-256 over everything that determines the bytes of the shards.
@@ -85,7 +85,7 @@ class BuildPlan:
     """A build to be made: pipeline and parameters, raw files, home and options."""
 
     pipeline: AnyPipeline
-    params: Params
+    params: BuildParams
     raw: RawFolder
     home: Home
     options: ExecutionOptions

@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import FULL
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
-from kmip_data.pipelines.base import AnyPipeline, Params, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import AnyPipeline, BuildParams, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import limit_memory
@@ -43,7 +43,7 @@ class BuildTask:
     """Picklable description of a unit's work."""
 
     pipeline: AnyPipeline
-    params: Params
+    params: BuildParams
     prepared: Prepared
     unit: Unit
     folder: Path  #: the build folder
@@ -77,7 +77,7 @@ def run_pass(
     pipeline: AnyPipeline,
     name: str,
     source: RawFolder | Prepared,
-    params: Params,
+    params: BuildParams,
     workdir: Path,
     count: int = 1,
 ) -> Prepared:

@@ -22,7 +22,7 @@ from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     AnyPipeline,
-    Params,
+    BuildParams,
     check_params,
     parse_split_parameters,
     pipeline_of,
@@ -131,7 +131,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
         )
 
 
-def _commands_for_raw(manifest: Manifest, params: Params, path: Path) -> str:
+def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> str:
     """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
         options = parameters_as_options(params.model_dump(exclude_defaults=True))

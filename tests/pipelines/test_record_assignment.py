@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kmip_data.pipelines.base import Params
+from kmip_data.pipelines.base import BuildParams
 from kmip_data.pipelines.record_assignment import (
     rows_inside,
     units_by_size,
@@ -31,12 +31,12 @@ def test_a_unit_is_as_large_as_allowed_unless_one_name_is_larger() -> None:
 
 
 def test_a_limit_is_spread_over_all_files() -> None:
-    inside = list(rows_inside([("x", 4), ("y", 6)], Params(limit=5)))
+    inside = list(rows_inside([("x", 4), ("y", 6)], BuildParams(limit=5)))
     assert inside == [("x", 0, [0, 2]), ("y", 4, [0, 2, 4])]
 
 
 def test_parts_come_in_the_order_of_their_sizes() -> None:
-    units = units_of_parts({"train": 3, "val": 0, "test": 1}, Params(), 2)
+    units = units_of_parts({"train": 3, "val": 0, "test": 1}, BuildParams(), 2)
     items = [(unit.name, unit.items) for unit in units]
     assert items == [
         ("train 0 to 1", {"part": "train", "rows": [0, 1]}),

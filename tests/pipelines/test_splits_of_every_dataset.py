@@ -40,7 +40,7 @@ def test_every_dataset_takes_the_rule():
         assert params(split_rule="stratified", split_seed=3).identity()["split_seed"] == 3
         default = params()
         assert default.split_rule != "stratified"
-        if default.split_rule not in params.seeded:
+        if default.split_rule not in params.random_rules:
             assert "split_seed" not in default.identity()
             with pytest.raises(UsageError, match=repr(name)) as caught:
                 check_params(params, {"split_seed": 3}, name)

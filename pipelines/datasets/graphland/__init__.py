@@ -79,7 +79,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     """Pipeline of ``city-roads-{m,l}``."""
 
     version = 1
-    named = (("target_scaling", "target-{}"),)
+    folder_name_templates = (("target_scaling", "target-{}"),)
     Params = GraphLandParams
     SplitParams = GraphLandSplitParams
 

@@ -20,8 +20,8 @@ from kmip_data.text import is_likely_typo, nearest_name
 class GraphSplitParams(OwnSplitParams):
     """Parameters of the split."""
 
-    seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
-    sizes_of: ClassVar[str | None] = None
+    random_rules: ClassVar[tuple[str, ...]] = ("random", "stratified")
+    rule_of_part_sizes: ClassVar[str | None] = None
 
     split_rule: str = Field(
         default="given",

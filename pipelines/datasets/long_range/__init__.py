@@ -21,7 +21,14 @@ from scipy.sparse.csgraph import shortest_path
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
+from kmip_data.pipelines.base import (
+    About,
+    BuildParams,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    Unit,
+)
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.record_assignment import units_of_rows
@@ -33,7 +40,7 @@ RECORDS_PER_UNIT = 2_000
 IN_TURN = (*["train"] * 8, "val", "test")  #: parts of ten rounds through the topologies
 
 
-class LongRangeParams(Params):
+class LongRangeParams(BuildParams):
     """Parameters that change the records."""
 
     task: Literal["retrieval", "sssp", "ecc", "diam"] = Field(
@@ -127,7 +134,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     """Pipeline of ``long-range``."""
 
     version = 1
-    named = (("nodes", "n{}"),)
+    folder_name_templates = (("nodes", "n{}"),)
     Params = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:

@@ -15,7 +15,14 @@ from pydantic import BeforeValidator, Field
 from kmip_data.arrays import F32, F64, I8
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
+from kmip_data.pipelines.base import (
+    About,
+    BuildParams,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    Unit,
+)
 from kmip_data.pipelines.datasets.lrim_generated.clusters import (
     Bonds,
     Rng,
@@ -55,7 +62,7 @@ def _parse_digits(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-class LRIMParams(Params):
+class LRIMParams(BuildParams):
     """Parameters that change the records."""
 
     size: Annotated[Literal[16, 32, 64, 128, 256], BeforeValidator(_parse_digits)] = Field(

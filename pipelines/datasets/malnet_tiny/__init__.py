@@ -22,7 +22,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
-    Params,
+    BuildParams,
     Pipeline,
     Prepared,
     PublishedSplitParams,
@@ -43,7 +43,7 @@ LABEL_ORDERS = {
 TEXT_PER_UNIT = 8 * 2**20  #: bytes of edge lists that become one shard, about a third of them
 
 
-class MalNetTinyParams(Params):
+class MalNetTinyParams(BuildParams):
     """Parameters that change the records."""
 
     isolated: Literal["drop", "keep"] = Field(
@@ -62,7 +62,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     """Pipeline of ``malnet-tiny``."""
 
     version = 1
-    named = (("isolated", "{}-isolated"), ("label_order", "{}"))
+    folder_name_templates = (("isolated", "{}-isolated"), ("label_order", "{}"))
     Params = MalNetTinyParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:

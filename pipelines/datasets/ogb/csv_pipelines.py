@@ -18,7 +18,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
-    Params,
+    BuildParams,
     Prepared,
     PublishedSplitParams,
     RawFolder,
@@ -162,7 +162,7 @@ class OGBGraphsPipeline(PiecesPipeline):
     key = "{number:06d}"
     records_per_unit = 8_192  #: about 6 MB per shard
 
-    def schema(self, params: Params) -> Schema:
+    def schema(self, params: BuildParams) -> Schema:
         """Return the columns of atoms, bonds and labels."""
         labels = self.manifest.expected.classes or 1
         is_known = labels == 1
@@ -180,7 +180,7 @@ class OGBGraphsPipeline(PiecesPipeline):
             key_length=8,
         )
 
-    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
         """Write the tables as memory-mapped arrays; check the split."""
         nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _HIGHS)
         read_split(raw.path, published_rule(self.manifest), len(nodes))
@@ -216,7 +216,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     """A graph with real features."""
 
     version = 1
-    named = (("edges", "{}"),)
+    folder_name_templates = (("edges", "{}"),)
     Params = OGBNodesParams
 
     def schema(self, params: OGBNodesParams) -> Schema:

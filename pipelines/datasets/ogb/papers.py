@@ -62,7 +62,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     version = 1
     passes = ("sort",)
-    named = (("edges", "{}"), ("features", "{}"))
+    folder_name_templates = (("edges", "{}"), ("features", "{}"))
     Params = PapersParams
 
     def __init__(self, manifest: Manifest) -> None:

@@ -31,7 +31,7 @@ _MAX_VALUES = 2**27  #: most values of a matrix that is made dense: 512 MiB
 class PlanetoidSplitParams(FoldParams):
     """Parameters of the split."""
 
-    seeded = ("stratified", "per-class")
+    random_rules = ("stratified", "per-class")
 
     split_rule: Literal["upstream", "per-class", "stratified"] = Field(  # type: ignore[assignment]
         default="upstream",

@@ -64,7 +64,7 @@ class S3DISParams(PointParams):
 class S3DISSplitParams(SplitParams):
     """Parameters of the split."""
 
-    seeded = ("upstream", "room", "stratified")
+    random_rules = ("upstream", "room", "stratified")
 
     split_rule: Literal["upstream", "room", "stratified"] = Field(
         default="upstream",

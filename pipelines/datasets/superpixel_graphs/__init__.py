@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.split_rules import order_before_draw
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Params, Prepared
+from kmip_data.pipelines.base import About, BuildParams, Prepared
 from kmip_data.pipelines.formats.tensors import (
     PYG,
     PickledData,
@@ -39,7 +39,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
     """Pipeline of ``pascalvoc-sp`` and ``coco-sp.toml``."""
 
     records_per_unit = 1_000  #: about 46 MB per shard
-    background = 0
+    background_class = 0
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
@@ -94,7 +94,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         joined: list[int] = np.concatenate([first, second])[order].tolist()
         return joined
 
-    def about(self, prepared: Prepared, params: Params) -> About:
+    def about(self, prepared: Prepared, params: BuildParams) -> About:
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
         constants = {
             key: value.model_dump() for key, value in self.manifest.standardisation.items()

@@ -146,7 +146,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
     version = 4
     extra = "images"
-    background = 0
+    background_class = 0
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 

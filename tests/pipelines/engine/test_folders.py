@@ -19,7 +19,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER
-from kmip_data.pipelines.base import Params, Prepared, RawFolder
+from kmip_data.pipelines.base import BuildParams, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.unfinished_builds import remove_work
@@ -42,7 +42,7 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
 class _Failing(type(toy_pipeline())):  # type: ignore[misc]
     """Writes a file and fails, as raw files do that turn out to be damaged."""
 
-    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
         (workdir / "half").write_text("half")
         raise DamagedInput("The raw files are damaged.")
 

@@ -32,7 +32,7 @@ from kmip_data.manifest import (
     Source,
     load_manifest,
 )
-from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
+from kmip_data.pipelines.base import BuildParams, Pipeline, load_pipeline
 from kmip_data.pipelines.raw import find_or_download as obtain_module
 from kmip_data.pipelines.raw.copies import copy_problems, list_copies
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw
@@ -96,7 +96,7 @@ def obtain_by(
     pipeline: Pipeline, home: Home, *, sample: bool = False, limit: int | None = None, **options
 ):
     chosen = ExecutionOptions(**{"quiet": True, **options})
-    return obtain_raw(pipeline, Params(limit=limit), home, chosen, sample=sample)
+    return obtain_raw(pipeline, BuildParams(limit=limit), home, chosen, sample=sample)
 
 
 def assert_right(raw, origin: str = "given.zip") -> None:

@@ -27,7 +27,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
-    Params,
+    BuildParams,
     Pipeline,
     Prepared,
     RawFolder,
@@ -44,7 +44,7 @@ from kmip_data.runtime import threads
 CLASSES = 3
 
 
-class ToyParams(Params):
+class ToyParams(BuildParams):
     """Parameters of the toy records."""
 
     k: int = Field(default=2, ge=1, le=16, description="neighbours a node")
