@@ -10,8 +10,9 @@ benchmark's molecules in these lists, separated by commas. Instead of the pickle
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from kmip_data.runtime.extras import require_extra
 ATOMS = "atom_type"
 BONDS = "bond_type"
 TARGET = "logP_SA_cycle_normalized"
+RawItem = Mapping[str, Any]  #: pickled molecule, or row of the mirror, before conversion to a graph
 
 
 class ZincPipeline(GraphsInPartsPipeline):
@@ -74,7 +76,7 @@ class ZincPipeline(GraphsInPartsPipeline):
 PIPELINE = ZincPipeline
 
 
-def _read_items(path: Path) -> Iterator[Graph]:
+def _read_items(path: Path) -> Iterator[RawItem]:
     match path.suffix:
         case ".pickle":
             yield from stream_pickled(path)
@@ -86,7 +88,7 @@ def _read_items(path: Path) -> Iterator[Graph]:
             raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
-def graph_of_molecule(molecule: Graph) -> Graph:
+def graph_of_molecule(molecule: RawItem) -> Graph:
     """Return a molecule as a graph: bonds by first, then second atom."""
     atoms = molecule[ATOMS]
     count = len(atoms)
@@ -108,7 +110,7 @@ _LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
 _ROWS = 1_000  #: rows of Parquet that are read at a time
 
 
-def json_rows(path: Path) -> Iterator[Graph]:
+def json_rows(path: Path) -> Iterator[RawItem]:
     """Yield the objects of a file, one per line."""
     with path.open("rb") as file:
         number = 0
@@ -120,7 +122,7 @@ def json_rows(path: Path) -> Iterator[Graph]:
                 raise DamagedInput(f"{path.name}, line {number} is not JSON: {error}.") from error
 
 
-def parquet_rows(path: Path) -> Iterator[Graph]:
+def parquet_rows(path: Path) -> Iterator[RawItem]:
     """Yield the rows of a file as dictionaries."""
     require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
@@ -133,7 +135,7 @@ def parquet_rows(path: Path) -> Iterator[Graph]:
         raise DamagedInput(f"{path.name} is not a complete Parquet file: {error}.") from error
 
 
-def graph_of_row(row: Graph, where: str) -> Graph:
+def graph_of_row(row: RawItem, where: str) -> Graph:
     """Return a row as a graph: bonds by first, then second atom."""
     atoms = row["node_feat"]
     ends = np.asarray(row["edge_index"])
