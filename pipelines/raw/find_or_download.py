@@ -119,8 +119,8 @@ def obtain_raw(
 
     Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a
     mirror; ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted``
-    where a download asks for agreement; ``UsageError`` where several copies are here and none is
-    the complete or downloaded one.
+    where a download asks for agreement; ``UsageError`` where several copies exist and none is the
+    complete or downloaded one.
     """
     if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
@@ -218,28 +218,34 @@ class _Import:
         return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 
     def _matching_copy(self) -> RawFolder | None:
-        """Return the one matching sound copy, or ``None`` if there is none, or an archive is given."""
+        """Return the existing copy to use, or ``None`` if an archive or a download must be unpacked.
+
+        Raises ``UsageError`` if several copies are equally good, and ``DamagedInput`` if the copy
+        is damaged and no download can replace it.
+        """
         if self.archives:
             return None
-        # 1. Complete copies, else downloaded ones; any other only if there is no download to
-        #    unpack.
-        ranks: dict[tuple[bool, bool], list[RawFolder]] = {}
-        for copy in self._usable_copies():
-            rank = is_complete(copy, self.manifest), copy.downloaded
-            ranks.setdefault(rank, []).append(copy)
-        best = max(ranks, default=(False, False))
-        fetched = all((self.folder / source.name).is_file() for source in self.sources)
-        if not ranks or (not any(best) and (self.command == "fetch" or fetched)):
+        # 1. Prefer complete copies, and among them downloaded ones. Use any other copy only if
+        #    there is no download to unpack.
+        copies = self._usable_copies()
+        complete_copies = [copy for copy in copies if is_complete(copy, self.manifest)]
+        candidates = complete_copies or copies
+        downloaded_copies = [copy for copy in candidates if copy.downloaded]
+        candidates = downloaded_copies or candidates
+        if not candidates:
             return None
-        choice = ranks[best]
+        if not complete_copies and not downloaded_copies:
+            downloads_exist = all((self.folder / source.name).is_file() for source in self.sources)
+            if self.command == "fetch" or downloads_exist:
+                return None
 
         # 2. The choice must be unique.
-        copy = choice[0]
+        copy = candidates[0]
         command = f"kmip-data {self.command} {self.manifest.name} --archive"
-        if len(choice) > 1:
-            listed = [f"\n    {copy.path} (from {copy.origin})" for copy in choice]
+        if len(candidates) > 1:
+            listed = [f"\n    {copy.path} (from {copy.origin})" for copy in candidates]
             raise UsageError(
-                f"{len(choice)} copies of {self.manifest.name} are here, "
+                f"{len(candidates)} copies of {self.manifest.name} were found, "
                 "and none is known to be complete.",
                 found="".join(listed),
                 next=f"{command} {copy.path}",
@@ -305,7 +311,10 @@ class _Import:
     def _unpack(
         self, inputs: Sequence[_Input], destination: Path
     ) -> tuple[dict[str, str], bool | None]:
-        """Write all members into the new folder ``destination``; return them, and True if all are pinned."""
+        """Write all members into the new folder ``destination``; return them, and the state of their pins.
+
+        As for :attr:`RawFolder.pinned`: True if all bytes match, False if some differ, else ``None``.
+        """
         members: dict[str, str] = {}
         pins = []
         for item in inputs:
@@ -323,7 +332,12 @@ class _Import:
                 raise
             pins.append(self._is_pinned(item, destination, written))
             members |= written
-        return dict(sorted(members.items())), False if False in pins else all(pins) or None
+        all_match: bool | None = None
+        if False in pins:
+            all_match = False
+        elif None not in pins:
+            all_match = True
+        return dict(sorted(members.items())), all_match
 
     def _is_pinned(self, item: _Input, folder: Path, members: Mapping[str, str]) -> bool | None:
         """True if the members of a source, in ``folder``, have the bytes that the manifest pins.
@@ -427,7 +441,7 @@ class _Import:
         return _Input(source, selection, receipt, downloaded=True)
 
     def _missing_sources_error(self, sources: Sequence[Source]) -> SourceUnavailable:
-        """Return the error for sources that are not here, and cannot or may not be downloaded."""
+        """Return the error for sources that are missing, and cannot or may not be downloaded."""
         addresses: list[str] = []
         for source in sources:
             addresses += [f"{source.name}: {mirror.address}" for mirror in source.mirrors]
