@@ -124,12 +124,12 @@ def command(
     def answers_at(position: int) -> list[GraphPredictions]:
         if answer is None:
             return []
-        found = [answer]
+        predictions = [answer]
         if position != start:
-            found = [predict_record(opened, split=where, position=position)[1]]
+            predictions = [predict_record(opened, split=where, position=position)[1]]
         if second is not None:
-            found.append(predict_record(second, split=where, position=position)[1])
-        return found
+            predictions.append(predict_record(second, split=where, position=position)[1])
+        return predictions
 
     answers = answers_at(start)
     graphs: list[tuple[Graph, *tuple[GraphPredictions, ...]]]

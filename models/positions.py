@@ -139,8 +139,8 @@ class PositionalNames(Names):
     def check(self, name: str) -> str:
         """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
         for term in name.split("+"):
-            found = (encoding_class.parse(term) for encoding_class in known_encodings())
-            encoding = next(filter(None, found), None)
+            parsed = (encoding_class.parse(term) for encoding_class in known_encodings())
+            encoding = next(filter(None, parsed), None)
             if encoding is None or term in POSITIONAL:
                 super().check(term)
             else:

@@ -78,13 +78,13 @@ SHAPE = re.compile(r"any shape|\([\w…·⌈⌉Σ+\- ]+,[^()]*\)|\((?:[A-Z]|Σ|�
 
 def modules(root: Path) -> dict[str, Path]:
     """Every module by its dotted name."""
-    found = {}
+    paths = {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             parts = parts if folder == "kmip_data" else ("kmip_data", *parts)
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:

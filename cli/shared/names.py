@@ -196,9 +196,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if os.sep in text:  # a path, or the name of a run
             known = [name for name in known if os.sep in name and text[0] not in "/.~"]
-        own = known
+        likely_names = known
         if self.kinds == ("run",):  # most runs are of other data
-            own = nearest_names(text, known)
+            likely_names = nearest_names(text, known)
         kind = "run" if "run" in self.kinds else self.kinds[-1]
         shipped = {*dataset_names()}
         if kind == "run" and "sweep" not in self.kinds:
@@ -208,7 +208,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             text,
             known,
             command=f"kmip-data {_LISTS[kind]}",
-            own=[name for name in own if name not in shipped],
+            own=[name for name in likely_names if name not in shipped],
         )
 
 

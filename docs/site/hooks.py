@@ -196,8 +196,8 @@ def _reference() -> dict[str, str]:
 @functools.cache
 def _places() -> dict[str, tuple[str, str]]:
     """Page and anchor of each public name."""
-    found = {}
+    places = {}
     for address, text in _reference().items():
         for anchor in re.findall("^::: (.+)$", text, re.MULTILINE):
-            found[anchor.rpartition(".")[2]] = (address, anchor)
-    return found
+            places[anchor.rpartition(".")[2]] = (address, anchor)
+    return places

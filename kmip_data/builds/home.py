@@ -205,9 +205,13 @@ def require_build(
     known = _known_datasets(builds)
     if dataset not in known:
         # The user's own names are few, and `kmip-data list` also says how to list all others.
-        own = sorted(known.difference(dataset_names()))
+        user_names = sorted(known.difference(dataset_names()))
         raise unknown_name_error(
-            "dataset or build folder", dataset, sorted(known), command="kmip-data list", own=own
+            "dataset or build folder",
+            dataset,
+            sorted(known),
+            command="kmip-data list",
+            own=user_names,
         )
 
     if sample and dataset not in dataset_names():

@@ -88,8 +88,8 @@ class AttributeLevels:
             else:
                 possible &= fitting_levels(array.shape, first, nodes, edges)
             if not possible:
-                found = f"{name} is {list(array.shape)}, in the first graph {list(first)}"
-                self._ragged.setdefault(name, f"{where}: {found}.")
+                shapes = f"{list(array.shape)}, in the first graph {list(first)}"
+                self._ragged.setdefault(name, f"{where}: {name} is {shapes}.")
 
     def levels_by_attribute(self) -> dict[str, str]:
         """Return the level of each attribute; raise ``DamagedInput`` for attributes without a level."""

@@ -94,11 +94,13 @@ class InferredColumns:
             expected = f"{before.dtype}, {list(before.shape)} for each {level}"
         elif key == self.target:
             expected = "a target"
-        found = "none" if rows is None else f"{rows.dtype}, {list(rows.shape[1:])} for each {level}"
+        finding = "none"
+        if rows is not None:
+            finding = f"{rows.dtype}, {list(rows.shape[1:])} for each {level}"
         return DamagedInput(
             f"Graph {graph.key}: {attribute!r} is not as in the graphs before it.",
             expected=expected,
-            found=found,
+            found=finding,
             next=f"give every graph a {attribute!r} of the same dtype and as many numbers, or none",
         )
 

@@ -257,8 +257,8 @@ def _check_built(name: str, root: Folder | None) -> None:
     if list_builds(home, name):
         return
     cities = [city for city in names_of_class(CityNetwork) if city != "city"]  # the recipe
-    own = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
-    close = nearest_name(name, [*cities, *own])
+    built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
+    close = nearest_name(name, [*cities, *built_cities])
     hint = ""
     step = f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
     step += " --archive FILE.osm.pbf, without a network"

@@ -157,13 +157,15 @@ def raise_damaged(
     if isinstance(found, Exception):
         error = found
         check_resources(path, error)
-        reason = getattr(error, "strerror", None) or str(error)
-        found = " ".join(reason.split())[:200] or type(error).__name__
-    if isinstance(error, KmipDataError) and error.lines["found"]:
-        found = f"{error.what} ({error.lines['found']})"
+        message = getattr(error, "strerror", None) or str(error)
+        finding = " ".join(message.split())[:200] or type(error).__name__
+        if isinstance(error, KmipDataError) and error.lines["found"]:
+            finding = f"{error.what} ({error.lines['found']})"
+    else:
+        finding = found
     raise DamagedInput(
         f"{path} {problem}.",
-        found=found,
+        found=finding,
         next=remedy or f"kmip-data verify {build} --repair",
     ) from error
 

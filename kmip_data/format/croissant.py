@@ -69,10 +69,10 @@ def build_croissant(card: Card) -> dict[str, Any]:
 
 def citation_authors(citation: str) -> list[dict[str, str]]:
     """Return the authors of the first BibTeX entry; a name in braces of its own is an organisation."""
-    found = re.search(r"\bauthor\s*=\s*\{(.*)\},?\s*$", citation, re.MULTILINE)
-    if found is None:
+    authors = re.search(r"\bauthor\s*=\s*\{(.*)\},?\s*$", citation, re.MULTILINE)
+    if authors is None:
         return []
-    text = re.sub(r"\{?\\(['`\"^v])\{?(\w)\}{1,2}", _accented_letter, found[1])
+    text = re.sub(r"\{?\\(['`\"^v])\{?(\w)\}{1,2}", _accented_letter, authors[1])
     names = []
     for author in text.split(" and "):
         schema_type = "sc:Organization" if author.startswith("{") else "sc:Person"

@@ -147,10 +147,10 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     rows = legend_names(table)
     names = [*rows, *(model for model in paper if model not in rows)]
     colors = dict(zip(names, class_colors(len(names)), strict=True))
-    every = [row["hours"] for row in table.rows] + [
+    all_hours = [row["hours"] for row in table.rows] + [
         result.hours or 0.0 for result in paper.values()
     ]
-    unit, per_hour = time_unit(max(every))
+    unit, per_hour = time_unit(max(all_hours))
 
     axes = figure.subplots()
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):

@@ -159,8 +159,10 @@ def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor
                 # A kernel that fails to compile, load or launch slows the run down, but does not
                 # end it.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
-                found = f"{type(error).__name__}: {error}".splitlines()[0]
-                _disabled[module.NAME, device_type] = f"it failed, please report this: {found}"
+                problem_line = f"{type(error).__name__}: {error}".splitlines()[0]
+                _disabled[module.NAME, device_type] = (
+                    f"it failed, please report this: {problem_line}"
+                )
 
 
 def _is_lost(device: torch.device) -> bool:

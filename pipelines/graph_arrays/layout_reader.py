@@ -42,11 +42,11 @@ class Raw:
 
     def path(self, pattern: str) -> Path:
         """Return the one file whose name matches ``pattern``."""
-        found = sorted(self.folder.glob(pattern))
-        if len(found) != 1:
-            raise DamagedInput(f"{len(found)} files are called {pattern}, not one.")
-        self.current_item = found[0].name
-        return found[0]
+        matching_files = sorted(self.folder.glob(pattern))
+        if len(matching_files) != 1:
+            raise DamagedInput(f"{len(matching_files)} files are called {pattern}, not one.")
+        self.current_item = matching_files[0].name
+        return matching_files[0]
 
     def arrays(self, pattern: str) -> NpzFile:
         """Open the ``.npz`` file that a pattern matches."""
@@ -172,13 +172,16 @@ def fit_graphs(
     last = np.cumsum(nodes)
     first = last - nodes
     if layout.both_ways == "checked":
-        every = edges + np.repeat(first, rows["edge"])
-        _check_both_ways(every, sum(nodes), arrays.get("edge_attr"), where)
+        batch_edges = edges + np.repeat(first, rows["edge"])
+        _check_both_ways(batch_edges, sum(nodes), arrays.get("edge_attr"), where)
     if layout.undirected:
-        every = undirected_edges((edges + np.repeat(first, rows["edge"])).T, sum(nodes))
-        ends = np.searchsorted(every[0], last)  # they are sorted by source: graph after graph
+        batch_edges = edges + np.repeat(first, rows["edge"])
+        both_directions = undirected_edges(batch_edges.T, sum(nodes))
+        ends = np.searchsorted(
+            both_directions[0], last
+        )  # they are sorted by source: graph after graph
         rows["edge"] = np.diff(ends, prepend=0).tolist()
-        edges = every - np.repeat(first, rows["edge"])
+        edges = both_directions - np.repeat(first, rows["edge"])
     arrays["edge_index"] = edges.T.astype(schema.index_dtype)
     return arrays, np.array([*counts, rows["edge"]], np.int64).T
 
@@ -193,8 +196,8 @@ def fit_column(values: Sequence[Array], column: Column, rows: Sequence[int], whe
                 f"{where}: {column.attribute} is {array.dtype} {array.shape}, not numbers {shape}.",
                 expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
             )
-    every = np.stack(values) if of_graph else np.concatenate(values)
-    return fit_rows(every, column, where)
+    joined_rows = np.stack(values) if of_graph else np.concatenate(values)
+    return fit_rows(joined_rows, column, where)
 
 
 def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:

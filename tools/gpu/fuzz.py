@@ -78,8 +78,8 @@ def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -
 
 def differs(problem: SearchProblem, search: Search) -> bool:
     """True if a search has other bits than ``dense``."""
-    found = search(problem)
+    result = search(problem)
     options = {"query_ptr": problem.query_ptr, "key_ptr": problem.key_ptr, "backend": "dense"}
     expected = topk_inner_product(problem.queries, problem.keys, problem.k, **options)
-    bits = (each[0].contiguous().view(torch.int32) for each in (found, expected))
-    return not (torch.equal(found[1], expected[1]) and torch.equal(*bits))
+    bits = (each[0].contiguous().view(torch.int32) for each in (result, expected))
+    return not (torch.equal(result[1], expected[1]) and torch.equal(*bits))

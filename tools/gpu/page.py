@@ -19,8 +19,9 @@ def summary(rows: Iterable[Row]) -> str:
     rows = list(rows)
     lines = [*_warning(rows), "| section | | result |", "|---|---|---|"]
     for number in dict.fromkeys(row["section"] for row in rows):
-        found = [row for row in rows if row["section"] == number]
-        done, end = [row for row in found if row.get("kind") != "section"], found[-1]
+        section_rows = [row for row in rows if row["section"] == number]
+        done = [row for row in section_rows if row.get("kind") != "section"]
+        end = section_rows[-1]
         bad = [row for row in done if row["status"] == "failed" or row.get("met") is False]
         good = sum(row["status"] == "ok" and row.get("met") is not False for row in done)
         counts = f"{good} good, {len(bad)} not, {end['value']} s"

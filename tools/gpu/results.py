@@ -83,11 +83,11 @@ def cell(row: dict[str, Any]) -> str:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return all whole lines of a file, the last of which may have been cut off."""
-    found = []
+    rows = []
     for line in path.read_text("utf-8", "replace").splitlines():
         with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+            rows.append(json.loads(line))
+    return rows
 
 
 def milliseconds(work: Callable[[], object], device: torch.device, *, most: float = 1.0) -> float:

@@ -94,13 +94,13 @@ def counts(name: str, home: Home) -> str:
         sum(getattr(shard, level) for shard in build.card.shards)
         for level in ("graphs", "nodes", "edges")
     )
-    found = f"{graphs:,} graphs, {nodes / graphs:,.2f} nodes and {edges / graphs:,.2f} edges each"
+    counts = f"{graphs:,} graphs, {nodes / graphs:,.2f} nodes and {edges / graphs:,.2f} edges each"
     if expected.graphs is None:
-        return f"{found}; no counts are published"
+        return f"{counts}; no counts are published"
     published = f"{expected.graphs:,}, {expected.avg_nodes} and {expected.avg_edges}"
     if not build.card.complete:
-        raise CheckFailed(f"{found}; published: {published}. {' '.join(build.card.notes)}")
-    return f"{found}; published: {published}"
+        raise CheckFailed(f"{counts}; published: {published}. {' '.join(build.card.notes)}")
+    return f"{counts}; published: {published}"
 
 
 def verify(name: str, home: Home) -> str:

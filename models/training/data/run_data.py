@@ -95,8 +95,10 @@ def task_of_targets(
 def _check_classes_are_numbers(card: Card, task: Task) -> None:
     """Raise ``UsageError`` for a regression on numbers of classes whose names are other numbers."""
     names = card.class_names
-    own = [str(number) for number in range(len(names))]
-    if task.target_type != "regression" or task.stored != "classification" or list(names) == own:
+    default_names = [str(number) for number in range(len(names))]
+    if task.target_type != "regression" or task.stored != "classification":
+        return
+    if list(names) == default_names:
         return
     if names and all(name.removeprefix("-").isdecimal() for name in names):
         raise UsageError(

@@ -281,8 +281,10 @@ def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) ->
     if column is None:
         return ""
     learned = f"{result.targets.target_type} of each {result.targets.level}"
-    found = f"{target_type_of(column)} of each {level_of_column(column)}"
-    return "" if learned == found else f"{learned}, and {dataset} has targets for {found}"
+    available = f"{target_type_of(column)} of each {level_of_column(column)}"
+    if learned == available:
+        return ""
+    return f"{learned}, and {dataset} has targets for {available}"
 
 
 def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:

@@ -50,15 +50,15 @@ def description_of(
 ) -> Description:
     """Return the uses of the columns of tables, and of arrays where there is no table."""
     params = options.params
-    found = list(findings.tables.columns)
+    described_columns = list(findings.tables.columns)
     features = {"node/x", "edge/edge_attr"}
-    of_tables = {column.rows for column in found}
+    of_tables = {column.rows for column in described_columns}
     for column in columns:
         if column.doc in {PART_DOC, NODE_ID_DOC}:
             continue
         if column.level in of_tables and column.key in features:
             continue
-        found.append(
+        described_columns.append(
             DescribedColumn(
                 name=column.attribute,
                 rows=column.level,
@@ -68,9 +68,9 @@ def description_of(
                 missing=findings.notices.missing.get(column.attribute, 0),
             )
         )
-    if target is not None and not any(column.use == "label" for column in found):
+    if target is not None and not any(column.use == "label" for column in described_columns):
         name = (*params.label, "y")[0]
-        found.append(DescribedColumn(name=name, rows=target.column.level, use="label"))
+        described_columns.append(DescribedColumn(name=name, rows=target.column.level, use="label"))
     task = None
     classes: tuple[str, ...] = ()
     if target is not None:
@@ -84,8 +84,8 @@ def description_of(
         absent = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
         labels = [column for column in options.described.columns if column.use == "label"]
         names = {column.name for column in labels}
-        found = [column for column in found if column.name not in names]
-        found += [column.model_copy(update=absent) for column in labels]
+        described_columns = [column for column in described_columns if column.name not in names]
+        described_columns += [column.model_copy(update=absent) for column in labels]
     return Description(
         task=task,
         classes=classes,
@@ -94,7 +94,7 @@ def description_of(
         rounded=params.rounded,
         undirected=params.undirected,
         files=findings.tables.levels,
-        columns=tuple(found),
+        columns=tuple(described_columns),
     )
 
 

@@ -125,8 +125,8 @@ def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
     for key, array in columns.items():
         if key.startswith("edge/"):
             columns[key] = array.repeat(times, axis=0)
-            there, back = array[pairs]
-            differs = (there != back) & ((there == there) | (back == back))  # noqa: PLR0124 -- NaN
+            forward, backward = array[pairs]
+            differs = (forward != backward) & ((forward == forward) | (backward == backward))  # noqa: PLR0124 -- NaN
             unequal |= differs.any(axis=tuple(range(1, array.ndim)))
     return replace(graph, edge_index=index, columns=columns), 2 * int(unequal.sum())
 

@@ -77,11 +77,11 @@ class Notices:
         """Raise one error with all questions and the answers to type, if there are any."""
         if not self.questions:
             return
-        what = next(iter(self.questions))
+        problem = next(iter(self.questions))
         if len(self.questions) > 1:
-            what = f"{len(self.questions)} columns need a decision."
+            problem = f"{len(self.questions)} columns need a decision."
         raise DamagedInput(
-            what,
+            problem,
             found="; ".join(self.questions)[:2_000] if len(self.questions) > 1 else None,
             next=" ".join(dict.fromkeys(self.questions.values())),
         )

@@ -150,11 +150,11 @@ def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Ar
     if not names or len(names) == classes:
         return
     known = (targets_as_numbers(rows, target.class_names).reshape(-1) for rows in labels)
-    found = np.unique(np.concatenate(list(known)))
-    found = found[~np.isnan(found)]
-    shown = target.class_names or [f"{value:g}" for value in found[:100]]
+    values = np.unique(np.concatenate(list(known)))
+    values = values[~np.isnan(values)]
+    shown = target.class_names or [f"{value:g}" for value in values[:100]]
     step = f"--set class_name= once for each of {classes} classes, in order; or leave it out"
-    if not target.class_names and len(found) and found[0] == 1 == classes - len(names):
+    if not target.class_names and len(values) and values[0] == 1 == classes - len(names):
         step = "subtract 1 from the labels: classes count from 0, and no label is 0"
     raise DamagedInput(
         f"class_name has {len(names)} names for {classes} classes.",

@@ -216,10 +216,10 @@ class _Map:
 
         # By default libosmium leaves two cores idle, or uses one of two.
         pool = osmium.io.ThreadPool(num_threads())
-        found = osmium.FileProcessor(self.source, entities, pool)
-        for each in filters:
-            found = found.with_filter(each)
-        yield from found
+        elements = osmium.FileProcessor(self.source, entities, pool)
+        for element_filter in filters:
+            elements = elements.with_filter(element_filter)
+        yield from elements
 
     def _read_relations(self) -> None:
         """Keep the ways of relations that may be areas."""
@@ -276,8 +276,8 @@ class _Map:
         """Return number, longitude and latitude of the nodes that are referred to, by number."""
         import osmium
 
-        found = (self.streets, self.areas, self.members)
-        wanted = np.unique(np.concatenate([np.array(references.ref) for references in found]))
+        groups = (self.streets, self.areas, self.members)
+        wanted = np.unique(np.concatenate([np.array(references.ref) for references in groups]))
         number, x, y = array("q"), array("i"), array("i")
         for node in self._read_elements(osmium.osm.NODE, *_number_filter(wanted)):
             location = node.location

@@ -77,10 +77,12 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
         # 2. Rows of tx are in the order of test.index.
         arrays = []
         for others, rows in (features, labels):
-            every = np.zeros((len(others) + len(rows) + missing, others.shape[1]), others.dtype)
-            every[: len(others)] = others
-            every[tested] = rows
-            arrays.append(every)
+            rows_in_order = np.zeros(
+                (len(others) + len(rows) + missing, others.shape[1]), others.dtype
+            )
+            rows_in_order[: len(others)] = others
+            rows_in_order[tested] = rows
+            arrays.append(rows_in_order)
         x, y = arrays
 
         # 3. Neighbours: without loops, each once, by target and then source.

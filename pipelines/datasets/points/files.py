@@ -79,17 +79,18 @@ def label_files(names: Iterable[str]) -> dict[str, str]:
     It is named after the cloud, with ``_labels`` or the suffix ``.labels``; or it lies in a folder of
     labels next to the cloud's file.
     """
-    every = sorted(names)
-    clouds = {str(PurePosixPath(name).with_suffix("")): name for name in every}
+    sorted_names = sorted(names)
+    clouds = {str(PurePosixPath(name).with_suffix("")): name for name in sorted_names}
     owners: dict[str, str] = {}
-    for name in every:
+    for name in sorted_names:
         path = PurePosixPath(name)
         stem = str(path.with_suffix(""))
         ending = next((end for end in _LABEL_ENDINGS if stem.endswith(end)), "")
         cloud = clouds.get(stem.removesuffix(ending)) if ending else None
         if cloud is None and path.suffix.lower() in LABEL_SUFFIXES:
             cloud = next(
-                (other for other in every if _are_labels_of(path, PurePosixPath(other))), None
+                (other for other in sorted_names if _are_labels_of(path, PurePosixPath(other))),
+                None,
             )
         if cloud is not None and cloud != name:
             owners[cloud] = name

@@ -245,10 +245,10 @@ def _parse_gml(text: str) -> Any:
 def _in_one_namespace(path: Path, namespace: str, viz: str) -> Element:
     """Return the root of an XML file in one namespace, whatever its version, without blanks around values."""
     root = parse(path).getroot()  # noqa: S314 -- document types are refused
-    own = root.tag.rpartition("}")[0]
+    root_namespace = root.tag.rpartition("}")[0]
     for element in root.iter():
         prefix, _, name = element.tag.rpartition("}")
-        if prefix in {"", own}:
+        if prefix in {"", root_namespace}:
             element.tag = f"{{{namespace}}}{name}"
         elif prefix.endswith("/viz") and viz:
             element.tag = f"{{{viz}}}{name}"

@@ -210,16 +210,16 @@ def _ask_for_sign(
     notices: Notices,
 ) -> None:
     """Ask for the decimal sign of a number in a ``text``; the answer is ``sign``."""
-    what = f"{table.location(row)}: {name!r} is {text!r}"
+    question = f"{table.location(row)}: {name!r} is {text!r}"
     answer = f"--set decimal={sign!r}" if sign == "," else f"--set decimal={sign}"
     if params.decimal:
-        what += f", no number with the decimal sign {params.decimal!r}: {answer}"
+        question += f", no number with the decimal sign {params.decimal!r}: {answer}"
     else:
-        what += (
+        question += (
             ", a number that may be read in two ways: --set decimal=. for a decimal point, "
             "--set decimal=',' for a decimal comma"
         )
-    notices.questions[what] = answer
+    notices.questions[question] = answer
 
 
 def _ask_for_missing(
@@ -230,10 +230,10 @@ def _ask_for_missing(
     words = list(dict.fromkeys(texts[is_text]))
     answer = " ".join(f"--set missing={shlex.quote(word)}" for word in words[:_MOST_WORDS])
     shown = ", ".join(map(repr, words[:_MOST_WORDS]))
-    what = f"{table.location(row)}: {name!r} is {texts[row]!r} among numbers"
+    question = f"{table.location(row)}: {name!r} is {texts[row]!r} among numbers"
     if len(words) > 1:
-        what += f", and {count_with_noun(len(words) - 1, 'other text')} in other rows ({shown})"
-    notices.questions[f"{what}: {answer} for a missing value, --set missing=none for texts"] = (
+        question += f", and {count_with_noun(len(words) - 1, 'other text')} in other rows ({shown})"
+    notices.questions[f"{question}: {answer} for a missing value, --set missing=none for texts"] = (
         answer
     )
 

@@ -122,8 +122,8 @@ def graphs_of_tables(
             index = nodes.of_ends(rows_of["node"], rows_of["edge"])
             ids = nodes.ids[rows_of["node"]]
         values = _values_of_graph(name, rows_of, columns, edges, targets)
-        for each in lists:
-            values = each.join(values, ids, options, findings)
+        for index_lists in lists:
+            values = index_lists.join(values, ids, options, findings)
         if not are_row_numbers(ids):
             if len(names) == 1:
                 values[NODE_ID] = stored_ids(ids, options)
@@ -223,7 +223,7 @@ def _columns_of_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple
             next="--archive FOLDER with both; if it is a table of edges, --set source=COLUMN --set target=COLUMN",
         )
     guess = pairs[0] if pairs else _likely_ends(edges, names, given)
-    what = "several pairs of" if pairs else "no"
+    quantity = "several pairs of" if pairs else "no"
     remedy = f"if these are the ends: {_options_of_ends(guess)}"
     graph = _likely_graph_column(edges, guess)
     if graph:
@@ -237,7 +237,7 @@ def _columns_of_ends(edges: Table, params: GraphParams, *, alone: bool) -> tuple
             f"kind, {_options_of_ends(guess)}"
         )
     raise DamagedInput(
-        f"{edges.name} has {what} columns called as the ends of an edge, such as source and target.",
+        f"{edges.name} has {quantity} columns called as the ends of an edge, such as source and target.",
         found=edges.column_list,
         next=remedy,
     )

@@ -156,13 +156,13 @@ def unknown_column(
     """
     close = nearest_name(name, likely)
     hint = f" Did you mean {close!r}?" if close else ""
-    what = f"No table has a column {name!r}.{hint}"
+    problem = f"No table has a column {name!r}.{hint}"
     columns = [f"{table.name}: {table.column_list or 'none'}" for table in tables]
     if len(tables) == 1:
-        what = f"{tables[0].name} has no column {name!r}.{hint}"
+        problem = f"{tables[0].name} has no column {name!r}.{hint}"
         columns = [tables[0].column_list or "none"]
     error = UsageError(
-        what,
+        problem,
         found="; ".join(columns)[:1_000],
         next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
