@@ -92,7 +92,7 @@ EXTRAS = {
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})
-#: What work on the package needs: lists of pyproject.toml, which pip and uv also take as groups.
+#: Requirements of work on the package: lists of pyproject.toml, which pip and uv also take as groups.
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
 
 setup(

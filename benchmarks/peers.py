@@ -103,6 +103,6 @@ def measured(name: str, python: Path, *, quick: bool) -> Iterator[Row]:
 
 
 def print_rows(measurements: Iterator[Row]) -> None:
-    """Print rows for :func:`measured`, each when it is there."""
+    """Print rows for :func:`measured`, each when it is measured."""
     for row in measurements:
         print(json.dumps(asdict(row)), flush=True)

@@ -288,7 +288,7 @@ def _separate_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[st
 
 
 def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
-    """Draw the picture that the page begins with, of one record, unless it is there or takes long.
+    """Draw the picture that the page begins with, of one record, unless it exists or takes long.
 
     A picture that cannot be drawn is no fault of the build.
     """

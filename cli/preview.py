@@ -167,7 +167,7 @@ def show_on_page(build: Build) -> None:
     from kmip_data.format.build_files import PAGE_NAME, has_picture, write_card
 
     page = build.path / PAGE_NAME
-    # The picture is there, also where the page is read-only.
+    # The picture stays written even if the page is read-only.
     with contextlib.suppress(KmipDataError, OSError):
         if has_picture(build.path) and PICTURE_NAME.encode() not in page.read_bytes():
             with build_lock(build.path, quiet=True):

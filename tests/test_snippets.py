@@ -70,7 +70,7 @@ def _map(folder: Path) -> None:
     shutil.copyfile(shared_data("osm") / "paris_3e_11e.osm.pbf", folder / "paris.osm.pbf")
 
 
-#: What a page tells its reader to do before its snippets.
+#: Preparations that a page asks for before its snippets.
 BEFORE: dict[str, Callable[[Path], Any]] = {
     "docs/analysis.md": _run,
     "docs/encodings.md": lambda folder: [
@@ -103,7 +103,7 @@ def test_snippets_of_the_pages_run(
     obtain = building.obtain_raw
 
     def obtain_sample(*arguments: Any, sample: bool) -> Any:
-        """What a download brings is the sample, in the layout of the published files."""
+        """A download brings the sample, in the layout of the published files."""
         chosen = sample or not arguments[3].archives
         return replace(obtain(*arguments, sample=chosen), sample=sample)
 

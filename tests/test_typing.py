@@ -13,7 +13,7 @@ import pytest
 from support.cli import python
 from support.shared import ROOT
 
-#: What a user writes, as PyTorch Geometric has no stubs.
+#: Settings of a program checked by mypy, as PyTorch Geometric has no stubs.
 SETTINGS = """
 [mypy]
 strict = true

@@ -48,7 +48,7 @@ def rows(
 ) -> Iterator[Row]:
     """Measure generated countries; each run is a process that begins with its imports.
 
-    The ``maps`` are kept in this folder, if one is given. Each cost is printed when it is there.
+    The ``maps`` are kept in this folder, if one is given. Each cost is printed when it is measured.
     """
     packages = ("osmium", "pyrosm", "quackosm", "osmnx")
     versions = {name: importlib.metadata.version(name) for name in packages}

@@ -255,7 +255,7 @@ def check_output_path(path: Path, option: str = "--output", *, force: bool) -> N
 def default_output_path(path: Path, *, force: bool) -> Path:
     """Return the default path of a picture or page; an earlier one of ours there is replaced.
 
-    Raise UsageError as :func:`check_output_path`, and if a link is there.
+    Raise UsageError as :func:`check_output_path`, and if the path is a link.
     """
     from kmip_data.files.atomic_writes import refuse_link
     from kmip_data.files.folder_marker import unchanged_outputs

@@ -22,7 +22,7 @@ LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
 INK, QUIET, GROUND = LIGHT.ink, LIGHT.quiet, LIGHT.ground
 PANEL = mix_colors(LIGHT.faint, LIGHT.ground, 0.7)
 BLUE, ORANGE = LIGHT.palette[:2]
-#: What each colour becomes on dark ground.
+#: Colour -> its colour on dark ground.
 DARK = {
     INK: NIGHT.ink,
     QUIET: NIGHT.quiet,

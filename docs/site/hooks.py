@@ -136,7 +136,7 @@ def _llms_txt(about: str) -> str:
     _, *rows = re.findall(r"^\| (.+?) \| (.*?) ?\|$", table, re.MULTILINE)
     lines = ["# kmip-data", "", f"> {about}", ""]
     for pages, topic in rows:
-        if "(../" not in pages:  # only docs/ is there as Markdown
+        if "(../" not in pages:  # only docs/ is Markdown on the site
             lines.append(f"- {pages}: {topic}" if topic else f"\n## {pages.strip('*')}\n")
     return "\n".join(lines) + "\n"
 

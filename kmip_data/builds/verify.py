@@ -134,7 +134,7 @@ class VerifyReport:
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """Check everything in a build folder that its card lists.
 
-    The card is what the build wrote, to the bit; its shards and splits are there and have its
+    The card is what the build wrote, to the bit; its shards and splits exist and have its
     digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the
     schema promises of its values; keys are unique; splits are disjoint and in range; counts are the
     card's. Files that the card does not name are remarks. Memory is bounded by one block of values

@@ -47,7 +47,7 @@ class ColumnValues:
         if rows.size > _SMALL:
             self._examine(rows.reshape(-1))
             return
-        # Rows may be a view of a file, which is there until the next graph.
+        # Rows may be a view of a file, which is mapped until the next graph.
         self._waiting.append(rows.flatten())
         self._waiting_size += rows.size
         if self._waiting_size > _BLOCK // 8:

@@ -68,7 +68,7 @@ def begin_folder(folder: Path, content: str) -> None:
 
 
 def write_marker(folder: Path, content: str) -> None:
-    """Write the marker of a folder, unless it is there."""
+    """Write the marker of a folder, if it is missing or has other content."""
     if marker_content(folder) != content:
         write_file(folder / MARKER, f"kmip-data: {content}\n".encode(), root=folder)
 

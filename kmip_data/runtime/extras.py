@@ -46,7 +46,7 @@ def install_command(extra: str) -> str:
 
 
 def require_extra(extra: str | None, feature: str) -> None:
-    """Raise MissingExtra, with a command, unless the packages of the extra that ``feature`` needs are there."""
+    """Raise MissingExtra, with a command, if a package of the extra that ``feature`` needs is missing."""
     for module in MODULES[extra] if extra is not None else ():
         try:
             importlib.import_module(module)

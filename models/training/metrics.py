@@ -230,7 +230,7 @@ class Metric:
     #: Runs that compute the metric: all of its target type, those with targets of nodes, or only
     #: those whose ``training.metric`` it is.
     reported: Literal["always", "of nodes", "on request"] = "always"
-    #: What the targets of a part must have, else the metric is undefined; empty: nothing.
+    #: Property that the targets of a part must have, else the metric is undefined; empty: none.
     needs: str = ""
 
     def is_reported_for(self, target_type: TargetType, level: str) -> bool:

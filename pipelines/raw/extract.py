@@ -199,7 +199,7 @@ def _not_recognised_error(
 
 
 def write_members(selection: Selection, destination: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the members of ``selection``, none of which is there, below ``destination``.
+    """Write the members of ``selection``, none of which exists, below ``destination``.
 
     On any error the folder is removed.
 

@@ -27,7 +27,7 @@ from kmip_data.models import (
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's about such tensors
 Call = Callable[..., Any]
-#: What a program may pass where a dense tensor belongs; each may refuse to be made of some dtypes.
+#: Objects that a program may pass where a dense tensor belongs; each may refuse to be made of some dtypes.
 ANY: dict[str, Call] = {
     "sparse": Tensor.to_sparse,
     "sparse CSR": Tensor.to_sparse_csr,

@@ -289,7 +289,7 @@ def plain(**attributes) -> Data:
     return Data(edge_index=EDGES, num_nodes=4, **attributes)
 
 
-#: What is saved -> words of the error, and nodes of the graphs that its remedy saves.
+#: Saved object -> words of the error, and nodes of the graphs that its remedy saves.
 REFUSED = {
     "hetero": (hetero, "HeteroData", 5),
     "batch": (lambda: Batch.from_data_list(graphs_with()), "Batch", 12),

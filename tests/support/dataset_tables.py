@@ -24,7 +24,7 @@ def manifests() -> list[Manifest]:
 
 
 def mentions(text: str, name: str) -> int:
-    """How often a page names a dataset, or the command that builds it."""
+    """Count how often a page names a dataset, or the command that builds it."""
     return len(re.findall(rf"`{name}`|kmip-data build {name}\s", text))
 
 

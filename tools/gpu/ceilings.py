@@ -1,4 +1,4 @@
-"""What the machine is: versions, and the ceilings that copies and matrix products reach."""
+"""Versions of the machine, and the ceilings that copies and matrix products reach."""
 
 from __future__ import annotations
 

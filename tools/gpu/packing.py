@@ -1,4 +1,4 @@
-"""What travels to a GPU machine without network: missing packages, unpacked, and builds."""
+"""Files for a GPU machine without network: missing packages, unpacked, and builds."""
 
 from __future__ import annotations
 

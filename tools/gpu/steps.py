@@ -68,7 +68,7 @@ WORKS = (
 
 
 class Way(NamedTuple):
-    """How a step is computed."""
+    """A way to compute a step."""
 
     name: str
     disabled: tuple[str, ...] = ()  #: parts without their kernels
@@ -87,7 +87,7 @@ WAYS = (
     Way("search by dense", ("search",)),
     Way("not captured", ("capture",)),
 )
-#: What the first section compiles: our kernels first.
+#: Ways and work that the first section compiles: our kernels first.
 WARMED = [(OURS, work) for work in WORKS] + [
     (way, work) for way in WAYS if way.compiled for work in WORKS if work.compared
 ]

@@ -42,7 +42,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
     The relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to edge
     features: ``get_rw_landing_probs_and_edge_features`` of LUOyk1999/GNNPlus multiplies dense
     matrices; here each walk is followed over the nodes that it reaches, in float64, and rounded
-    once. Edges count as often as they are there, loops too.
+    once. Edges count as often as they occur, loops too.
 
     ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1. Returns float32 (E,
     T), in the order of the edges. Raises ``DamagedInput`` if an edge leads to a missing node.

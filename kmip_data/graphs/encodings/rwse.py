@@ -48,7 +48,7 @@ def random_walk_encoding(
 ) -> F32:
     """Return the diagonals of P, P², … Pᵀ, where P is the matrix of a random walk along the edges.
 
-    A walker at a node takes one of its out-edges at random: edges count as often as they are there,
+    A walker at a node takes one of its out-edges at random: edges count as often as they occur,
     loops too. From a node without any there is no way back, so its row is 0. This is upstream's
     ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated,
     PyTorch Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed

@@ -69,7 +69,7 @@ class Coded(NamedTuple):
         return {self.names[i]: count for i, count in enumerate(counts) if count}
 
     def column_of(self, vocabulary: tuple[str, ...]) -> I8:
-        """Return the position of each category in the vocabulary, -1 if neither it nor ``others`` is there."""
+        """Return the position of each category in the vocabulary, -1 if both it and ``others`` are missing."""
         position = {name: number for number, name in enumerate(vocabulary)}
         rest = position.get(OTHERS, -1)
         column = np.array([position.get(name, rest) for name in self.names], np.int8)

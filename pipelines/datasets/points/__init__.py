@@ -85,7 +85,7 @@ class PointSource(Strict):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the files say of the columns of a build."""
+    """Facts about the columns of a build, as its files state them."""
 
     classes: tuple[int | str, ...] | None = None  #: label of each class in order; ``None``: numbers
     complete: bool = True  #: True if every point has a label

@@ -114,7 +114,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         )
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
-        """Check the category list and the split lists, and that every listed shape is there."""
+        """Check the category list and the split lists, and that every listed shape exists."""
         known = {(category.name, category.synset) for category in CATEGORIES}
         path = raw.path / "synsetoffset2category.txt"
         for number, line in enumerate(read_lines(path), 1):

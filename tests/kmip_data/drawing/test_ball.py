@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 SCRIPT = files("kmip_data.drawing") / "assets" / "ball.js"
-#: What is asked comes on stdin; the answers go to stdout.
+#: Questions come on stdin; the answers go to stdout.
 ASK = """
 const { count, pairs, lengths, nodes, hops } = JSON.parse(require("fs").readFileSync(0));
 const graph = neighbourhoods(count, pairs, lengths);

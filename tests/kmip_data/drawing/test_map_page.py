@@ -16,7 +16,7 @@ from kmip_data.drawing.graphs import Packer, city_graph
 from kmip_data.drawing.maps import city_layers, prediction_layers
 from kmip_data.drawing.page import draw_explorer
 
-#: What a finger or mouse does, as events.
+#: Actions of a finger or mouse, as events.
 EVENTS = """
 const canvas = document.getElementById("canvas"), map = window.cityMap;
 const box = canvas.getBoundingClientRect();

@@ -140,7 +140,7 @@ class HomeMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setenv("KMIP_DATA_HOME", str(self.home))
         self.builds: dict[str, Known] = {}
-        #: What may have been pushed, one only unless the last push was killed.
+        #: Contents that may have been pushed, one only unless the last push was killed.
         self.shares: dict[str, list[Known]] = {}
         self.mine: dict[Path, bytes] = {}
         self.foreign: set[str] = set()  #: folders that are the user's alone
@@ -492,7 +492,7 @@ class HomeMachine(RuleBasedStateMachine):
         self.gone(name)
 
     def gone(self, name: str) -> None:
-        """What is left is the user's, or what a damaged card did not list."""
+        """Left files are the user's, or files that a damaged card did not list."""
         known = self.builds.pop(name)
         folder = self.folder(name)
         if not folder.exists():
@@ -766,7 +766,7 @@ class HomeMachine(RuleBasedStateMachine):
 
 
 def check_opened(known: Known) -> None:
-    """What opens was compared with the card."""
+    """Builds that open were compared with their card."""
     damaged_shards = {file for file in known.damaged if file.startswith("shards/")}
     assert not damaged_shards
 

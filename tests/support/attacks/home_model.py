@@ -1,4 +1,4 @@
-"""What builds of a home must hold, whatever happened to them: records, splits and columns by build."""
+"""Required content of the builds of a home, whatever happened to them: records, splits and columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Parts = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Truth:
-    """What an undisturbed build holds."""
+    """Content of an undisturbed build."""
 
     records: dict[str, Values]  #: by key
     parts: dict[int, Parts]  #: keys of each part, by the seed of the split

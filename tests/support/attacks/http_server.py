@@ -16,7 +16,7 @@ from typing import Any
 
 Behaviour = Callable[["Handler"], None]
 PIECE = 16_384
-#: What a client that gives up does to a server.
+#: Errors that a client that gives up causes in a server.
 GONE = (BrokenPipeError, ConnectionResetError, ssl.SSLError)
 
 

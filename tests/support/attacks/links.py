@@ -22,7 +22,7 @@ from kmip_data.files.atomic_writes import _MACHINE
 Kind = Literal["moved", "other", "bait", "dangling"]
 KINDS: tuple[Kind, ...] = ("moved", "other", "bait", "dangling")
 PRECIOUS = b"years of work"
-#: What this package calls files and folders: each lies in a bait, ready to be taken for ours.
+#: Names that this package gives to files and folders: each lies in a bait, ready to be taken for ours.
 NAMES = (
     *(
         "card.json",

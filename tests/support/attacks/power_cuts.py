@@ -1,4 +1,4 @@
-"""What a disk holds after each change of a folder, if the power is cut there.
+"""Content of a disk after each change of a folder, if the power is cut then.
 
 Every ``fsync`` is honoured, and every later write is lost. Of names there are two kinds of disks: one
 keeps each rename and removal in order, the other only renames in folders that were synced.

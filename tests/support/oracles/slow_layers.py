@@ -107,7 +107,7 @@ def slow_gine(
 
 
 class Neighborhood(NamedTuple):
-    """What a convolution reads of one graph, with its keys and weights."""
+    """Input of a convolution from one graph, with its keys and weights."""
 
     part: Any  #: keys of ``model.local``
     weights: Weights

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600)]
 
 TAKES_ROOM = {"open", "mkdir", "write", "fsync"}
 SMALL = ("layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3")
-#: What a run prints that was refused or failed: the command that leads on.
+#: Line of a run that was refused or failed: the command that leads on.
 RESUME = re.compile(r"kmip-data (train --resume [^\s,]+)")
 
 

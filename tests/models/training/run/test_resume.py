@@ -194,7 +194,7 @@ def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypa
     same_run(run, undisturbed)
 
 
-#: What has a state within an epoch, beside weights and their optimizer.
+#: Parts with a state within an epoch, next to weights and their optimizer.
 WITHIN = {
     "plain": {"model": {"dropout": 0.3}},
     "patience, rate per step": {
