@@ -41,7 +41,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         target,
         r"self loops +1",
         r"isolated nodes +2",
-        r"classes +2 \(2, 3\)",
+        r"classes +2 \(0: 2, 1: 3\)",
         r"ignored +notes",
     ):
         assert re.search(words, text), text
