@@ -37,9 +37,9 @@ from kmip_data.pipelines.datasets.graphs.findings import (
 from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import ResolvedGraphParams
-from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph, attribute_tables
+from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
 from kmip_data.pipelines.user_files import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask

@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, parse, tostring
 
-import pandas as pd
-
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
@@ -130,18 +128,6 @@ def _pajek_values_error(path: Path) -> DamagedInput:
         f"open({path.name!r}).read().split()[2:]; networkx.set_node_attributes(graph, dict(zip(graph, values, "
         f"strict=True)), {name!r}); networkx.write_graphml(graph, 'NETWORK.graphml')",
     )
-
-
-def attribute_tables(
-    rows: Mapping[Level, list[dict[str, object]]], shown: str, notices: Notices
-) -> dict[Level, Table]:
-    """Return tables of the attributes of graphs, which :func:`add_graph` has added to the rows."""
-    tables: dict[Level, Table] = {}
-    for level, items in rows.items():
-        columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
-        frame = pd.DataFrame(items, columns=columns)
-        tables[level] = Table(f"{shown}, {level}s", _scalar_columns(frame, notices), 0, "number")
-    return tables
 
 
 def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -> None:
@@ -299,26 +285,6 @@ def _match_ends(value: dict[str, Any], edges: str) -> None:
         for end in ("source", "target"):
             if end in link:
                 link[end] = by_text.get(str(link[end]), link[end])
-
-
-def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
-    """Expand lists of numbers to columns, and drop other lists and objects."""
-    for name in list(frame):
-        values = frame[name]
-        if values.dtype != object:
-            continue
-        nested = values.map(lambda value: isinstance(value, list | tuple | dict | set))
-        if not nested.any():
-            continue
-        frame = frame.drop(columns=name)
-        widths = {len(value) if isinstance(value, list | tuple) else -1 for value in values}
-        if len(widths) == 1 and -1 not in widths:
-            columns = pd.DataFrame(values.tolist(), index=frame.index)
-            if all(columns[column].dtype.kind in "biuf" for column in columns):
-                frame = frame.join(columns.add_prefix(f"{name}_"))
-                continue
-        notices.ignored[str(name)] = "lists or objects"
-    return frame
 
 
 FORMAT = GraphFormat(_EXPECTED, recognises, read)

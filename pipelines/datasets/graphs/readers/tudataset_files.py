@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_of_levels
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
 _EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
@@ -99,10 +99,8 @@ def read(
     findings.notices.ignored |= dict.fromkeys(
         (name for name in files if name not in used), "no file of this format"
     )
-    tables: dict[Level, Table] = {}
     frames: dict[Level, pd.DataFrame] = {"graph": graphs, "node": nodes, "edge": edges}
-    for level, frame in frames.items():
-        tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
+    tables = tables_of_levels(frames, prefix, 1)
     yield from graphs_of_tables(tables, options, findings)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_of_levels
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import separator_of
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
@@ -77,7 +77,4 @@ def tables_of_matrix(table: Table) -> dict[Level, Table]:
     if (values != 1).any():
         edges["weight"] = values
     nodes = pd.DataFrame({roles.NODE: names})
-    return {
-        "node": Table(f"{table.name}, nodes", nodes, 1, "number"),
-        "edge": Table(f"{table.name}, edges", edges, 1, "number"),
-    }
+    return tables_of_levels({"node": nodes, "edge": edges}, table.name, 1)

@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import Array
+from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.text import is_likely_typo, nearest_name
@@ -145,6 +147,46 @@ def check_columns(
                 )
             usual = roles.matching_names(names, roles.LABELS) if key == "label" else []
             raise unknown_column(tables, key, name, [*usual, *names])
+
+
+def tables_of_levels(
+    frames: Mapping[Level, pd.DataFrame], name: str, first: int
+) -> dict[Level, Table]:
+    """Return a table for each frame; messages name its rows by number, from ``first``."""
+    return {
+        level: Table(f"{name}, {level}s", frame, first, "number") for level, frame in frames.items()
+    }
+
+
+def attribute_tables(
+    rows: Mapping[Level, list[dict[str, object]]], name: str, notices: Notices
+) -> dict[Level, Table]:
+    """Return tables of the attributes of graphs, given as a dictionary for each graph, node and edge."""
+    frames: dict[Level, pd.DataFrame] = {}
+    for level, items in rows.items():
+        columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
+        frames[level] = _scalar_columns(pd.DataFrame(items, columns=columns), notices)
+    return tables_of_levels(frames, name, 0)
+
+
+def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
+    """Expand lists of numbers to columns, and drop other lists and objects."""
+    for name in list(frame):
+        values = frame[name]
+        if values.dtype != object:
+            continue
+        nested = values.map(lambda value: isinstance(value, list | tuple | dict | set))
+        if not nested.any():
+            continue
+        frame = frame.drop(columns=name)
+        widths = {len(value) if isinstance(value, list | tuple) else -1 for value in values}
+        if len(widths) == 1 and -1 not in widths:
+            columns = pd.DataFrame(values.tolist(), index=frame.index)
+            if all(columns[column].dtype.kind in "biuf" for column in columns):
+                frame = frame.join(columns.add_prefix(f"{name}_"))
+                continue
+        notices.ignored[str(name)] = "lists or objects"
+    return frame
 
 
 def unknown_column(
