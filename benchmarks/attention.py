@@ -139,14 +139,14 @@ def _on_the_sphere(sizes: Sizes) -> Row:
         f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
         max(1, sizes.repeats - 2),
     )
-    found = [
+    rows = [
         _row(what, against, _search(work), other, target=0.8, repeats=repeats)
         for other, against in (
             (peer("naive", work), "matrix product + topk, in chunks"),
             (flat(work), FLAT),
         )
     ]
-    return min(found, key=lambda row: row.ratio or 0.0)
+    return min(rows, key=lambda row: row.ratio or 0.0)
 
 
 def _ragged(sizes: Sizes) -> Row:

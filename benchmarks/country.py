@@ -75,8 +75,8 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
     """Build countries of as many edges as the targets name."""
     measured(1_000, commands=False)  # compiles what no earlier run has compiled
     for edges, (target, published) in {10_000: (8, "none")} if quick else TARGETS.items():
-        found = measured(round(edges / EDGES), commands=False)
-        build = found.costs["build"]
+        country = measured(round(edges / EDGES), commands=False)
+        build = country.costs["build"]
         yield Row(
             what=f"generated country, {edges:,} directed edges: file to finished build",
             against=f"published of other tools, without labels: {published} s",
@@ -84,7 +84,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             unit="s",
             target=f"≤ {target} s, ≤ 4 GiB",
             met=not build.reason and build.seconds <= target and build.memory <= MEMORY,
-            note="; ".join(f"{name}: {cost}" for name, cost in found.costs.items()),
+            note="; ".join(f"{name}: {cost}" for name, cost in country.costs.items()),
         )
 
 
@@ -179,14 +179,14 @@ def run_module(
 
 def _stages(log: Path) -> dict[str, Cost]:
     """Return what workers logged; the last stage of one that died has no end."""
-    found = dict.fromkeys(STAGES, Cost(reason="not reached"))
+    costs = dict.fromkeys(STAGES, Cost(reason="not reached"))
     for line in log.read_text().splitlines() if log.exists() else ():
         stage, seconds, memory = json.loads(line)
-        before = found[stage]
-        found[stage] = Cost(before.seconds + seconds, max(before.memory, memory))
+        before = costs[stage]
+        costs[stage] = Cost(before.seconds + seconds, max(before.memory, memory))
         if not memory:
-            found[stage] = found[stage]._replace(reason="not finished")
-    return found
+            costs[stage] = costs[stage]._replace(reason="not finished")
+    return costs
 
 
 _now = list[tuple[str, float]]()  #: stage of this worker and its begin
@@ -244,9 +244,13 @@ def grown(
     Sizes from :data:`FITTED` nodes on count, without what the smallest size takes: the start of
     processes.
     """
-    found = [(each.nodes, getattr(each.costs.get(stage, Cost()), field)) for each in sizes]
-    start = found[0][1] if found and found[0][0] < FITTED else 0.0
-    large = [(nodes, value - start) for nodes, value in found if nodes >= FITTED and value > start]
+    measurements = [
+        (country.nodes, getattr(country.costs.get(stage, Cost()), field)) for country in sizes
+    ]
+    start = measurements[0][1] if measurements and measurements[0][0] < FITTED else 0.0
+    large = [
+        (nodes, value - start) for nodes, value in measurements if nodes >= FITTED and value > start
+    ]
     if len(large) < 2:
         return float("nan"), float("nan")
     slope = float(np.polyfit(*np.log(np.array(large).T), 1)[0])
@@ -256,12 +260,12 @@ def grown(
 
 def table(sizes: Sequence[Country], stages: Sequence[str], goal: int = PAPER) -> Iterator[str]:
     """Yield the lines of the table: a stage each, a column each size, exponents, and ``goal`` nodes."""
-    ended = [found for found in sizes if not found.costs["build"].reason]
-    numbers = [f"{found.nodes:,}" for found in sizes]
+    ended = [country for country in sizes if not country.costs["build"].reason]
+    numbers = [f"{country.nodes:,}" for country in sizes]
     header = ["stage", *numbers, "exponents", f"{goal:,}, extrapolated"]
     yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
     for stage in stages:
-        cells = [str(found.costs.get(stage, "–")) for found in sizes]
+        cells = [str(country.costs.get(stage, "–")) for country in sizes]
         pace, seconds = grown(ended, stage, "seconds", goal)
         power, memory = grown(ended, stage, "memory", goal)
         if stage == "build" and "write" in stages:  # whose peak is another stage's
@@ -277,7 +281,7 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     stages = (*STAGES, "copy, split, card", "build", *COMMANDS)
     yield from table(sizes, stages)
 
-    ended = [found for found in sizes if not found.costs["build"].reason]
+    ended = [country for country in sizes if not country.costs["build"].reason]
     total = psutil.virtual_memory().total
     limits = dict[str, float]()
     for stage in stages:
@@ -291,7 +295,7 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
             f"{limits[first]:,.0f} intersections fill {total / 2**30:.0f} GiB."
         )
     yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
-    batches = (found.costs.get("training batch", Cost()) for found in ended)
+    batches = (country.costs.get("training batch", Cost()) for country in ended)
     speeds = [
         f"{SEEDS / batch.seconds:,.0f}" for batch in batches if batch.seconds and not batch.reason
     ]

@@ -46,8 +46,8 @@ def _row(count: int, dim: int, repeats: int) -> Row:
 
     by_float64 = dense._best_by_float64
     with mock.patch.object(dense, "_best_by_float64", counted):
-        found = ours()
-    assert all(map(torch.equal, found, theirs())), "the two sides do not agree"
+        result = ours()
+    assert all(map(torch.equal, result, theirs())), "the two sides do not agree"
     share = sum(unproved) / (2 * QUERIES)
 
     times = compare(ours, theirs, repeats=repeats, clock=time.process_time)

@@ -38,13 +38,13 @@ def rows(*, quick: bool = False) -> list[Row]:
 
     try:
         whole = f"{WHAT} of {n:,} nodes and {edges.shape[1] // 2:,} streets"
-        found = [_against_networkx(graph)]
+        rows = [_against_networkx(graph)]
         if most > 1:
             times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
-            found.append(
+            rows.append(
                 Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7)
             )
-        return found
+        return rows
     finally:
         set_num_threads(None)
 

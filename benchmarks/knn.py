@@ -88,15 +88,15 @@ def _graph_rows(cloud: NDArray[np.float32], repeats: int) -> list[Row]:
             KDTree(cloud).query(cloud, k=17)[1][:, 1:].astype(int)
         ),
     }
-    found = []
+    rows = []
     for name, theirs in sides.items():
         exact = "fixed" in name
         same = (knn_graph(points, 16) == theirs()).float().mean()
         assert same == 1 if exact else same > 0.999, "the two sides do not agree"
         with threadpool_limits(1):
             times = compare(lambda: knn_graph(points, 16), theirs, repeats=min(repeats, 7))
-        found.append(Row.compared(what, name, times, target=2.0 if exact else None))
-    return found
+        rows.append(Row.compared(what, name, times, target=2.0 if exact else None))
+    return rows
 
 
 def ckdtree_in_order(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:

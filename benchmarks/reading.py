@@ -50,8 +50,8 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         folder, parameters = Path(place), {"limit": 256 if quick else 4_000}
         options = {"sample": True, "parameters": parameters, "quiet": True}
         dataset = ShardedDataset(build_dataset("peptides-func", home=Home(folder), **options))
-        found = random_access(dataset, folder, repeats)._replace(what="one peptide at random")
-        yield row_of(found, "PyG OnDiskDataset (sqlite, schema)", 3)
+        comparison = random_access(dataset, folder, repeats)._replace(what="one peptide at random")
+        yield row_of(comparison, "PyG OnDiskDataset (sqlite, schema)", 3)
         loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, prefetch=0)
         what = f"batches of {SMALL_BATCH} peptides, shuffled"
         yield row_of(batches(loader, in_memory(list(dataset)), what, repeats), LOADER, 3)
@@ -69,9 +69,14 @@ def keep_freed_memory() -> None:
         library.mallopt(M_MMAP_THRESHOLD, 2**25)
 
 
-def row_of(found: Compared, against: str, target: float | None) -> Row:
+def row_of(comparison: Compared, against: str, target: float | None) -> Row:
     """Return the row of a comparison."""
-    times = found.ours, found.theirs, found.ratio, (found.least, found.most)
+    times = (
+        comparison.ours,
+        comparison.theirs,
+        comparison.ratio,
+        (comparison.least, comparison.most),
+    )
     return Row.compared(
-        found.what, against, times, target=target, note="reading: generated or sample data"
+        comparison.what, against, times, target=target, note="reading: generated or sample data"
     )

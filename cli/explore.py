@@ -239,7 +239,7 @@ def _node_predictions(
     answers: list[GraphPredictions],
 ) -> tuple[Array | None, tuple[str, Array] | None]:
     """Return the first run's predictions for nodes, and the other run's name and predictions."""
-    values = [each.values if each.classes is None else each.classes for each in answers]
+    values = [answer.values if answer.classes is None else answer.classes for answer in answers]
     if not values or values[0] is None:
         return None, None
     if len(values) < 2 or values[1] is None:

@@ -170,7 +170,7 @@ def category_names(
         key, _, value = name.partition(" ")
         if re.fullmatch(r"True|False|nan|\[.*[,'].*\]", value):
             single = re.findall(r"[^\[\]', ][^\[\]',]*", value)
-            name = f"{key} {' and '.join(words.get(each, each) for each in single)}"
+            name = f"{key} {' and '.join(words.get(value, value) for value in single)}"
         names.append(name)
     return names
 

@@ -249,7 +249,7 @@ def group_by_size(ptr: tuple[int, ...], most: int, device: torch.device) -> Layo
         chosen = inside.flatten().nonzero()[:, 0]
         order.append(rows.flatten()[chosen])
         rows = torch.minimum(rows, ends - 1)
-        on_device = (each.to(device) for each in (rows, inside[:, None, :, None], chosen))
+        on_device = (tensor.to(device) for tensor in (rows, inside[:, None, :, None], chosen))
         groups.append(Group(graphs, *on_device))
     inverse = torch.cat(order).argsort()
     return Layout(tuple(groups), inverse.to(device))

@@ -257,7 +257,7 @@ def _is_clear(table: Table, ranked: Sequence[Row]) -> bool:
         return False
     variance = 0.0
     for row, runs in zip(table.rows, table.runs, strict=True):
-        if any(row is each for each in ranked[:2]):
+        if any(row is best for best in ranked[:2]):
             variance += statistics.variance(run.test for run in runs) / len(runs)
     return abs(float(ranked[0]["test"]) - float(ranked[1]["test"])) > math.sqrt(variance)
 

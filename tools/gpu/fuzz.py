@@ -35,7 +35,7 @@ def problems(
         rows = [rows_of(family, rng, (heads, ptr[-1], dim)) for ptr in (queries, keys)]
         if rng.random() < 0.2:
             rows[0] *= np.float32(rng.choice([0.0, -0.0]))
-        tensors = [torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in rows]
+        tensors = [torch.from_numpy(np.ascontiguousarray(row)).to(device) for row in rows]
         name = f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}"
         try:
             yield name, check_problem(*tensors, k, queries, keys)
@@ -81,5 +81,5 @@ def differs(problem: SearchProblem, search: Search) -> bool:
     result = search(problem)
     options = {"query_ptr": problem.query_ptr, "key_ptr": problem.key_ptr, "backend": "dense"}
     expected = topk_inner_product(problem.queries, problem.keys, problem.k, **options)
-    bits = (each[0].contiguous().view(torch.int32) for each in (result, expected))
+    bits = (scores.contiguous().view(torch.int32) for scores, _ in (result, expected))
     return not (torch.equal(result[1], expected[1]) and torch.equal(*bits))

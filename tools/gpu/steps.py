@@ -141,8 +141,8 @@ def computed(way: Way, work: Work) -> Iterator[None]:
         function = _compiled(gated_gcn.GatedGCN._gate_by_operators, work)
         patches.append(patch.object(gated_gcn.GatedGCN, "_gate_by_operators", function))
     with contextlib.ExitStack() as stack:
-        for each in patches:
-            stack.enter_context(each)
+        for patched in patches:
+            stack.enter_context(patched)
         yield
     torch.compiler.reset()
 
@@ -250,7 +250,7 @@ def _measure(
         until = time.monotonic() + SECONDS
         while len(seconds) < least or (len(seconds) < most and time.monotonic() < until):
             loop.epoch, loop.batches_done = loop.epoch + bool(seconds), 0
-            seconds += [each for each, _ in time_epoch(loop, least)]
+            seconds += [epoch_seconds for epoch_seconds, _ in time_epoch(loop, least)]
             loop.module.metrics.reset()
         later = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
         middle = 1000 * later[len(later) // 2]

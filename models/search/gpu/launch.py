@@ -45,13 +45,14 @@ def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[T
         return scores, indices
     # Kernels read two numbers at once; a view may begin anywhere.
     rows = [
-        each.clone() if each.data_ptr() % 8 else each for each in (problem.queries, problem.keys)
+        tensor.clone() if tensor.data_ptr() % 8 else tensor
+        for tensor in (problem.queries, problem.keys)
     ]
     plan = keep_alive_for_capture(plan_of(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     tensors = (*rows, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
-    members[: len(tensors)] = [each.data_ptr() for each in tensors]
+    members[: len(tensors)] = [tensor.data_ptr() for tensor in tensors]
     members[IN_SCRATCH] += scratch.data_ptr()
     members[NARROW] = problem.narrow
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)

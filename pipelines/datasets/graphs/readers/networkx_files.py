@@ -278,7 +278,7 @@ def _match_ends(value: dict[str, Any], edges: str) -> None:
     networkx would add a second node. Ids that are the same as texts stay as they are.
     """
     ids = [node["id"] for node in value["nodes"] if "id" in node]
-    by_text = {str(each): each for each in ids}
+    by_text = {str(node): node for node in ids}
     if len(by_text) < len(ids):
         return
     for link in value[edges]:

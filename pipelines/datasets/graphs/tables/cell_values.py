@@ -192,7 +192,7 @@ def _numbers_of_texts(
         return converted
     unread = is_text & is_grouped
     row = int(unread.argmax())
-    signs = [each for each in ".," if _plain_number(texts[row], each) and each != params.decimal]
+    signs = [sign for sign in ".," if _plain_number(texts[row], sign) and sign != params.decimal]
     if unread.any() and are_numbers and signs:
         _ask_for_sign(table, name, row, texts[row], signs[0], params, notices)
     elif is_text.sum() < is_filled.sum() / 2 and "none" not in params.missing:

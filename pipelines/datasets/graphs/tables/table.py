@@ -209,8 +209,8 @@ def unknown_column(
         next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
     several = name.split(",")
-    if len(several) > 1 and all(each in {*likely} for each in several):
-        options = [f"--set {key}={shlex.quote(each)}" for each in several]
+    if len(several) > 1 and all(part in {*likely} for part in several):
+        options = [f"--set {key}={shlex.quote(part)}" for part in several]
         error.lines["next"] = f"name each column by an option of its own: {' '.join(options)}"
     elif close and is_likely_typo(name, close):
         error.meant = (name, close)
