@@ -14,7 +14,7 @@ from benchmarks.turns import compare
 from kmip_data.models.profiling.measuring import CHUNK_BYTES
 from kmip_data.models.profiling.methods import Shape, Workload, draw_inputs, get_method
 from kmip_data.models.search.topk import topk_inner_product
-from kmip_data.runtime.threads import available_cores
+from kmip_data.runtime.parallel import available_cores
 
 CPU = torch.device("cpu")
 FLAT = "FAISS IndexFlatIP, built each time"

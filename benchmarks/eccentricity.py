@@ -25,7 +25,7 @@ Graph = tuple[NDArray[np.int64], NDArray[np.float32], int]
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on a grid that has lost a third of its sides, as large as London."""
     from kmip_data.graphs.eccentricity import local_eccentricity
-    from kmip_data.runtime.threads import available_cores, set_num_threads
+    from kmip_data.runtime.parallel import available_cores, set_num_threads
 
     graph = road_like(150 if quick else SIDE)
     edges, lengths, n = graph

@@ -21,7 +21,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     import h5py
 
     from kmip_data.pipelines.datasets.s3dis.sample import write_sample
-    from kmip_data.runtime.threads import set_num_threads
+    from kmip_data.runtime.parallel import set_num_threads
 
     count, repeats = (2, 3) if quick else (8, 15)
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ from benchmarks.table import Row, thread_count
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 

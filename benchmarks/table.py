@@ -82,7 +82,7 @@ def thread_count(count: int) -> Iterator[None]:
     """Give torch, the compiled kernels and FAISS this many threads, while inside."""
     import torch
 
-    from kmip_data.runtime.threads import restore_thread_limit, set_num_threads
+    from kmip_data.runtime.parallel import restore_thread_limit, set_num_threads
 
     before = torch.get_num_threads()
     with restore_thread_limit():

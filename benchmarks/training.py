@@ -252,7 +252,7 @@ def _steps(
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.config.presets import config_for_data
-    from kmip_data.models.training.data.graphs import open_data
+    from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.machine import choose_device
 
     device = choose_device()

@@ -241,7 +241,7 @@ def train(
             name, {}, {}, model=model, home=home, overrides=settings, **options
         )
     from kmip_data.models.profiling.training import Contestant, compare_training
-    from kmip_data.models.training.data.graphs import open_data
+    from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.machine import choose_device
 
     first = configs[model_names[0]]

@@ -134,7 +134,7 @@ def _check_devices() -> Iterator[tuple[str, str, str]]:
     import psutil
     import torch
 
-    from kmip_data.runtime.threads import available_cores
+    from kmip_data.runtime.parallel import available_cores
 
     memory = psutil.virtual_memory()
     free = f"{human_bytes(memory.available)} of {human_bytes(memory.total)} memory free"

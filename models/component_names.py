@@ -16,7 +16,7 @@ from pydantic_core import core_schema
 
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
-from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
+from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.registry import with_plugin_entries
 from kmip_data.text import nearest_name
 

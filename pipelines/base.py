@@ -317,7 +317,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     # Names, defaults and hints.
 
-    def name_parts(self, params: P) -> list[str]:
+    def folder_name_pieces(self, params: P) -> list[str]:
         """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
         unusual = params.model_dump(exclude_defaults=True)
         return [
@@ -339,7 +339,7 @@ class Pipeline(ABC, Generic[P, S]):
         chosen = self.manifest.layout.default_splits or ({},)
         return [cast("S", self.SplitParams(**values)) for values in chosen]
 
-    def advice(self) -> str | None:
+    def advice_on_damage(self) -> str | None:
         """Return the next step for damaged raw files, for errors without one."""
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 

@@ -175,7 +175,7 @@ def apply_split(
     labels, grouping = stratification_labels(records, pipeline.background_class)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
     # One family restores the order that its records had before the published draw.
-    order = getattr(pipeline, "pool_order", all_positions)
+    order = getattr(pipeline, "order_for_stratified", all_positions)
     pool = np.asarray(order([default.parts[part] for part in chosen], labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in chosen}
     dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)

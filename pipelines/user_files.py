@@ -196,7 +196,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             parts["val" if self.file_of(keys[row]) in drawn else "train"].append(row)
         return parts
 
-    def advice(self) -> None:
+    def advice_on_damage(self) -> None:
         """Return None: there is no other copy."""
 
     def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> Skipped:

@@ -31,7 +31,7 @@ from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.training.config.keys import TrainingConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.runtime.threads import available_cores
+from kmip_data.runtime.parallel import available_cores
 
 NODES, DEGREE, WIDTH = 2_400_000, 25, 100
 BATCH = 1_024

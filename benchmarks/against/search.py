@@ -25,7 +25,7 @@ from benchmarks.table import Row, in_turns, thread_count
 from benchmarks.turns import seconds
 from kmip_data.models.profiling.methods import Shape, draw_inputs
 from kmip_data.models.search.topk import topk_inner_product
-from kmip_data.runtime.threads import available_cores
+from kmip_data.runtime.parallel import available_cores
 
 Rows = NDArray[np.float32]  #: (N, d) queries or keys of one head
 Found = tuple[Rows, NDArray[np.int64]]  #: scores and keys, (N, k) each

@@ -36,7 +36,7 @@ from kmip_data.format.split_files import (
     node_digests,
     read_split,
 )
-from kmip_data.runtime.threads import run_in_ranges
+from kmip_data.runtime.parallel import run_in_ranges
 from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 
 

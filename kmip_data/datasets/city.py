@@ -17,7 +17,7 @@ from kmip_data.datasets.base import (
     root_from_arguments,
 )
 from kmip_data.datasets.inputs import replace_city_inputs
-from kmip_data.datasets.pyg_calls import accept_pyg_order, value_as_stored
+from kmip_data.datasets.pyg_arguments import accept_pyg_order, value_as_stored
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME

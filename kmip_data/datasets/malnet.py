@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
-from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
 from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.graphs.encodings.degree_profile import Rule
 

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
-from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
 
 
 class ZINC(BuiltDataset):

@@ -11,7 +11,7 @@ from kmip_data.datasets.base import (
     RuleArguments,
     dataset_name_of_class,
 )
-from kmip_data.datasets.pyg_calls import accept_pyg_order
+from kmip_data.datasets.pyg_arguments import accept_pyg_order
 
 
 class _PublishedFolds(BuiltDataset):

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
 from kmip_data.datasets.inputs import feature_views
-from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
 
 
 class S3DIS(BuiltDataset):

@@ -7,7 +7,7 @@ from typing import Any
 import kmip_data
 from kmip_data.datasets.base import BuiltDataset, Folder
 from kmip_data.datasets.points import ShapeNetPart
-from kmip_data.datasets.pyg_calls import STEPS
+from kmip_data.datasets.pyg_arguments import STEPS
 from kmip_data.errors import unknown_name_error
 from kmip_data.manifest import load_manifest
 from kmip_data.strict_model import shipped_datasets

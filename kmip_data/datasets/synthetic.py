@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, names_of_class
-from kmip_data.datasets.pyg_calls import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
 from kmip_data.errors import unknown_name_error
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import UsageError
-from kmip_data.runtime.threads import njit_nogil, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.drawing.style import CPK, current_style, element_colors
-from kmip_data.graphs.molecule_features import ATOM_FIELDS
+from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 
 ZINC_ATOM = "atom type"  #: the only field of the atoms of ZINC
 SIZE = (1900, 1000)  #: pixels of a molecule's image: twice its panel's

@@ -467,7 +467,7 @@ def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
     elif labels.values is not None and labels.values.shape[1] == 1:
         _draw_target(axes, drawing, labels.values[:, 0], labels.unit)
     elif labels.values is not None:
-        _draw_targets(axes, drawing, labels.names, labels.values)
+        _draw_target_ranges(axes, drawing, labels.names, labels.values)
 
 
 def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64) -> None:
@@ -496,7 +496,7 @@ def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None
     _label_whole_numbers(axes.yaxis)
 
 
-def _draw_targets(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
+def _draw_target_ranges(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
     """Draw the middle nine tenths and the median of each target; a point marks this record's."""
     record_label = np.asarray(drawing.label_value).reshape(-1).astype(np.float64)
     low, median, high = np.nanpercentile(values, MIDDLE, axis=0)

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from kmip_data.arrays import F32, F64, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import check_edge_bounds
+from kmip_data.runtime.parallel import run_in_ranges
 from kmip_data.runtime.progress import Progress
-from kmip_data.runtime.threads import run_in_ranges
 
 #: Nodes per search: 16 take 1.4 times as long, 64 0.85 times but leave the L2 cache.
 LANES = 32

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.runtime.threads import run_in_ranges
+from kmip_data.runtime.parallel import run_in_ranges
 
 KnnRule = Literal["exact", "torch-cluster"]
 

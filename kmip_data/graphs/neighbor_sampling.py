@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Integers
 from kmip_data.runtime.paging import is_cold, request_pages
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  #: increment of splitmix64
 

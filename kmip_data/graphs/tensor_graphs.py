@@ -18,7 +18,7 @@ from torch import Tensor
 from kmip_data.arrays import F64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_table
-from kmip_data.runtime.threads import num_threads
+from kmip_data.runtime.parallel import num_threads
 
 FLOWS = ("source_to_target", "target_to_source")
 MAX_COORDINATE = 1e150  #: largest coordinate, whose square is finite
@@ -72,7 +72,7 @@ def knn_graph(
         zeros stay.
     num_workers, batch_size
         Taken as PyG takes them, without effect: threads are set by
-        :func:`~kmip_data.runtime.threads.set_num_threads`, and graphs without points need no count.
+        :func:`~kmip_data.runtime.parallel.set_num_threads`, and graphs without points need no count.
 
     Returns
     -------

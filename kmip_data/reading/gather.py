@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kmip_data.arrays import F32, I64, Array, Integers
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
 LEVELS = {"graph": GRAPH, "node": NODE, "edge": EDGE}

@@ -23,7 +23,7 @@ from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_from_a_loader
-from kmip_data.runtime.threads import close_at_exit, prepare_ahead
+from kmip_data.runtime.parallel import close_at_exit, prepare_ahead
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 

@@ -15,7 +15,7 @@ import numba.types
 import numpy as np
 
 from kmip_data.arrays import I64
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 types: Any = numba.types  # typed in part
 #: Functions of the C library, called without Python in between.

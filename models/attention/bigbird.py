@@ -214,7 +214,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     is_end = (position == 0) | (position == length - 1)
     attends_fully = is_end | (length < SPARSE_FROM)
 
-    def of_batch(positions: Tensor, blocks: Tensor) -> Tensor:
+    def to_batch_blocks(positions: Tensor, blocks: Tensor) -> Tensor:
         """Positions in the graph of each of ``blocks`` → blocks of the batch; ``total``: none."""
         graphs = graph[blocks]
         begins = first[graphs, None]
@@ -229,7 +229,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         blocks = alike.nonzero()[:, 0]
         longest = int(held[graph[blocks]].max())
         positions = torch.arange(longest).expand(len(blocks), -1)
-        keys = of_batch(positions, blocks)
+        keys = to_batch_blocks(positions, blocks)
         groups.append(Group(blocks.to(device), keys[None].to(device)))
 
     # 4. All others form one group: first, left, itself, right, last (−1 where that repeats a global
@@ -241,9 +241,9 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         left = torch.where(middle > 1, middle - 1, -1)
         right = torch.where(middle < end - 2, middle + 1, -1)
         window = torch.stack([middle * 0, left, middle, right, end - 1], 1)
-        near = of_batch(window, blocks).expand(pattern.heads, -1, -1)
+        near = to_batch_blocks(window, blocks).expand(pattern.heads, -1, -1)
         drawn = _random_positions(middle, end, pattern)
-        far = torch.stack([of_batch(positions, blocks) for positions in drawn])
+        far = torch.stack([to_batch_blocks(positions, blocks) for positions in drawn])
         keys = torch.cat([near, far], 2)
         groups.append(Group(blocks.to(device), keys.to(device)))
 

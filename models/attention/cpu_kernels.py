@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.runtime.threads import njit_nogil, num_threads, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, num_threads, run_in_ranges
 
 MIN_PAIRS_PER_RANGE = 20_000  #: fewest rows per thread
 

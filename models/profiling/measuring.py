@@ -34,7 +34,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.methods import Method, Shape, Workload, draw_inputs, get_method
 from kmip_data.runtime.memory import is_out_of_memory, limit_memory, peak_host_memory
-from kmip_data.runtime.threads import available_cores, set_num_threads
+from kmip_data.runtime.parallel import available_cores, set_num_threads
 
 Setting = Literal["inference", "training"]
 SETTINGS: tuple[Setting, Setting] = ("inference", "training")

@@ -30,7 +30,7 @@ def machine_line() -> str:
     import psutil
 
     from kmip_data.models.training.machine import processor_model
-    from kmip_data.runtime.threads import available_cores
+    from kmip_data.runtime.parallel import available_cores
 
     facts = [
         processor_model(),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import name_remark
-from kmip_data.graphs.molecule_features import ATOM_FIELDS
+from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.reports.shipped_results import leaderboard_entry, row_of_result

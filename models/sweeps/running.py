@@ -31,8 +31,8 @@ from kmip_data.models.training.run.states import (
     run_status,
 )
 from kmip_data.pipelines.find import obtain, obtain_columns
+from kmip_data.runtime.parallel import start_process
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.runtime.threads import start_process
 from kmip_data.text import count_with_noun, format_duration
 
 SWEEP = "sweep"  #: marker of a log folder

@@ -37,7 +37,7 @@ from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
 from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished_builds import UNITS, Steps, UnitResult
-from kmip_data.runtime import signals, threads
+from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
 
@@ -252,7 +252,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     """
     from threadpoolctl import threadpool_limits
 
-    threads.set_num_threads(task.threads)
+    parallel.set_num_threads(task.threads)
     with (
         locating_errors(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
         threadpool_limits(1),

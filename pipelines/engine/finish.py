@@ -103,7 +103,7 @@ class BuildPlan:
         parts = [
             self.pipeline.manifest.name,
             "sample" if self.raw.sample else "",
-            *self.pipeline.name_parts(self.params),
+            *self.pipeline.folder_name_pieces(self.params),
             "" if self.params.limit is None else f"limit{self.params.limit}",
             self.key,
         ]

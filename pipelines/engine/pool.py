@@ -25,7 +25,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import AnyPipeline, BuildParams, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
-from kmip_data.runtime import signals, threads
+from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
 
 #: A task: one unit, picklable, with a ``name`` for messages, the ``file`` that it writes, a ``step``,
@@ -86,8 +86,11 @@ def run_pass(
     ``source`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
     before. Errors as of :func:`build_unit`.
     """
-    threads.set_num_threads(count)
-    with gc_frozen(), locating_errors(pipeline.manifest.name, PREPARATION, pipeline.advice()):
+    parallel.set_num_threads(count)
+    with (
+        gc_frozen(),
+        locating_errors(pipeline.manifest.name, PREPARATION, pipeline.advice_on_damage()),
+    ):
         prepared: Prepared = getattr(pipeline, name)(source, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
             fsync_path(path)
@@ -101,7 +104,7 @@ def build_unit(task: BuildTask) -> UnitResult:
     other exception; ``OutOfResources`` if disk or memory runs out; ``StopRequestedError`` once the
     stop file appears.
     """
-    threads.set_num_threads(task.threads)
+    parallel.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
     keys: list[str] = []
@@ -113,7 +116,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
     # Records are made and checked one by one; the writer holds all records of the shard.
-    with gc_frozen(), locating_errors(name, where, task.pipeline.advice()):
+    with gc_frozen(), locating_errors(name, where, task.pipeline.advice_on_damage()):
         facts = writer.write_shard(
             task.folder / task.file,
             _stoppable_records(task, statistics, keys, skipped),
@@ -329,7 +332,7 @@ def start_worker(parent: int, memory: int | None) -> None:
         os._exit(1)
 
     signals.ignore_ending_signals()
-    threads.set_num_threads(1)
+    parallel.set_num_threads(1)
     if memory is not None:
         limit_memory(memory)
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
@@ -400,7 +403,7 @@ class InProcess(Executor):
         The thread limit is restored afterwards.
         """
         future: Future[R] = Future()
-        with threads.restore_thread_limit():
+        with parallel.restore_thread_limit():
             future.set_result(function(*arguments))
         return future
 

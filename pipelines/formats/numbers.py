@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.arrays import F64, I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 from kmip_data.text import count_with_noun
 
 BLOCK = 2**20  #: bytes of text that are read at a time

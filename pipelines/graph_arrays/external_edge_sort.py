@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import I64, U32, Array
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 BLOCK_EDGES = 2**21  #: partitioned at a time: 128 KiB a bucket at 128 buckets
 BUCKET_EDGES = 2**22  #: sorted at a time, in the mean

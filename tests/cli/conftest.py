@@ -12,7 +12,7 @@ from support.runs import sweeps
 
 from kmip_data.builds.home import Build
 from kmip_data.models.sweeps import running
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def sample(home_of_sample: Path) -> Path:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps train no network."""
-    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "LOOK", 0.01)
     for name, value in sweeps.environment().items():
         monkeypatch.setenv(name, value)

@@ -15,7 +15,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.train import try_encoders

@@ -107,8 +107,8 @@ def test_category_is_order_and_case_insensitive(sample):
     everything = [record.key for record in records_of_folder("shapenet-part", sample, k=1)[1]]
     keys = [record.key for record in records]
     assert keys == [key for key in everything if key in keys]
-    assert PIPELINE.name_parts(params) == ["k8", "airplane-table"]
-    assert PIPELINE.name_parts(PIPELINE.Params(category=("Mug", "Bag", "Car"))) == [
+    assert PIPELINE.folder_name_pieces(params) == ["k8", "airplane-table"]
+    assert PIPELINE.folder_name_pieces(PIPELINE.Params(category=("Mug", "Bag", "Car"))) == [
         "k8",
         "3-categories",
     ]

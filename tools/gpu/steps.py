@@ -33,7 +33,7 @@ from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_ca
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import choose_device
 from kmip_data.models.training.run.loop import Loop

@@ -9,7 +9,7 @@ import numpy as np
 from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
-from kmip_data.runtime.threads import run_in_ranges
+from kmip_data.runtime.parallel import run_in_ranges
 
 _MIN_NODES_PER_THREAD = 256  #: fewest nodes worth a thread
 _NODES_PER_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges

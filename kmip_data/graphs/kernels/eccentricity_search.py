@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I32, I64, Bools
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 
 @njit_nogil()

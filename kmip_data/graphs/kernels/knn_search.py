@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I32, I64
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 FINER = 2  #: levels by which the order of points is finer than the leaves: near points follow each other
 INDEX = 0xFFFFFFFF  #: the index part of a key

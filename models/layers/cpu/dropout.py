@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
-from kmip_data.runtime.threads import njit_nogil, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 #: Elements that are worth handing to a thread.
 MIN_VALUES_PER_THREAD = 1 << 20

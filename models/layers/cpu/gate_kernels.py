@@ -28,7 +28,7 @@ from kmip_data.models.search.cpu.simd import (
     splat_lanes,
     types,
 )
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 LANES = 16
 #: Edges, or nodes, whose rows are asked for ahead. New edges of 12,950 × 72 from memory that no cache

@@ -24,7 +24,7 @@ from kmip_data.models.layers.cpu.dropout import draw_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
 from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 from kmip_data.runtime import memory
-from kmip_data.runtime.threads import num_threads, run_in_ranges
+from kmip_data.runtime.parallel import num_threads, run_in_ranges
 
 #: Nodes that are worth handing to a thread.
 MIN_NODES_PER_THREAD = 64

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.problem import SearchProblem, row_ranges
-from kmip_data.runtime.threads import run_in_ranges
+from kmip_data.runtime.parallel import run_in_ranges
 
 if TYPE_CHECKING:
     from kmip_data.models.search.cpu.sorted_keys import ByLength

@@ -31,7 +31,7 @@ from kmip_data.models.search.cpu.simd import (
     store_lanes,
 )
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
-from kmip_data.runtime.threads import njit_nogil, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 MAX_DIM = 512  #: largest dimension with sums of products exact in float32
 BLOCK = 64  # queries per block, which share the cache

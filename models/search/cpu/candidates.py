@@ -29,7 +29,7 @@ from kmip_data.models.search.cpu.simd import (
     store_lanes,
 )
 from kmip_data.models.search.cpu.sorted_keys import ByLength
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
 LAST = 0xFFFFFFFF

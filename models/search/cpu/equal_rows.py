@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I32, I64
-from kmip_data.runtime.threads import njit_nogil, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 PROBES = 32  #: most probes in the hash table; then a row forms its own group
 

@@ -26,7 +26,7 @@ from kmip_data.models.search.cpu.simd import (
     splat_lanes,
     store_lanes,
 )
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 TILE = 16  #: queries of two registers of eight; the kernels are written for it
 MIN_GROUP = 16  #: keys of the smallest group

@@ -22,7 +22,7 @@ from kmip_data.models.search.cpu.simd import (
     splat_lanes,
 )
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
-from kmip_data.runtime.threads import njit_nogil, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 BLOCK = 64  # queries per block, which share the cache
 _NEAR = 8192  # float32 numbers of keys that fit in the L1 cache

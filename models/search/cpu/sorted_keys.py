@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 LEAF = 16  #: keys of one SIMD register
 

@@ -56,7 +56,7 @@ def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunCon
 
 def molecule_encoders(schema: Schema) -> dict[str, str]:
     """Return the encoders of atoms and bonds, by key, where the features are those indices."""
-    from kmip_data.graphs.molecule_features import ATOM_FIELDS, BOND_FIELDS
+    from kmip_data.graphs.molecule_fields import ATOM_FIELDS, BOND_FIELDS
 
     fields = {column.attribute: column.fields for column in schema.columns}
     encoders = {}

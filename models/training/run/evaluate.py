@@ -25,7 +25,7 @@ from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.preset_for_data import level_of_column
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory_estimate import memory_error

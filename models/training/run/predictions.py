@@ -28,7 +28,7 @@ from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import ALL, RunData, prefetch_to_device
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run

@@ -43,7 +43,7 @@ from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_ca
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
-from kmip_data.models.training.data.graphs import open_data, open_split
+from kmip_data.models.training.data.open_data import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
 from kmip_data.models.training.run import checkpoint, run_folder

@@ -187,9 +187,9 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         note = f"Generated from seed {params.seed}: the dataset itself, not a sample of another."
         return About(notes=[note])
 
-    def name_parts(self, params: LongRangeParams) -> list[str]:
+    def folder_name_pieces(self, params: LongRangeParams) -> list[str]:
         """Return the task, and the largest graph if it is not the default."""
-        return [params.task, *super().name_parts(params)]
+        return [params.task, *super().folder_name_pieces(params)]
 
 
 PIPELINE = LongRangePipeline

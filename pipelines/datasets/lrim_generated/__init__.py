@@ -123,7 +123,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
         )
         return About(notes=[note])
 
-    def name_parts(self, params: LRIMParams) -> list[str]:
+    def folder_name_pieces(self, params: LRIMParams) -> list[str]:
         """Return the benchmark's name of the set."""
         return [f"{params.size}-{params.difficulty}"]
 

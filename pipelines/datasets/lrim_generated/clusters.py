@@ -15,7 +15,7 @@ from decimal import Decimal
 import numpy as np
 
 from kmip_data.arrays import F64, I8, I64
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 Rng = np.random.Generator
 

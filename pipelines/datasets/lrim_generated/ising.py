@@ -11,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 
 def couplings_by_displacement(size: int, sigma: float) -> F64:

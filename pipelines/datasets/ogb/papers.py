@@ -35,7 +35,7 @@ from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
 from kmip_data.pipelines.record_assignment import OneGraphPipeline
-from kmip_data.runtime.threads import prepare_ahead
+from kmip_data.runtime.parallel import prepare_ahead
 
 FEATURES = 128
 YEARS = 10_000  #: upper bound of a year

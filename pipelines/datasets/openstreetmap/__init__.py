@@ -72,13 +72,13 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         chunk_labels(np.zeros(len(city.features), np.float32), params.classes)
         return store_city(city, workdir)
 
-    def advice(self) -> None:
+    def advice_on_damage(self) -> None:
         """Return None, as errors state their next step."""
 
-    def name_parts(self, params: OpenStreetMapParams) -> list[str]:
+    def folder_name_pieces(self, params: OpenStreetMapParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
-        return [*parts, *(["bbox"] if params.bbox else []), *super().name_parts(params)]
+        return [*parts, *(["bbox"] if params.bbox else []), *super().folder_name_pieces(params)]
 
 
 PIPELINE = OpenStreetMapPipeline

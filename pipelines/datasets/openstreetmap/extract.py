@@ -24,7 +24,7 @@ from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble_areas
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, is_street, street_direction
 from kmip_data.runtime.memory import mapped_copy
-from kmip_data.runtime.threads import num_threads
+from kmip_data.runtime.parallel import num_threads
 
 if TYPE_CHECKING:
     import osmium

@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import (
     Ways,
 )
 from kmip_data.runtime.memory import mapped_copy
-from kmip_data.runtime.threads import njit_nogil, run_in_ranges
+from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry

@@ -173,10 +173,10 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         statistics = {"target_scaling": {"targets": list(TARGETS), **facts}}
         return About(statistics, (f"{note} (statistics.target_scaling).",))
 
-    def name_parts(self, params: PeptidesStructParams) -> list[str]:
+    def folder_name_pieces(self, params: PeptidesStructParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         scaled = ["train-scaled"] if params.target_scaling == "train" else []
-        return [*scaled, *super().name_parts(params)]
+        return [*scaled, *super().folder_name_pieces(params)]
 
 
 def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it

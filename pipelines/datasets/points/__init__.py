@@ -385,10 +385,10 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         """Return the name of a cloud, by the key of one of its blocks."""
         return re.sub(r"/\d{6}$", "", key)
 
-    def name_parts(self, params: ResolvedPointParams) -> list[str]:
+    def folder_name_pieces(self, params: ResolvedPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
         block = [] if params.block is None else [f"block{params.block:g}"]
-        return [*params.edge_name_parts, *block, *super().name_parts(params)]
+        return [*params.edge_name_parts, *block, *super().folder_name_pieces(params)]
 
 
 PIPELINE = OwnPointPipeline

@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.points.columns import (
 )
 from kmip_data.pipelines.datasets.points.ply import MAX_HEADER
 from kmip_data.pipelines.datasets.points.typed_rows import check_all_read, read_table
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.parallel import njit_nogil
 
 _PADDING = "padding of the field "
 _EXPANSION = 88  #: an LZF reference of three bytes stands for at most 264

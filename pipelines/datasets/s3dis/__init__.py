@@ -181,7 +181,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         drawn_by = params.model_dump(exclude={"split_rule"})
         return Split(name, params.split_rule, drawn_by, parts, note)
 
-    def name_parts(self, params: S3DISParams) -> list[str]:
+    def folder_name_pieces(self, params: S3DISParams) -> list[str]:
         """Return ``k32`` and deviations from the defaults."""
         return params.edge_name_parts
 

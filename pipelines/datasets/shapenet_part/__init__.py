@@ -178,7 +178,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             read_split_lists(require_raw(self.manifest, raw)), records.keys, "lists"
         )
 
-    def name_parts(self, params: ShapeNetPartParams) -> list[str]:
+    def folder_name_pieces(self, params: ShapeNetPartParams) -> list[str]:
         """Return ``k8``, the categories and deviations from the defaults."""
         parts = list(params.edge_name_parts)
         if len(params.category) > 2:

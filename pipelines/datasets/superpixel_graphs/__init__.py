@@ -78,7 +78,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
                 "y": classes_of(y, raw.current_item) if has_ids else y,
             }
 
-    def pool_order(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
+    def order_for_stratified(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
         """Return val and test of PascalVOC-SP, with labels (n,), in the order before LRGB's rule drew them.
 
         The published files have them in the order of the draw, so it can be undone, and the rule

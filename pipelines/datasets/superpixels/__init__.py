@@ -323,12 +323,12 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
                     pictures[key] = graph.paint_borders(picture, segments)
         return pictures
 
-    def name_parts(self, params: ResolvedSuperpixelParams) -> list[str]:
+    def folder_name_pieces(self, params: ResolvedSuperpixelParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
         if params.superpixels != 500:
             parts.append(f"sp{params.superpixels}")
-        return parts + super().name_parts(params)
+        return parts + super().folder_name_pieces(params)
 
 
 PIPELINE = OwnSuperpixelPipeline

@@ -10,7 +10,7 @@ from support.builds.learnable import streets, streets_build
 
 from kmip_data.drawing.graphs import COLORS, atom_layers, graph_of_record, rgb_layers
 from kmip_data.errors import UsageError
-from kmip_data.graphs.molecule_features import ATOM_FIELDS
+from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
 
 

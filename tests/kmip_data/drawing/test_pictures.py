@@ -148,7 +148,7 @@ def test_layout_places_parts_apart_and_is_repeatable():
 
 
 def test_molecules_are_drawn_from_their_features():
-    from kmip_data.graphs.molecule_features import ATOM_FIELDS
+    from kmip_data.graphs.molecule_fields import ATOM_FIELDS
     from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 
     molecule = molecule_from_smiles("O=C([O-])c1ccccc1[NH3+]")
@@ -169,7 +169,7 @@ def test_molecules_are_drawn_from_their_features():
 
 
 def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tmp_path):
-    from kmip_data.graphs.molecule_features import ATOM_FIELDS
+    from kmip_data.graphs.molecule_fields import ATOM_FIELDS
     from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 
     chain = molecule_from_smiles("N" + "CC(=O)N" * 30 + "C")

@@ -12,7 +12,7 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs import reference
 from kmip_data.graphs.eccentricity import local_eccentricity
-from kmip_data.runtime.threads import set_num_threads
+from kmip_data.runtime.parallel import set_num_threads
 
 
 @st.composite

@@ -24,7 +24,7 @@ from kmip_data.graphs.encodings.expander import expander_targets
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
 from kmip_data.graphs.knn import knn_edges, knn_table
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 
 def powers(edges: I64, nodes: int, steps: int) -> Iterator[F64]:
@@ -92,11 +92,11 @@ def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_ed
     joined = _joined(graphs)
     rng = np.random.default_rng(0)
     for count in (1, 2):
-        threads.set_num_threads(count)
+        parallel.set_num_threads(count)
         try:
             together = random_walk_encoding(joined.joined_edges(), 71, 7, node_ptr=joined.node_ptr)
         finally:
-            threads.set_num_threads(None)
+            parallel.set_num_threads(None)
         np.testing.assert_array_equal(together, alone)
     turned = joined.joined_edges()[:, rng.permutation(int(joined.edge_ptr[-1]))]
     np.testing.assert_array_equal(

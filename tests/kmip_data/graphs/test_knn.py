@@ -12,7 +12,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_edges, knn_table
 from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.graphs.reference import points_by_distance
-from kmip_data.runtime.threads import set_num_threads
+from kmip_data.runtime.parallel import set_num_threads
 
 N = 400
 

@@ -12,7 +12,7 @@ CODE = (
     "import kernel; assert kernel.double(4) == 8; stats = kernel.double.stats\n"
     "print(stats.cache_path, sum(stats.cache_misses.values()))\n"
 )
-KERNEL = "from kmip_data.runtime.threads import njit_nogil\n@njit_nogil()\ndef double(x):\n    return 2 * x\n"
+KERNEL = "from kmip_data.runtime.parallel import njit_nogil\n@njit_nogil()\ndef double(x):\n    return 2 * x\n"
 
 
 def run(folder: Path, before: str = "", **environment: str) -> list[str]:
@@ -25,7 +25,7 @@ def run(folder: Path, before: str = "", **environment: str) -> list[str]:
 def test_machine_code_is_kept_until_a_kernel_of_the_package_changes(tmp_path):
     """Numba itself looks at the file of the outer kernel alone, which holds the code of the others."""
     cache = str(tmp_path / "cache")
-    newer = "import kmip_data.runtime.threads as t; t._newest_kernel_time = lambda: 7\n"
+    newer = "import kmip_data.runtime.parallel as t; t._newest_kernel_time = lambda: 7\n"
     for before, misses in (("", "1"), ("", "0"), (newer, "1")):
         path, counts = run(tmp_path, before, NUMBA_CACHE_DIR=cache)
         assert path.startswith(cache)

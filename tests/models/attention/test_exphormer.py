@@ -25,7 +25,7 @@ from kmip_data.models import (
 from kmip_data.models.attention.exphormer import edges_from_expander
 from kmip_data.models.layers.batch import EdgeList, NeighborTable
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 
 D = 8
 MIXED, LARGE = (13, 1, 2, 7, 12), (13, 11)  #: with complete graphs, and where all edges fit a table

@@ -13,7 +13,7 @@ from kmip_data.models.attention import cpu_kernels, gathered_rows, operators
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
 from kmip_data.models.search import topk
 from kmip_data.models.search.topk import topk_inner_product
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 
 def problem(*, heads=2, rows=50, keys=30, dim=3, value_dim=5, k=4, dtype=torch.float32, seed=0):
@@ -61,11 +61,11 @@ def test_same_bits_for_any_number_of_threads(heads: int, monkeypatch) -> None:
     arguments = problem(heads=heads, rows=400, keys=37, k=9)
     results = []
     for count in (1, 2, 5):
-        threads.set_num_threads(count)
+        parallel.set_num_threads(count)
         try:
             results.append(run(arguments))
         finally:
-            threads.set_num_threads(None)
+            parallel.set_num_threads(None)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 

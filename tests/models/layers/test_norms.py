@@ -17,7 +17,7 @@ from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_rows_of_lists
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
 
@@ -104,8 +104,8 @@ def test_compiled_norm_of_graphs_is_that_of_float64() -> None:
     for result, value in zip(results, expected, strict=True):
         torch.testing.assert_close(result.double(), value, rtol=1e-4, atol=1e-4)
 
-    with threads.restore_thread_limit():
-        threads.set_num_threads(1)
+    with parallel.restore_thread_limit():
+        parallel.set_num_threads(1)
         alone = learnt(norm, rows, pull, batch)
     assert all(map(torch.equal, results, alone))
 

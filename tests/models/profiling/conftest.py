@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kmip_data.runtime.threads import set_num_threads
+from kmip_data.runtime.parallel import set_num_threads
 
 
 @pytest.fixture

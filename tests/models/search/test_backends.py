@@ -20,7 +20,7 @@ from kmip_data.models.precision import autocast
 from kmip_data.models.search import rule, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
 from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, simd, sorted_keys
-from kmip_data.runtime.threads import set_num_threads
+from kmip_data.runtime.parallel import set_num_threads
 from tools.gpu.fuzz import numbers
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each

@@ -22,13 +22,13 @@ from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
 from kmip_data.models.sweeps.running import log_of_cell
 from kmip_data.models.training.run.states import run_status
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 
 @pytest.fixture
 def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Run a plan by the stand-in, in this process, and return its cells."""
-    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "LOOK", 0.01)
 
     def call(
@@ -99,7 +99,7 @@ def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
 
 
 def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monkeypatch):
-    monkeypatch.setattr(threads, "PROGRAM", ("sh", "-c", "kill -9 $$"))
+    monkeypatch.setattr(parallel, "PROGRAM", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
     states = [run_status(cell.folder, home) for cell in run(plan)]
     assert [(state.state, state.reason) for state in states] == [

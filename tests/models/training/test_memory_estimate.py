@@ -24,7 +24,7 @@ from kmip_data.models.training import memory_estimate
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.optimizers import build_optimizer

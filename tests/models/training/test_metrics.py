@@ -28,7 +28,7 @@ from kmip_data.builds.home import Home
 from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.models.training import accumulators
 from kmip_data.models.training.accumulators import SplitMetrics, all_gather, count_link_ranks
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
 from kmip_data.models.training.metrics import HITS, LINK_TITLES, METRICS
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, link_targets

@@ -18,7 +18,7 @@ from kmip_data.manifest import Manifest, dataset_names, load_manifest
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.memory_estimate import step_bytes
 from kmip_data.pipelines.base import load_pipeline
 

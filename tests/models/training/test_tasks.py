@@ -19,7 +19,7 @@ from kmip_data.models.positions import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict

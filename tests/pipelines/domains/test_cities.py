@@ -205,8 +205,11 @@ def test_record_follows_the_schema(tmp_path) -> None:
         assert not column.fields or len(column.fields) == column.shape[0]
     assert schema.column("node/eccentricity").unit == "s"
     assert set(record.columns["node/eccentricity"].tolist()) == {15.0}  # 3 · 50 m at 10 m/s
-    assert pipeline.name_parts(params) == ["hops3", "classes3", "travel-time", "bands2"]
-    assert pipeline.name_parts(pipeline.Params(hops=16, classes=10, weight="length", bands=8)) == []
+    assert pipeline.folder_name_pieces(params) == ["hops3", "classes3", "travel-time", "bands2"]
+    assert (
+        pipeline.folder_name_pieces(pipeline.Params(hops=16, classes=10, weight="length", bands=8))
+        == []
+    )
     assert pipeline.Params().hops == 16
     with pytest.raises(DamagedInput, match="speed"):
         street_weights(tensors(edge_speed=None), "travel_time")

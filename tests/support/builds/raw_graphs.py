@@ -55,7 +55,7 @@ def records_of_folder(
 
 def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> None:
     """Preparing or reading must end in one clear error that holds all ``patterns``."""
-    advice = load_pipeline(load_manifest(name)).advice()
+    advice = load_pipeline(load_manifest(name)).advice_on_damage()
     with (
         TemporaryDirectory() as work,
         pytest.raises(DamagedInput) as error,

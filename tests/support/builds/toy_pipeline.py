@@ -39,7 +39,7 @@ from kmip_data.pipelines.base import (
     needs_no_worker,
 )
 from kmip_data.pipelines.engine import run
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 CLASSES = 3
 
@@ -124,7 +124,7 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         parts["train"] = [i for i in range(count) if i not in used]
         return Split(name, "tenths", {"tenths": 10}, parts, note="every tenth graph")
 
-    def name_parts(self, params: ToyParams) -> list[str]:
+    def folder_name_pieces(self, params: ToyParams) -> list[str]:
         return [f"k{params.k}"]
 
 
@@ -171,7 +171,7 @@ def _obey(order: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif word == "no-torch" and "torch" in sys.modules:
         raise ImportError("torch is loaded in a worker")
-    elif word == "threads" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (
+    elif word == "threads" and (parallel.num_threads(), os.environ["OMP_NUM_THREADS"]) != (
         int(value),
         "1",
     ):

@@ -15,7 +15,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.models.sweeps.submitting import Submission
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = (sys.executable, "-m", "support.runs.stand_in_train")
@@ -56,7 +56,7 @@ class StandInSubmission(Submission):
     """A job that runs its cell by the stand-in."""
 
     def __call__(self) -> None:
-        threads.PROGRAM = PROGRAM
+        parallel.PROGRAM = PROGRAM
         super().__call__()
 
 
@@ -87,7 +87,7 @@ def main(plan: str, home: str, jobs: str) -> None:
 
     for number in ENDING:
         signal.signal(number, unwind_on_signal)
-    threads.PROGRAM = PROGRAM
+    parallel.PROGRAM = PROGRAM
     sweep_plan, place = read_plan(plan), Home.locate(home)
     folder = place.root / "sweeps" / sweep_plan.name
     running.run_cells(

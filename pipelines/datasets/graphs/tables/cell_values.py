@@ -196,7 +196,7 @@ def _numbers_of_texts(
     if unread.any() and are_numbers and signs:
         _ask_for_sign(table, name, row, texts[row], signs[0], params, notices)
     elif is_text.sum() < is_filled.sum() / 2 and "none" not in params.missing:
-        _ask_for_missing(table, name, is_text, texts, notices)
+        _ask_if_texts_are_missing(table, name, is_text, texts, notices)
     return None
 
 
@@ -222,7 +222,7 @@ def _ask_for_sign(
     notices.questions[question] = answer
 
 
-def _ask_for_missing(
+def _ask_if_texts_are_missing(
     table: Table, name: str, is_text: Bools, texts: Array, notices: Notices
 ) -> None:
     """Ask whether texts (n,) among numbers are missing values; the answer names all of them."""

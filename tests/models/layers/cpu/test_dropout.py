@@ -8,7 +8,7 @@ import torch
 
 from kmip_data.models.layers import norms
 from kmip_data.models.layers.cpu.dropout import apply_dropout_mask, dropout
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -53,9 +53,9 @@ def test_torchs_seed_decides_for_any_number_of_threads(monkeypatch) -> None:
     monkeypatch.setattr("kmip_data.models.layers.cpu.dropout.MIN_VALUES_PER_THREAD", 100)
     x = torch.randn(3_001)
     results = []
-    with threads.restore_thread_limit():
+    with parallel.restore_thread_limit():
         for count in (1, 2):
-            threads.set_num_threads(count)
+            parallel.set_num_threads(count)
             torch.manual_seed(5)
             results.append(dropout(x, 0.5))
     assert torch.equal(*results)

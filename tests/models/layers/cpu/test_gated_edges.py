@@ -11,7 +11,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers.batch import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.runtime import threads
+from kmip_data.runtime import parallel
 
 
 def graphs(count: int = 3, nodes: int = 40, k: int = 4) -> torch.Tensor:
@@ -123,11 +123,11 @@ def test_large_and_small_values_keep_their_accuracy(monkeypatch) -> None:
 def test_same_bits_for_any_number_of_threads() -> None:
     results = []
     for count in (1, 2, 5):
-        threads.set_num_threads(count)
+        parallel.set_num_threads(count)
         try:
             results.append(run(layer_of(20, dropout=0.3), graphs(7, 100), d=20))
         finally:
-            threads.set_num_threads(None)
+            parallel.set_num_threads(None)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 

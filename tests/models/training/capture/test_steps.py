@@ -23,7 +23,7 @@ from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.steps import reason_not_captured, shape_key
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop

@@ -21,7 +21,7 @@ from kmip_data.models.network import build_model
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, load_preset
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate

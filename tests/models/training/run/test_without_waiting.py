@@ -25,7 +25,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home
 from kmip_data.models.config import known_models
 from kmip_data.models.training import accumulators
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import module as module_file

@@ -11,15 +11,15 @@ from support.cases import until
 from support.cli import python
 
 from kmip_data.errors import UsageError
-from kmip_data.runtime import threads
-from kmip_data.runtime.threads import prepare_ahead
+from kmip_data.runtime import parallel
+from kmip_data.runtime.parallel import prepare_ahead
 
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    threads.set_num_threads(2)
+    parallel.set_num_threads(2)
     yield
-    threads.set_num_threads(None)
+    parallel.set_num_threads(None)
 
 
 def running(name):
@@ -35,7 +35,7 @@ def test_ranges_cover_every_row_once():
         assert stop - start <= 100
         seen[start:stop] += 1
 
-    threads.run_in_ranges(work, 1000, most=100)
+    parallel.run_in_ranges(work, 1000, most=100)
     assert (seen == 1).all()
 
 
@@ -49,9 +49,9 @@ def test_a_call_from_inside_runs_where_it_is():
             def inner(a, b, row=row):
                 seen[row, a:b] += 1
 
-            threads.run_in_ranges(inner, 64)
+            parallel.run_in_ranges(inner, 64)
 
-    runner = threading.Thread(target=threads.run_in_ranges, args=(outer, 64), daemon=True)
+    runner = threading.Thread(target=parallel.run_in_ranges, args=(outer, 64), daemon=True)
     runner.start()
     runner.join(600)
     assert not runner.is_alive()
@@ -60,13 +60,13 @@ def test_a_call_from_inside_runs_where_it_is():
 
 def test_a_child_forked_from_a_busy_pool_has_its_own():
     code = (
-        "import os; from kmip_data.runtime import threads; threads.set_num_threads(2)\n"
-        "threads._lock.acquire(); threads._here.busy = True\n"
+        "import os; from kmip_data.runtime import parallel; parallel.set_num_threads(2)\n"
+        "parallel._lock.acquire(); parallel._here.busy = True\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    names = set()\n"
         "    import threading\n"
-        "    threads.run_in_ranges(lambda a, b: names.add(threading.current_thread().name), 8)\n"
+        "    parallel.run_in_ranges(lambda a, b: names.add(threading.current_thread().name), 8)\n"
         "    os._exit(0 if names <= {'kmip-data_0', 'kmip-data_1'} else 3)\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
@@ -91,7 +91,7 @@ def runners_of_ranges():
         runners.add(threading.get_ident())
         meeting.wait()
 
-    threads.run_in_ranges(work, 8)
+    parallel.run_in_ranges(work, 8)
     return runners
 
 
@@ -112,7 +112,7 @@ def test_threads_of_torch_and_the_main_one_run_ranges(torchs_threads):
 
 def test_errors_and_interrupts_end_a_region_of_torchs_threads(torchs_threads):
     with pytest.raises(ZeroDivisionError):
-        threads.run_in_ranges(lambda a, b: 1 // a, 1000)
+        parallel.run_in_ranges(lambda a, b: 1 // a, 1000)
 
     def interrupt(start, stop):
         if threading.get_ident() == threading.main_thread().ident:
@@ -120,7 +120,7 @@ def test_errors_and_interrupts_end_a_region_of_torchs_threads(torchs_threads):
         time.sleep(0.01)
 
     with pytest.raises(KeyboardInterrupt):
-        threads.run_in_ranges(interrupt, 1000)
+        parallel.run_in_ranges(interrupt, 1000)
     assert len(runners_of_ranges()) == 2
 
 

@@ -13,7 +13,7 @@ from torch_geometric import datasets as pyg
 import kmip_data
 from kmip_data import S3DIS, CityNetwork, GraphLandDataset, MalNetTiny, ShapeNetPart
 from kmip_data.datasets import base
-from kmip_data.datasets.pyg_calls import STEPS
+from kmip_data.datasets.pyg_arguments import STEPS
 from kmip_data.datasets.pyg_named_datasets import GNNBenchmarkDataset, LRGBDataset, ShapeNet
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import USUAL_METRICS, eval_metric, num_tasks, task_type
