@@ -1,6 +1,6 @@
 """Base of the data of a run: build, split, parts, task, and transfer to a GPU.
 
-Batches of many graphs or of one graph are in :mod:`.graphs`.
+Batches of many graphs or of one graph are in :mod:`.open_data`.
 """
 
 from __future__ import annotations
