@@ -20,7 +20,8 @@ A user's name or folder is for ``find``, or for ``obtain`` where building is all
 are for code that lists, compares or describes builds. Of several builds of a shipped dataset all that
 return one raise an error.
 
-Of the pipelines, kmip_data and models import only this module; commands import what they run.
+Datasets and trainings open builds by this module. Only :mod:`kmip_data.saving` also imports readers and
+the engine; commands import what they run.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ def apply_split(
 ) -> Split:
     """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have.
 
-    The stratified rule deals the records that another rule, mostly the default, deals to
-    ``pipeline.stratified_parts`` anew.
+    The stratified rule redraws the records that the default rule assigns to
+    ``pipeline.stratified_parts``.
 
     Graphs are grouped by their label, by their set of labels where several may hold, or by the most
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's

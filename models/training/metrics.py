@@ -240,20 +240,22 @@ class Metric:
 
 
 #: Constructor of a metric in percent.
-_share = partial(Metric, percent=True)
+_percent_metric = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
-    "accuracy": _share(accuracy, "accuracy", "classification"),
-    "f1": _share(macro_f1, "macro F1", "classification"),
-    "miou": _share(mean_iou, "mIoU", "classification", reported="of nodes"),
-    "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "classification", reported="on request"),
-    "ap": _share(
+    "accuracy": _percent_metric(accuracy, "accuracy", "classification"),
+    "f1": _percent_metric(macro_f1, "macro F1", "classification"),
+    "miou": _percent_metric(mean_iou, "mIoU", "classification", reported="of nodes"),
+    "accuracy_sbm": _percent_metric(
+        class_accuracy, "accuracy-SBM", "classification", reported="on request"
+    ),
+    "ap": _percent_metric(
         mean_average_precision,
         "AP",
         "multilabel",
         of_two_classes=True,
         needs="a row of the second class, or with a label",
     ),
-    "roc_auc": _share(
+    "roc_auc": _percent_metric(
         mean_roc_auc,
         "ROC-AUC",
         "multilabel",
@@ -275,10 +277,10 @@ METRICS: dict[str, Metric] = {
     "r2": Metric(r_squared, "R²", "regression", needs="two different targets"),
 }
 for _name, _title in LINK_TITLES.items():
-    METRICS[_name] = _share(partial(mean_over_graphs, _name), _title, "links")
+    METRICS[_name] = _percent_metric(partial(mean_over_graphs, _name), _title, "links")
 
 #: Word of other libraries, letters and digits alone -> metric that it may mean.
-METRIC_ALIASES = {
+METRIC_HINTS = {
     "acc": "accuracy",
     "macrof1": "f1",
     "f1macro": "f1",

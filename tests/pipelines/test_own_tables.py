@@ -434,7 +434,7 @@ def test_graphs_in_one_table_of_edges(tmp_path):
     assert expected in caught.value.lines["next"]
     got = made(folder, source="roi_a", target="roi_b", graph="participant_id")
     assert len(got.records) == 3
-    assert got.files["ignored"][0].startswith("ids of nodes: kept of a single graph alone")
+    assert got.files["ignored"][0].startswith("ids of nodes: stored only for a single graph")
 
 
 def test_nodes_among_the_edges_are_to_be_written_apart(tmp_path):

@@ -16,7 +16,7 @@ from kmip_data.models.component_names import Names
 from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.losses import all_losses
-from kmip_data.models.training.metrics import METRIC_ALIASES, all_metrics
+from kmip_data.models.training.metrics import METRIC_HINTS, all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED, Plugin
@@ -173,7 +173,7 @@ class TrainingConfig(Strict):
         default=None,
         description="loss function, also of a plugin; none: the usual one for the targets",
     )
-    metric: Annotated[str, Names("metrics", "metric", all_metrics, METRIC_ALIASES)] | None = Field(
+    metric: Annotated[str, Names("metrics", "metric", all_metrics, METRIC_HINTS)] | None = Field(
         default=None,
         description="validation metric that chooses the best epoch, also of a plugin; none: the usual one"
         " for the targets",

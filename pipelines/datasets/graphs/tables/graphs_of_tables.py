@@ -128,7 +128,7 @@ def graphs_of_tables(
             if len(names) == 1:
                 values[NODE_ID] = stored_ids(ids, options)
             else:
-                reason = "kept of a single graph alone; a second column of nodes.csv is a feature"
+                reason = "stored only for a single graph; to use ids, copy them into another column"
                 findings.notices.ignored["ids of nodes"] = reason
         if undirected is not None:
             index, values = _with_undirected_reverses(index, values, undirected[rows_of["edge"]])
