@@ -22,7 +22,9 @@ from support.shared import ROOT
 from kmip_data import plugins
 from kmip_data.cli.main import root
 from kmip_data.cli.shared.names import NameType
+from kmip_data.graphs.encoding import known_encodings
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.models.config import component_kinds
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.text import OPTIONS
 from tools import structure
@@ -296,3 +298,17 @@ def test_names_commands_and_links_of_a_notebook_exist(name, parses):
         for line in re.findall(r"^!kmip-data (.+)$", text, re.MULTILINE):
             parses(line.replace("{EXTRACT}", str(__file__)).replace("{AREA}", "1,2,3,4"))
         check_names(re.sub(r"^( *)[!%].*$", r"\1pass", text, flags=re.MULTILINE))
+
+
+def test_every_kind_of_layer_and_every_encoding_is_on_its_page():
+    names_of_page = {
+        "encodings.md": {encoding.stem for encoding in known_encodings()},
+        "attentions.md": {*component_kinds("attention")} - {"none"},
+        "models.md": {*component_kinds("local")},
+    }
+    for page, names in names_of_page.items():
+        text = (ROOT / "docs" / page).read_text("utf-8")
+        missing = sorted(
+            name for name in names if not re.search(rf"`{name.rstrip('-')}[\w.-]*`", text)
+        )
+        assert not missing, f"docs/{page} needs a row for each of these"
