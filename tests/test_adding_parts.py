@@ -338,8 +338,8 @@ ENUMERATE = (
     "tests/models/training/test_metrics.py::test_metrics_of_numbers_are_not_printed_in_percent",
     "tests/models/training/test_tasks.py::test_targets_decide_task_loss_metric_and_head",
     "tests/kmip_data/datasets/test_shipped_datasets.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",
-    "tests/kmip_data/datasets/test_pyg_calls.py::test_a_dataset_has_the_task_that_its_manifest_states",
-    "tests/kmip_data/datasets/test_pyg_calls.py::test_metrics_of_datasets_fit_their_tasks",
+    "tests/kmip_data/datasets/test_pyg_arguments.py::test_a_dataset_has_the_task_that_its_manifest_states",
+    "tests/kmip_data/datasets/test_pyg_arguments.py::test_metrics_of_datasets_fit_their_tasks",
     "tests/pipelines/test_splits_of_every_dataset.py::test_every_dataset_takes_the_rule",
     "tests/test_docs.py::test_every_parameter_of_a_dataset_is_on_a_page",
 )
