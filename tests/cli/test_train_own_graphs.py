@@ -109,6 +109,17 @@ def test_features_without_an_embedding_leave_no_run(home, tmp_path):
     done(*words, "--set", "model.edge_encoder=linear", "--set", "model.node_encoder=atom")
 
 
+def test_a_metric_that_val_does_not_define_ends_after_one_epoch(home, tmp_path):
+    split = {"train": range(6), "val": [6, 8], "test": [7, 9]}
+    kmip_data.save(graphs(), tmp_path / "mine", split=split)
+    words = ["train", tmp_path / "mine", *QUICK, *SMALL, "--epochs", "50", "--name", "a"]
+    message = refused(*words, "--set", "training.metric=roc_auc", code=1)
+    assert "The val part has no finite roc_auc.\n" in message
+    assert "expected: rows of both classes" in message
+    assert "another --set training.metric, or another split" in message
+    assert not [*home.rglob("metrics.csv")], "the first of 50 epochs ends the run"
+
+
 def test_encoders_of_integers_refuse_the_numbers_of_one_graph(home, tmp_path):
     masks = {f"{part}_mask": torch.arange(4) == row for row, part in enumerate(SPLIT)}
     (graph,) = graphs(1, y=torch.tensor([0, 1, 0, 1]), edge_attr=torch.rand(4, 1), **masks)

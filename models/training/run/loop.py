@@ -7,6 +7,7 @@ checkpoint is written, from which a resumed run reaches the same weights, bitwis
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -39,7 +40,7 @@ from kmip_data.models.training.machine import (
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.result import metric_text, metric_title
 from kmip_data.models.training.run.run_folder import BEST, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
@@ -350,6 +351,11 @@ class Loop:
             # The column "train" is measured while learning.
             column = "train_eval" if part == "train" else part
             row |= {f"{column}_{name}": value for name, value in values.items()}
+
+        # A metric that the targets of val do not define stays undefined: do not train on for it.
+        value = row[f"val_{self.metric}"]
+        if math.isnan(value) and all_metrics()[self.metric].needs:
+            check_finite({"val": {self.metric: value}})
 
         # The first of equal epochs is the best.
         best = None
