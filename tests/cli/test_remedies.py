@@ -492,7 +492,7 @@ def test_two_files_are_put_into_one_folder(home, tmp_path, monkeypatch):
     )
 
 
-def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path):
+def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path, monkeypatch):
     for name, labels in (("old", ["label", "a", "b", "a", "b"]), ("new", None)):
         (tmp_path / name).mkdir()
         lines = ["node,age", "p,1", "q,2", "r,3", "s,5"]
@@ -513,6 +513,13 @@ def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path)
     words = ["build", "graphs", "--name", "newer", "--archive", tmp_path / "new", "--like", "old"]
     step = done(*words, "-q").out.rpartition("to predict: kmip-data ")[2]
     assert shlex.split(step) == ["predict", "old/gcn/second", "--dataset", "newer"]
+    done(*shlex.split(step))
+
+    # In another home than the default, its own runs count.
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "default"))
+    words[3] = "newest"
+    step = done(*words, "-q", "--home", home).out.rpartition("to predict: kmip-data ")[2]
+    assert shlex.split(step)[:4] == ["predict", "old/gcn/second", "--home", str(home)]
     done(*shlex.split(step))
 
 
