@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -89,11 +88,14 @@ def report_text(tables: Iterable[Table]) -> str:
 
 
 def step_to_best_run(tables: Sequence[Table]) -> str:
-    """Return the line that names the next command: it opens the best run of the first table."""
+    """Return the line that names the next command: it opens the best run of the first table's best row."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.run_folder import home_option, short_run
 
-    runs = list(itertools.chain(*tables[0].runs))
+    table = tables[0]
+    # A table of one row ranks none.
+    ranks = [row.get("rank") for row in table.rows]
+    runs = table.runs[ranks.index(1) if 1 in ranks else 0]
     higher = all_metrics()[runs[0].result.metric].higher_is_better
     best = max(runs, key=lambda run: run.test if higher else -run.test)
     run = best.folder

@@ -35,6 +35,14 @@ def runs(home: Path) -> Path:
     return home
 
 
+def test_the_next_step_opens_the_best_run_of_the_best_row(runs):
+    # The mean of this row is lower, but one of its seeds was lucky.
+    write_run(runs, 0.6, dataset="paris", seed=0, model="sage")
+    write_run(runs, 0.1, dataset="paris", seed=1, model="sage")
+    step = done("report").out.rpartition("Next: kmip-data explore ")[2]
+    assert step.startswith("paris/gps-kmip/")
+
+
 def test_a_row_as_people_read_it(runs):
     lines = done("report").out.splitlines()
     assert lines[0].startswith(
