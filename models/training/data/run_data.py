@@ -248,15 +248,8 @@ class RunData(ABC):
 
     def rows_of(self, attribute: str) -> Iterator[torch.Tensor]:
         """Yield the stored rows of a node or edge attribute of all parts, :data:`PIECE` records at a time."""
-        dataset = ShardedDataset(self.build, columns=[attribute])
-        assembler = dataset.assembler
-        if assembler is None:
-            # The items of a city or of another single graph are made one by one.
-            for item in dataset:
-                yield item[attribute]
-            return
-        for start in range(0, len(dataset), PIECE):
-            yield make_batch(assembler, dataset.records[start : start + PIECE])[attribute]
+        for batch in _stored_batches(ShardedDataset(self.build, columns=[attribute])):
+            yield batch[attribute]
 
     def targets_of(self, part: str) -> torch.Tensor:
         """Return all targets ``y`` of a part of a regression, (rows, outputs)."""
@@ -270,12 +263,12 @@ class RunData(ABC):
             whole = dataset[0]
             targets = self.task.targets(whole)[dataset.masks[f"{part}_mask"]]
             return targets.view(-1, self.task.outputs)
-        assert dataset.assembler is not None, "there is no transform"
-        pieces = []
-        for start in range(0, len(dataset), PIECE):
-            batch = make_batch(dataset.assembler, dataset.records[start : start + PIECE])
-            pieces.append(self.task.targets(batch).view(-1, self.task.outputs))
-        return torch.cat(pieces)
+        return torch.cat(
+            [
+                self.task.targets(batch).view(-1, self.task.outputs)
+                for batch in _stored_batches(dataset)
+            ]
+        )
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -357,6 +350,17 @@ class RunData(ABC):
         return config.model_copy(
             update={"model": fit_hidden_dim(config.model, **self.network_sizes)}
         )
+
+
+def _stored_batches(dataset: ShardedDataset) -> Iterator[Data]:
+    """Yield the records of a dataset in order, :data:`PIECE` at a time."""
+    assembler = dataset.assembler
+    if assembler is None:
+        # The items of a city or of another single graph are made one by one.
+        yield from dataset
+        return
+    for start in range(0, len(dataset), PIECE):
+        yield make_batch(assembler, dataset.records[start : start + PIECE])
 
 
 def checked_target_column(

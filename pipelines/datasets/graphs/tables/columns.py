@@ -428,8 +428,9 @@ def _number_features(
             f"leave it out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
-    if not is_missing.all() and np.nanmax(np.abs(values)) > _LARGE:
-        notices.large_features[name] = float(np.nanmax(np.abs(values)))
+    largest = float(np.nanmax(np.abs(values), initial=0))
+    if largest > _LARGE:
+        notices.large_features[name] = largest
     if not is_missing.any() and not nullable:
         return [(name, values)]
     if is_missing.any():
