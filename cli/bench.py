@@ -31,7 +31,7 @@ from kmip_data.cli.shared.output import (
     rows_as_csv,
 )
 from kmip_data.models.profiling.number_format import format_quantity, machine_line
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def attention(
     protocol = Protocol(device=device_type, memory_limit=memory_limit)
 
     def log(cell: Measurement) -> None:
-        say(
+        print_status(
             f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_format_seconds(cell)}", quiet=quiet
         )
 
@@ -255,7 +255,7 @@ def train(
             data=data[model],
             device=device,
         )
-    log = partial(say, quiet=quiet)
+    log = partial(print_status, quiet=quiet)
     paces = compare_training(
         makers,
         rounds=ROUNDS,

@@ -41,7 +41,7 @@ from kmip_data.cli.shared.output import (
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.card import CARD_NAME
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import parameters_as_options
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def command(
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
     if build.path in existing:
-        say(f"already built: {build.path}", quiet=options["quiet"])
+        print_status(f"already built: {build.path}", quiet=options["quiet"])
     split = ensure_split(build, requested_values(SPLITS))
     if describe is not None:
         sources = requested_values(SOURCES)
@@ -302,12 +302,12 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
     most = MOST_OF_CITY if city else MOST_NODES
     if os.path.lexists(path) or card.counts["nodes"] > most * graphs:
         return
-    say("Drawing the picture of its page", quiet=quiet)
+    print_status("Drawing the picture of its page", quiet=quiet)
     try:
         draw_build(build, path, home, records=None if city else str(graphs // 2))
         show_on_page(build)
     except (KmipDataError, OSError) as error:
-        say(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
+        print_status(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
 
 
 def _print_build(build: Build, split: str) -> None:

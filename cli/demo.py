@@ -105,8 +105,8 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         page = find(CITY, home=home).path / "explore.html"
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # raised by the first step
-        click.echo(error.what)
-        last = f"The map of the city: {error.lines['next']}, then kmip-data demo again."
+        click.echo(error.message)
+        last = f"The map of the city: {error.next}, then kmip-data demo again."
 
     # 3. Time forward passes of k-MIP and full attention on the CPU.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")

@@ -31,7 +31,7 @@ from kmip_data.cli.shared.output import (
     wants_json,
 )
 from kmip_data.errors import UsageError
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 
 if TYPE_CHECKING:
     from kmip_data.arrays import Array
@@ -94,7 +94,7 @@ def command(
     where = part or "test"  # a run's part
     first = find_build_or_run(names[0], home, sample=sample)
     if isinstance(first, Path):
-        say(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
+        print_status(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
         from kmip_data.models.analysis.explanations import predict_record
         from kmip_data.models.training.run.evaluate import open_run
 
@@ -114,7 +114,7 @@ def command(
                 next=f"kmip-data explore {' '.join(names[1:])}",
             )
 
-    say(f"Drawing the page of {build.path.name}")
+    print_status(f"Drawing the page of {build.path.name}")
     from kmip_data.drawing.graphs import city_graph
     from kmip_data.drawing.neighborhoods import drawable_dataset
     from kmip_data.drawing.page import PAGE, draw_explorer
@@ -191,7 +191,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
     from kmip_data.models.reports.result_tables import configuration_digest
     from kmip_data.models.training.run.run_folder import metrics_columns
 
-    say(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
+    print_status(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
     columns: Json = metrics_columns(run.folder)
     influence = influence_of(run, part, position)
     if influence is not None:

@@ -12,7 +12,7 @@ from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_result
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.saving import ExportFormat
 
 if TYPE_CHECKING:
@@ -53,6 +53,6 @@ def command(
     exists = folder.is_dir()
     parts = export(build, to, folder, quiet=quiet)
     if exists:  # else it was refused
-        say("Exported before, and unchanged:", quiet=quiet)
+        print_status("Exported before, and unchanged:", quiet=quiet)
     result = {"path": folder, "format": to, "parts": parts}
     print_result(result, *map(str, parts.values()))

@@ -26,7 +26,7 @@ from kmip_data.cli.shared.corrected_command import complete_step, is_data_name
 from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
 from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import ENDING, resend_swallowed_signals, unwind_on_signal
 from kmip_data.text import OPTIONS, is_likely_typo, nearest_names
 
@@ -138,7 +138,7 @@ def main() -> NoReturn:
             # A terminal without © still gets the rest of the line.
             stream.reconfigure(errors="replace")
     if not {"--quiet", "-q"} & {*sys.argv}:
-        compiling.announce_compiling(say)
+        compiling.announce_compiling(print_status)
     sys.exit(run_command_line(sys.argv[1:]))
 
 
@@ -187,12 +187,12 @@ def _run_and_handle_errors(args: list[str]) -> int:
         click.echo(f"Error: {known}", err=True)
         # A script reads one object from stdout: of a command that failed, the error.
         if "--json" in args and not meta.get(JSON_PRINTED):
-            parts = {name.replace(" ", "_"): text for name, text in known.lines.items() if text}
+            lines = {label.replace(" ", "_"): text for label, text in known.labelled_lines.items()}
             body = {
                 "class": type(known).__name__,
                 "exit_code": code,
-                "what": known.what,
-                **parts,
+                "what": known.message,
+                **lines,
             }
             click.echo(json.dumps({"error": body}, indent=2))
         return code
@@ -234,7 +234,7 @@ def _error_for_line(error: click.ClickException, args: Sequence[str]) -> errors.
 
     if key := _key_without_value(error, args):
         refused = errors.UsageError(f"--set {key} has no value.", next=step)
-        refused.meant = (key, f"{key}=")
+        refused.correction = (key, f"{key}=")
         return refused
     if extra := _extra_name_and_option(error, context, args):
         return _error_with_correction(error, extra)
@@ -286,7 +286,7 @@ def _error_with_correction(
 ) -> errors.UsageError:
     """Return the error for a word on the line that was meant for another."""
     refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
-    refused.meant = wrong
+    refused.correction = wrong
     return refused
 
 
@@ -384,7 +384,7 @@ def _unknown_option_error(
         error = errors.UsageError(
             f"{context.command_path} has no option {option}. Did you mean {option}s?", next=step
         )
-        error.meant = (option, f"{option}s")
+        error.correction = (option, f"{option}s")
         return error
 
     # A long option with a single dash, such as -all.
@@ -393,14 +393,14 @@ def _unknown_option_error(
         error = errors.UsageError(
             f"{context.command_path} has no option {single}. Did you mean -{single}?", next=step
         )
-        error.meant = (single, f"-{single}")
+        error.correction = (single, f"-{single}")
         return error
 
     # A value as an option, such as --json for --format json.
     for param in context.command.params:
         if isinstance(param.type, click.Choice) and option[2:] in param.type.choices:
             error = errors.UsageError(f"{context.command_path} has no option {option}.", next=step)
-            error.meant = (option, f"{param.opts[-1]} {option[2:]}")
+            error.correction = (option, f"{param.opts[-1]} {option[2:]}")
             return error
 
     # 1. Many options of other programs are keys here, such as --lr; --label is one of a build.
@@ -430,7 +430,7 @@ def _unknown_option_error(
     hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
     error = errors.UsageError(f"{context.command_path} has no option {option}.{hint}", next=step)
     if close and is_likely_typo(option[2:], close[0]):
-        error.meant = (option, f"--{close[0]}")
+        error.correction = (option, f"--{close[0]}")
     return error
 
 

@@ -21,7 +21,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import Json, check_output_path, default_output_path, print_result
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import format_parameters
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def command(
         name, home, sample=sample
     )  # names are checked before numpy is imported
     picture = output or default_output_path(build.path / PICTURE_NAME, force=force)
-    say(f"Drawing {build.path.name}")
+    print_status(f"Drawing {build.path.name}")
     from kmip_data.drawing.style import using_style
 
     with using_style(style):

@@ -15,7 +15,7 @@ from kmip_data.cli.shared.options import force_option, home_option, path_option,
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
 from kmip_data.cli.shared.printed_tables import report_text, step_to_best_run
 from kmip_data.errors import UsageError
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -94,7 +94,7 @@ def command(
             next="kmip-data runs, which names the command that resumes each run",
         )
         if not folders and not names:
-            error.lines["next"] = "kmip-data train NAME"
+            error.next = "kmip-data train NAME"
         if not folders and len(names) == 1 and names[0] in sweep_names():
             error = UsageError(
                 f"There is no finished run of the sweep {names[0]}.",
@@ -106,7 +106,7 @@ def command(
     rows = list(itertools.chain(*(results.rows for results in tables)))
     notices += left_out
     for notice in notices:
-        say(notice)
+        print_status(notice)
 
     if form == "html":
         text = report_page(tables, home.root, notices)
@@ -124,4 +124,4 @@ def command(
         click.echo(text, nl=False)
     else:
         write_output(output, text.encode())
-        say(f"Saved {output}")
+        print_status(f"Saved {output}")

@@ -24,7 +24,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _print_plan(
         finished, notices = read_finished_runs([run.path for run in by_state.get("done", ())])
         tables, left_out = tables_of_runs(finished)
         for notice in notices + left_out:
-            say(notice)
+            print_status(notice)
         result["results"] = list(itertools.chain(*(results.rows for results in tables)))
         if tables:
             text.append(report_text(tables))

@@ -27,7 +27,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def command(
         # Whatever is wrong with names, keys, values or sources is known before torch is imported,
         # which takes seconds.
         _build_missing_data(config, name, options)
-        say("Loading PyTorch", quiet=quiet)
+        print_status("Loading PyTorch", quiet=quiet)
         from kmip_data.models.training.run.train import train
 
         summary = train(config, name=name, **options)
@@ -348,13 +348,13 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     except UsageError as error:
         described = description_on_card(build.card.statistics)
         if other := _other_build_with_targets(build, home):
-            error.lines["next"] = f"an earlier build with targets: kmip-data train {other}"
-            error.meant = (data.dataset, other)
+            error.next = f"an earlier build with targets: kmip-data train {other}"
+            error.correction = (data.dataset, other)
         elif build.card.schema_.label_column is None and described is not None and described.task:
             # A build like another: made for predictions.
             run = fitting_run(build, home)
             words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
-            error.lines["next"] = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
+            error.next = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
         raise
 
 

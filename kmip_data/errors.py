@@ -1,9 +1,4 @@
-"""Errors that a user can meet, each class with its exit code.
-
-Every error states what happened, with the value that was found, and what to do next. ``expected``
-and ``found`` are given where an option, a file or a server is at fault; ``left`` only where
-something was written. The lines are keyword arguments; :func:`str` joins those that are given.
-"""
+"""Exceptions with a message for the user, and the exit code of each class."""
 
 from __future__ import annotations
 
@@ -12,56 +7,70 @@ from typing import ClassVar
 
 from kmip_data.text import is_likely_typo, nearest_names, replace_controls, strip_secrets
 
-#: Exit codes besides the exit codes of the classes: an unexpected error, Ctrl-C, a closed stdout.
+#: Exit codes of an unexpected error, of Ctrl-C and of a closed stdout.
 UNKNOWN_ERROR = 70
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
 class KmipDataError(Exception):
-    """Base of all errors that a user can meet; never raised itself.
+    """Base class of all errors shown to users; never raised itself.
+
+    :func:`str` prints the message, then a labelled line for each of the other arguments given.
 
     Parameters
     ----------
-    what
+    message
         What happened, in one sentence, with the value that was found.
     expected, found
-        What an option, a file or a server should have given, and what it gave.
+        Value that an option, a file or a server should have given, and the value it gave.
     left
-        What an unfinished command wrote and left on disk. Omit it where nothing was written.
+        Files that an unfinished command left on disk. Omit it if nothing was written.
     next
-        The command or step that resolves the error.
+        Command or step that resolves the error.
     """
 
     exit_code: ClassVar[int] = 1
-    #: Word that was typed, and the one that was probably meant.
-    meant: tuple[str, str] | None = None
-    #: True if the sentence names file and line, and needs no other place.
+    #: Typed word and its likely correction; used to print a corrected command.
+    correction: tuple[str, str] | None = None
+    #: True if the message already names file and line.
     located = False
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         expected: str | None = None,
         found: str | None = None,
         left: str | None = None,
-        next: str | None = None,  # noqa: A002 -- the word the user reads
+        next: str | None = None,  # noqa: A002 -- the label that users read
     ) -> None:
-        # The lines may quote names, headers and replies of servers, so control characters are
-        # masked.
-        lines = {"expected": expected, "found": found, "on disk": left, "next": next}
-        self.what = _printable(what)
-        self.lines = {name: text and _printable(text) for name, text in lines.items()}
-        super().__init__(self.what)
+        self.message = _printable(message)
+        self.expected = expected and _printable(expected)
+        self.found = found and _printable(found)
+        self.left = left and _printable(left)
+        self.next = next and _printable(next)
+        super().__init__(self.message)
+
+    @property
+    def labelled_lines(self) -> dict[str, str]:
+        """Lines printed below the message, by label."""
+        lines = {
+            "expected": self.expected,
+            "found": self.found,
+            "on disk": self.left,
+            "next": self.next,
+        }
+        return {label: text for label, text in lines.items() if text}
 
     def __str__(self) -> str:
-        lines = [self.what]
-        lines += [f"  {name}: {text}" for name, text in self.lines.items() if text]
+        lines = [self.message]
+        lines += [f"  {label}: {text}" for label, text in self.labelled_lines.items()]
         return "\n".join(lines)
 
 
 def _printable(text: str) -> str:
+    # Messages may quote file names, headers and replies of servers.
     return replace_controls(strip_secrets(str(text)))
 
 
@@ -152,7 +161,7 @@ def unknown_name_error(
         next=command,
     )
     if close and _is_surely_meant(name, close[0], known):
-        error.meant = (name, close[0])
+        error.correction = (name, close[0])
     return error
 
 

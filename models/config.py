@@ -79,7 +79,7 @@ def _kind_validator(section: str) -> Callable[[object], object]:
         kinds = component_kinds(section)
         if str(kind) not in kinds:
             error = unknown_name_error(f"kind of model.{section}", str(kind), list(kinds))
-            raise ValueError(f"{error.what} Known: {error.lines['expected']}")
+            raise ValueError(f"{error.message} Known: {error.expected}")
         if isinstance(value, Mapping):
             return kinds[str(kind)].model_validate(value)
         return value
@@ -327,7 +327,7 @@ class ModelConfig(Strict):
                 keys[section] = {"kind": keys[section]}
         name = str(keys.get("name", cls.model_fields["name"].default))
         if name not in known_models():
-            raise ValueError(unknown_name_error("model", name, list(known_models())).what)
+            raise ValueError(unknown_name_error("model", name, list(known_models())).message)
         return merge_tables(known_models()[name], keys)
 
     @model_validator(mode="after")

@@ -416,7 +416,7 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
         f"{dataset} has {count_with_noun(folds, 'fold')}: there is no fold {fold}.",
         next="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
     )
-    error.meant = (f"fold={fold}", "fold=0")
+    error.correction = (f"fold={fold}", "fold=0")
     raise error
 
 
@@ -457,7 +457,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             found="; ".join(problems),
             next=step,
         )
-        refusal.meant = meant
+        refusal.correction = meant
         raise refusal from error
 
 

@@ -268,7 +268,7 @@ def build_own(
                     _discard_build(plan)
                 elif begun:
                     # All work is done: building another split resumes from it.
-                    error.lines["on disk"] = f"unfinished: {plan.folder}"
+                    error.left = f"unfinished: {plan.folder}"
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     # A command that is repeated gives its build the name again.

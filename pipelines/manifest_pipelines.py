@@ -37,8 +37,8 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.graph_arrays.layout_reader import (
     Graph,
     Raw,
-    fit_batches,
-    fit_graphs,
+    conform_batches,
+    conform_graphs,
     record_of,
     schema_of,
 )
@@ -90,7 +90,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         layout = self.manifest.layout
         with files.name_item_in_errors():
             graph = self.read(files)
-            arrays, rows = fit_graphs([graph], self.schema(params), layout, files.current_item)
+            arrays, rows = conform_graphs([graph], self.schema(params), layout, files.current_item)
         for fold in range(layout.folds):
             self._part_codes(raw.path, fold, len(arrays["x"]))
         write_pieces(workdir / "graph", [(arrays, rows)])
@@ -181,7 +181,7 @@ class GraphsInPartsPipeline(PiecesPipeline):
         numbers = {}
         with files.name_item_in_errors():
             for part, graphs in self.read(files):
-                batches = fit_batches(graphs, schema, self.manifest.layout, files)
+                batches = conform_batches(graphs, schema, self.manifest.layout, files)
                 sizes[part] = write_pieces(workdir / part, batches)
                 numbers[part] = self.numbers(files, part)
         return Prepared(workdir, {"sizes": sizes, "numbers": numbers})

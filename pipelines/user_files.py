@@ -203,12 +203,12 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return the skipped file, or raise its error, as chosen by ``params``."""
         # Skipped records stand on the card with their reason.
         if params.on_error == "skip":
-            reason = error.what
-            if error.lines["found"]:
-                reason += f" ({error.lines['found']})"
+            reason = error.message
+            if error.found:
+                reason += f" ({error.found})"
             return Skipped(key, reason)
         skip = "repair or remove the file, or skip such files: --set on_error=skip"
-        error.lines["next"] = error.lines["next"] or skip
+        error.next = error.next or skip
         raise error
 
     def stop_or_skip_all(
@@ -219,12 +219,12 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             return
         first = next(iter(unusable.values()))
         skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
-        hints = list(dict.fromkeys(refusal.lines["next"] for refusal in unusable.values()))
+        hints = list(dict.fromkeys(refusal.next for refusal in unusable.values()))
         hint = hints[0] or "repair or remove the files" if len(hints) == 1 else ""
         if len(unusable) == 1:
-            first.lines["next"] = "; ".join(filter(None, (first.lines["next"], skip))) or _REPAIR
+            first.next = "; ".join(filter(None, (first.next, skip))) or _REPAIR
             raise first
-        lines = [refusal.what for refusal in list(unusable.values())[:_SHOWN]]
+        lines = [refusal.message for refusal in list(unusable.values())[:_SHOWN]]
         if len(unusable) > _SHOWN:
             lines.append(f"and {len(unusable) - _SHOWN:,} more")
         raise DamagedInput(

@@ -104,7 +104,7 @@ class Group(Command, click.Group):
                 error = UsageError(
                     f"There is no command called {args[0]!r}. Did you mean {meant!r}?", next=step
                 )
-                error.meant = (args[0], meant)
+                error.correction = (args[0], meant)
                 raise error
             raise unknown_name_error("command", args[0], known, command=step)
         return super().resolve_command(ctx, args)

@@ -28,13 +28,13 @@ def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> No
     """
     if not args or args[0] in _LOSING:
         return
-    if error.meant is not None:
-        corrected = _replace_typed_word(args, *error.meant)
+    if error.correction is not None:
+        corrected = _replace_typed_word(args, *error.correction)
         if corrected is not None:
-            error.lines["next"] = shlex.join([program, *corrected])
+            error.next = shlex.join([program, *corrected])
             return
 
-    step = error.lines["next"] or ""
+    step = error.next or ""
     options = _OPTIONS.search(step)
     if options is None or _PLACEHOLDER.search(options[1]):
         return
@@ -47,7 +47,7 @@ def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> No
     if options[1].strip() not in line:
         kept = _drop_replaced_options(args, shlex.split(options[1]))
         line = shlex.join([program, *kept])
-        error.lines["next"] = f"{step[: options.start(1)]}{line} {options[1].strip()}"
+        error.next = f"{step[: options.start(1)]}{line} {options[1].strip()}"
 
 
 def _drop_replaced_options(args: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -152,11 +152,11 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if self.kinds == ("sweep",) and text in shipped_names("models"):
             separated = f"--model {models},{text}" if models else f"--model {text}"
             error = UsageError(f"{text!r} is a model, not a sweep.", next=separated)
-            error.meant = (text, separated)
+            error.correction = (text, separated)
             raise error
         if self.kinds == ("sweep",) and (text in dataset_names() or list_builds(home, text)):
             error = UsageError(f"{text!r} is a dataset, not a sweep.", next=f"--dataset {text}")
-            error.meant = (text, f"--dataset {text}")
+            error.correction = (text, f"--dataset {text}")
             raise error
         if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
             raise UsageError(
@@ -187,7 +187,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
                 next=f"its newest run: {newest}",
             )
-            error.meant = (text, newest)
+            error.correction = (text, newest)
             raise error
         if self.kinds == ("run",) and (list_builds(home, text) or text in dataset_names()):
             raise UsageError(
@@ -281,7 +281,7 @@ def _file_instead_of_name_error(text: str, home: Home, run: str) -> UsageError:
 
         command += ["--like", str(find_run(run, home))]
         then = f"; then the same command with --dataset {name}"
-    error.lines["next"] = f"build a dataset from it: {shlex.join(command)}{then}"
+    error.next = f"build a dataset from it: {shlex.join(command)}{then}"
     return error
 
 

@@ -225,7 +225,7 @@ def _missing_value_error(key: str) -> UsageError:
     if key in defaults:
         step = f"its default: --set {key}={str(defaults[key]).lower()}"
     error = UsageError(f"--set {key} has no value.", next=step)
-    error.meant = (key, f"{key}=")
+    error.correction = (key, f"{key}=")
     return error
 
 
@@ -279,7 +279,7 @@ def parse_number_list(option: str, text: str) -> list[int]:
             # A descending range, or another separator between its ends.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
                 first, last = sorted(map(int, ends.groups()))
-                error.meant = (item, f"{first}..{last}")
+                error.correction = (item, f"{first}..{last}")
             raise error
         numbers.extend(new)
     return numbers

@@ -274,5 +274,5 @@ def facts_of_added_columns(build: Build) -> list[dict[str, object]]:
         try:
             facts.append(column_facts(build, read_columns_card(build, name)))
         except DamagedInput as error:
-            facts.append({"name": name, "damaged": error.what})
+            facts.append({"name": name, "damaged": error.message})
     return facts

@@ -17,7 +17,7 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun, format_parameters, parameters_as_options, timestamp
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def find_build(
         raise _several_error(dataset, matches)
     if len(matches) > 1 and matches[0].path not in _announced:
         _announced.add(matches[0].path)
-        say(_newest_line(dataset, matches))
+        print_status(_newest_line(dataset, matches))
     return matches[0] if matches else None
 
 
@@ -349,7 +349,7 @@ def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
         next=f"one of these names in place of {dataset}; kmip-data remove NAME removes one",
     )
     latest = builds[0].path
-    error.meant = (dataset, latest.name if latest.name != dataset else str(latest))
+    error.correction = (dataset, latest.name if latest.name != dataset else str(latest))
     return error
 
 

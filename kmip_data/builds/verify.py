@@ -104,8 +104,8 @@ def _schema_problems(file: str, expected: Schema, actual: Schema) -> Iterator[Pr
 
 
 def _problem_of_error(path: Path, file: str, error: DamagedInput) -> Problem:
-    message = error.what.removeprefix(f"{path / file} ").removesuffix(".")
-    return Problem(file, message, found=error.lines["found"] or "")
+    message = error.message.removeprefix(f"{path / file} ").removesuffix(".")
+    return Problem(file, message, found=error.found or "")
 
 
 @dataclass
@@ -195,7 +195,7 @@ def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")
             try:
                 check_column(shard, replace(column, finite=True))
             except DamagedInput as error:
-                row = f"{entry.file}, {error.lines['found']}"
+                row = f"{entry.file}, {error.found}"
                 yield f"{column.attribute} has NaN or infinite values: {row}"
 
 

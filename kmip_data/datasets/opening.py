@@ -67,7 +67,7 @@ def open(  # noqa: A001 -- its public name
         try:
             build = find(path_or_name, parameters, home=home, root=root, sample=sample)
         except UsageError as error:
-            if error.meant is not None:
-                error.lines["next"] = f"kmip_data.open({error.meant[1]!r})"
+            if error.correction is not None:
+                error.next = f"kmip_data.open({error.correction[1]!r})"
             raise
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

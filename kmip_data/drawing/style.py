@@ -19,7 +19,7 @@ import numpy as np
 
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import write_output
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 
 #: 24 hues for light backgrounds, with a contrast of at least 3:1, chosen by search so that the least
 #: CIEDE2000 distance is largest: 15 of any two; of the first seven, which curves have, also as people with
@@ -194,7 +194,7 @@ def save_figure(figure: Figure, path: Path, **options: object) -> None:
             missing[chr(int(glyph[1]))] = None
     if missing:
         letters = "".join([*missing][:MAX_LETTERS])
-        say(
+        print_status(
             f"No font here has {letters}: {path.name} shows boxes; install one, such as Noto Sans CJK."
         )
     write_output(path, picture.getvalue())

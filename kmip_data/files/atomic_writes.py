@@ -38,7 +38,7 @@ from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files.folder_marker import MARKER, is_output, read_marker
 from kmip_data.files.path_errors import occupied_error, write_errors
 from kmip_data.files.reading import readable_json
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 
 PARTIAL = ".partial"
 LOCK = ".lock"  #: lock of a folder next to which no file can be written; elsewhere its suffix
@@ -293,13 +293,13 @@ def displace_obstacles(root: Path, names: Iterable[str]) -> None:
         for relative in (*reversed(name.parents[:-1]), name):
             path = root / relative
             if path.is_symlink():
-                say(f"removed the link {path} to {path.readlink()}")
+                print_status(f"removed the link {path} to {path.readlink()}")
                 path.unlink()
             elif path.exists() and path.is_dir() == (relative == name):
                 aside = path.with_name(f"{path.name}.moved")
                 while os.path.lexists(aside):
                     aside = aside.with_name(f"{aside.name}.moved")
-                say(f"renamed {path} to {aside.name}")
+                print_status(f"renamed {path} to {aside.name}")
                 rename_into_place(path, aside)
 
 
@@ -582,12 +582,12 @@ def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
                 ) from None
             if time.monotonic() - last_message >= MESSAGE_SECONDS:
                 last_message = time.monotonic()
-                say(f"waiting for another process that works in {folder}", quiet=quiet)
+                print_status(f"waiting for another process that works in {folder}", quiet=quiet)
             time.sleep(0.2)
         except OSError as error:
             if error.errno not in _NO_FLOCK:
                 raise
-            say(
+            print_status(
                 f"{folder.parent} has no file locks: start no second command on {folder.name}",
                 quiet=quiet,
             )

@@ -64,7 +64,7 @@ def absent_file_error(path: Path, step: str, noun: str = "file") -> UsageError:
     if close is None or not is_likely_typo(path.name, close):
         return UsageError(f"There is no {noun} {path}.", next=step)
     error = UsageError(f"There is no {noun} {path}. Did you mean {close!r}?", next=step)
-    error.meant = (path.name, close)
+    error.correction = (path.name, close)
     return error
 
 
@@ -159,8 +159,8 @@ def raise_damaged(
         check_resources(path, error)
         message = getattr(error, "strerror", None) or str(error)
         finding = " ".join(message.split())[:200] or type(error).__name__
-        if isinstance(error, KmipDataError) and error.lines["found"]:
-            finding = f"{error.what} ({error.lines['found']})"
+        if isinstance(error, KmipDataError) and error.found:
+            finding = f"{error.message} ({error.found})"
     else:
         finding = found
     raise DamagedInput(

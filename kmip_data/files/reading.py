@@ -182,7 +182,7 @@ def unknown_key_error(error: Exception, known: Sequence[str]) -> UsageError | No
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
             name = str(problem["loc"][0])[:80]
             refusal = unknown_name_error("key", name, known, command="correct the file")
-            refusal.meant = None  # the word is in the file, not on the line
+            refusal.correction = None  # the word is in the file, not on the line
             return refusal
     return None
 

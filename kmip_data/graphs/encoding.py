@@ -139,7 +139,7 @@ def parse_encoding(name: str) -> Encoding:
                 expected=" or ".join(names),
                 next=f"{names[0]} in place of {name}",
             )
-            error.meant = (name, names[0])
+            error.correction = (name, names[0])
             raise error
         known += names
     raise unknown_name_error(

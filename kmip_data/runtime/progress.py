@@ -18,7 +18,7 @@ BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left]"
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
 
 
-def say(text: str, *, quiet: bool = False) -> None:
+def print_status(text: str, *, quiet: bool = False) -> None:
     """Print a line on stderr, unless ``quiet``."""
     if quiet:
         return
@@ -88,12 +88,12 @@ class Progress:
             done = str(self.done)
             if self.total is not None:
                 done += f" of {self.total}"
-            say(f"{self.description}: {done} {self.unit}")
+            print_status(f"{self.description}: {done} {self.unit}")
 
     def print_line(self, text: str) -> None:
         """Print a line above the bar, unless quiet; it is progress, too."""
         self._last = time.monotonic()
-        say(text, quiet=self.quiet)
+        print_status(text, quiet=self.quiet)
 
     def close(self) -> None:
         """Leave the bar unchanged."""

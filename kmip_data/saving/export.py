@@ -29,7 +29,7 @@ from kmip_data.reading.assemble import Assembler, item_fields
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import shared_store
 from kmip_data.runtime.extras import require_extra
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.saving import ExportFormat
 from kmip_data.sharing.push import PARQUET, dataset_page
 from kmip_data.text import human_bytes
@@ -206,7 +206,9 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
     try:
         files = write_parquet(build, scratch, quiet=quiet)
     except KmipDataError as error:
-        say(f"Pushed without the Parquet view: {' '.join(str(error).split())}", quiet=quiet)
+        print_status(
+            f"Pushed without the Parquet view: {' '.join(str(error).split())}", quiet=quiet
+        )
         return {}
     names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
     view: dict[str, Path | bytes] = {names[part]: path for part, path in files.items()}

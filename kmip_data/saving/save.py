@@ -214,7 +214,5 @@ def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> Spoole
 
 def _error_of_call(error: DamagedInput | UsageError) -> UsageError:
     """Return an error of a build as one of the call, with arguments in place of options."""
-    lines = {name: error.lines.get(name) for name in ("expected", "found", "next")}
-    if remedy := lines["next"]:
-        lines["next"] = re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', remedy)
-    return UsageError(error.what, **lines)
+    remedy = error.next and re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', error.next)
+    return UsageError(error.message, expected=error.expected, found=error.found, next=remedy)

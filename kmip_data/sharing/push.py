@@ -25,7 +25,7 @@ from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_path_component
 from kmip_data.format.card_page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.sharing.push_files import (
     BLOCKS_NAME,
     MAX_FILES,
@@ -206,7 +206,7 @@ def _write_missing_files(
         if name not in present or _remote_digest(remote, name, present[name]) != entry.sha256:
             new.add(name)
     if PAGE_NAME in new and PAGE_NAME in present and not page:
-        say(f"{remote.address}/{PAGE_NAME} exists and is kept (--page overwrites it).")
+        print_status(f"{remote.address}/{PAGE_NAME} exists and is kept (--page overwrites it).")
         new.remove(PAGE_NAME)
     if not new:
         return
@@ -263,7 +263,9 @@ def _present_files(
     if earlier is None and (others or sizes.keys() - {PAGE_NAME}):
         raise _taken_error(remote, share, ", ".join(sorted([*others, *sizes])[:5]))
     if others:
-        say(f"{remote.address} also holds other files, which stay: {', '.join(sorted(others)[:5])}")
+        print_status(
+            f"{remote.address} also holds other files, which stay: {', '.join(sorted(others)[:5])}"
+        )
     return sizes
 
 

@@ -82,7 +82,7 @@ def _refuse_lost_slashes(address: str, protocols: Collection[str]) -> None:
     meant = f"{scheme}://{rest.lstrip('/')}"
     error = UsageError(f"{address} is not an address: it has no :// after {scheme}.", next=meant)
     if meant == address_without_secrets(meant):
-        error.meant = (address, meant)
+        error.correction = (address, meant)
     raise error
 
 

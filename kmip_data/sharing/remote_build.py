@@ -251,8 +251,8 @@ class RemoteShard(Shard):
             except DamagedInput as error:
                 if not source.missing:
                     raise DamagedInput(
-                        error.what.replace(str(self.path), f"{build.address}/{file}"),
-                        found=error.lines["found"],
+                        error.message.replace(str(self.path), f"{build.address}/{file}"),
+                        found=error.found,
                         next=build.remedy,
                     ) from error
             build.copies.fetch_blocks(source.missing)
@@ -341,8 +341,8 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
     except DamagedInput as error:
         raise damaged_error(
             f"{address}/{CARD_NAME}",
-            error.lines["expected"] or "",
-            error.lines["found"] or "",
+            error.expected or "",
+            error.found or "",
         ) from error
     contents = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in share.files}
     for entry in card.shards:

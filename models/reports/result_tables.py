@@ -72,7 +72,7 @@ def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
                 notices.append(f"{folder / RESULT_NAME} was edited after it was written.")
         except KmipDataError as error:
             # On one line, naming the folder once.
-            why = " ".join(f"{error.what} {error.lines['found'] or ''}".split())
+            why = " ".join(f"{error.message} {error.found or ''}".split())
             why = why.replace(f"{folder}/", "")
             notices.append(f"{folder} is left out: {why}")
     return runs, notices

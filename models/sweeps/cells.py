@@ -206,7 +206,7 @@ def read_plan(name: str | None) -> Plan:
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         unknown = unknown_key_error(error, [key for key in Plan.model_fields if key != "name"])
         if unknown:
-            unknown.lines["next"] = f"correct {name}; docs/sweeps.md lists the keys of a plan"
+            unknown.next = f"correct {name}; docs/sweeps.md lists the keys of a plan"
         raise unknown or UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",

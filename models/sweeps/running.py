@@ -32,7 +32,7 @@ from kmip_data.models.training.run.states import (
 )
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.parallel import start_process
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun, format_duration
 
 SWEEP = "sweep"  #: marker of a log folder
@@ -176,7 +176,7 @@ def build_missing_data(
                 problems[key] = str(error)
         if problems[key]:
             write_file(log_of_cell(cell, folder), f"{ERROR}{problems[key]}\n".encode())
-            say(_progress_line(cell, home), quiet=options.get("quiet", False))
+            print_status(_progress_line(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
     return ready
@@ -190,7 +190,9 @@ def _end_processes_on_exit(*, quiet: bool) -> Iterator[Running]:
         yield running
     finally:
         if running:
-            say("Stopping; the checkpoints are kept, and the same command resumes.", quiet=quiet)
+            print_status(
+                "Stopping; the checkpoints are kept, and the same command resumes.", quiet=quiet
+            )
         for _, process, _ in running.values():
             process.terminate()
         for _, process, held in running.values():

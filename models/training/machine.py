@@ -23,7 +23,7 @@ from torch import distributed
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def _end_with_others(others: list[subprocess.Popen[bytes]]) -> None:
         time.sleep(LOOK)
     # Usually an exchange fails meanwhile, or this process hits the same error.
     time.sleep(GRACE)
-    say(f"Error: {lost_process_error()}")
+    print_status(f"Error: {lost_process_error()}")
     _end_processes(others)
     os._exit(OutOfResources.exit_code)
 

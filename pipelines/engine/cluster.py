@@ -21,7 +21,7 @@ from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMES
 from kmip_data.runtime.extras import install_command
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 
 CONNECT_SECONDS = 30
 
@@ -183,10 +183,12 @@ class DaskWorkers(Executor):
             ) from error
         self._client = stack.enter_context(client)
         if not self._client.nthreads():
-            say("waiting for the first worker …", quiet=self._quiet)
+            print_status("waiting for the first worker …", quiet=self._quiet)
             self._client.wait_for_workers(1)
         workers = len(self._client.nthreads())
-        say(f"dask: {workers} workers, dashboard {self._client.dashboard_link}", quiet=self._quiet)
+        print_status(
+            f"dask: {workers} workers, dashboard {self._client.dashboard_link}", quiet=self._quiet
+        )
 
     def _check_workers(self) -> None:
         """Refuse a cluster if a worker does not see the folders or has other versions."""

@@ -39,7 +39,7 @@ from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished_builds import UNITS, Steps, UnitResult
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import require_memory
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _encode_and_write_cards(
     for position, encoding in enumerate(missing):
         first = position * count
         _write_card(build, encoding, units[first : first + count])
-        say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
+        print_status(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in folders:
         atomic_writes.remove_partials(folder, root=build.path)
     atomic_writes.remove_tree(work, root=build.path)

@@ -213,9 +213,9 @@ def locating_errors(
         raise
     except KmipDataError as error:
         if callable(where) and not error.located:
-            error.what = f"{error.what} [{where()}]"
+            error.message = f"{error.message} [{where()}]"
         if isinstance(error, DamagedInput):
-            error.lines["next"] = error.lines["next"] or advice
+            error.next = error.next or advice
         raise
     except Exception as error:
         place = where() if callable(where) else where

@@ -34,7 +34,7 @@ from kmip_data.pipelines.engine.unfinished_builds import stored_key
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import parameters_as_options
 
 
@@ -103,7 +103,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
         ]
     except UsageError as error:
         raise DamagedInput(
-            f"{path / CARD_NAME} has parameters that no build can have: {error.lines['found']}",
+            f"{path / CARD_NAME} has parameters that no build can have: {error.found}",
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
     require_extra(pipeline.extra, card.dataset)
@@ -111,7 +111,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
         try:
             raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
         except SourceUnavailable as error:
-            error.lines["next"] = _commands_for_raw(pipeline.manifest, params, path)
+            error.next = _commands_for_raw(pipeline.manifest, params, path)
             raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan(pipeline, params, raw, home, options)
@@ -126,7 +126,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
             built = run_build(plan, splits, rebuild=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
-        say(
+        print_status(
             f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet
         )
 

@@ -41,7 +41,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
     remove_work,
 )
 from kmip_data.runtime.memory import half_of_memory
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun
 
 
@@ -105,7 +105,7 @@ def run_build(
     card = finish_build(plan, split_params, results, about)
     remove_work(folder)
     text = f"built {plan.pipeline.manifest.name}: {count_with_noun(card.counts['graphs'], 'graph')} in {folder}"
-    say(text, quiet=plan.options.quiet)
+    print_status(text, quiet=plan.options.quiet)
     return card
 
 
@@ -305,7 +305,7 @@ def run_units(
                 f"{len(results)} of {total} shards are finished and stay; the same command resumes"
             )
             if isinstance(error, KmipDataError):
-                error.lines["on disk"] = state if results else None
+                error.left = state if results else None
             elif isinstance(error, KeyboardInterrupt | SystemExit):
                 progress.print_line(f"interrupted: {state}")
             raise

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.columns.fit_to_schema import fit_rows
+from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
@@ -129,7 +129,7 @@ def column_of(key: str, form: ColumnForm) -> Column:
     return Column(key=key, attribute=attribute, **values)
 
 
-def fit_graphs(
+def conform_graphs(
     graphs: Sequence[Graph],
     schema: Schema,
     layout: Layout,
@@ -165,7 +165,7 @@ def fit_graphs(
     counts = []
     for column in schema.columns:
         values = [np.asarray(graph[column.attribute]) for graph in graphs]
-        arrays[column.attribute] = fit_column(values, column, rows[column.level], where)
+        arrays[column.attribute] = conform_column(values, column, rows[column.level], where)
         counts.append(rows[column.level])
 
     # 3. The other direction of each edge. Nodes are numbered over all graphs, so that one sort serves the batch.
@@ -186,8 +186,10 @@ def fit_graphs(
     return arrays, np.array([*counts, rows["edge"]], np.int64).T
 
 
-def fit_column(values: Sequence[Array], column: Column, rows: Sequence[int], where: str) -> Array:
-    """Return the values (rows, …) of a column of graphs in the stored dtype; errors as :func:`fit_graphs`."""
+def conform_column(
+    values: Sequence[Array], column: Column, rows: Sequence[int], where: str
+) -> Array:
+    """Return the values (rows, …) of a column of graphs in the stored dtype; errors as :func:`conform_graphs`."""
     of_graph = column.level == "graph"
     for array, count in zip(values, rows, strict=True):
         shape = column.shape if of_graph else (count, *column.shape)
@@ -197,7 +199,7 @@ def fit_column(values: Sequence[Array], column: Column, rows: Sequence[int], whe
                 expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
             )
     joined_rows = np.stack(values) if of_graph else np.concatenate(values)
-    return fit_rows(joined_rows, column, where)
+    return conform_rows(joined_rows, column, where)
 
 
 def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:
@@ -212,24 +214,24 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
         raise DamagedInput(f"{where}: an edge without its reverse.")
 
 
-def fit_batches(
+def conform_batches(
     graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
 ) -> Iterator[tuple[dict[str, Array], I64]]:
     """Check graphs in batches, and one by one to name a problem."""
     named_graphs = ((raw.current_item, graph) for graph in graphs)
     while batch := list(islice(named_graphs, BATCH)):
         try:
-            arrays = fit_graphs([graph for _, graph in batch], schema, layout, raw.current_item)
+            arrays = conform_graphs([graph for _, graph in batch], schema, layout, raw.current_item)
         except Exception:
             for item, graph in batch:
                 raw.current_item = item  # for errors of Python: :meth:`Raw.name_item_in_errors`
-                fit_graphs([graph], schema, layout, item)
+                conform_graphs([graph], schema, layout, item)
             raise
         yield arrays
 
 
 def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
-    """Return the record of arrays, edges (2, E), that :func:`fit_graphs` returned."""
+    """Return the record of arrays, edges (2, E), that :func:`conform_graphs` returned."""
     columns = {}
     for column in schema.columns:
         rows = graph[column.attribute]

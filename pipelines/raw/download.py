@@ -30,7 +30,7 @@ from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified
 from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.strict_model import Strict
 from kmip_data.text import human_bytes, timestamp
 
@@ -63,7 +63,7 @@ def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = Fa
                 atomic_writes.write_json(receipt_path(archive), entry)
             atomic_writes.remove_file(_side_path(partial))
             size = human_bytes(receipt.bytes)
-            say(f"fetched {receipt.name}: {size}, sha256 {receipt.sha256}", quiet=quiet)
+            print_status(f"fetched {receipt.name}: {size}, sha256 {receipt.sha256}", quiet=quiet)
         return receipt
 
 
@@ -252,12 +252,12 @@ class _Download:
             try:
                 check_archive(self.path)
             except DamagedInput as error:
-                return f"sent no length, and {error.what}"
+                return f"sent no length, and {error.message}"
         if self.source.container == "archive" and self.source.content:
             try:
                 recognise_dataset(self.path, self.source.content)
             except (DamagedInput, UsageError) as error:
-                return f"sent a file that is refused: {error.what}"
+                return f"sent a file that is refused: {error.message}"
         return ""
 
     def _discard(self) -> None:
@@ -266,7 +266,7 @@ class _Download:
         atomic_writes.remove_file(_side_path(self.path))
 
     def _say(self, mirror: Mirror, text: str) -> None:
-        say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
+        print_status(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
 
 
 def _strong_etag(response: Response) -> str | None:

@@ -37,7 +37,7 @@ from kmip_data.pipelines.raw.copies import (
 )
 from kmip_data.pipelines.raw.extract import Selection, recognise_dataset, write_members
 from kmip_data.runtime.extras import MODULES, require_extra
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun, timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
@@ -61,7 +61,7 @@ class _Input:
 def show_license(manifest: Manifest) -> None:
     """Print license and attribution on stderr."""
     terms = manifest.license
-    say(f"license of {manifest.name}: {terms.notice}{terms.url and f' ({terms.url})'}")
+    print_status(f"license of {manifest.name}: {terms.notice}{terms.url and f' ({terms.url})'}")
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
@@ -326,9 +326,7 @@ class _Import:
             except DamagedInput as error:
                 if item.downloaded:
                     discard_download(self.folder / item.source.name)
-                    error.lines["on disk"] = (
-                        "nothing: the download was removed, and the next run repeats it"
-                    )
+                    error.left = "nothing: the download was removed, and the next run repeats it"
                 raise
             pins.append(self._is_pinned(item, destination, written))
             members |= written
@@ -460,7 +458,7 @@ class _Import:
         return f"{command} --archive PATH{sample}   (PATH: a zip, a tar or a folder with {content.anchor})"
 
     def _say(self, text: str) -> None:
-        say(text, quiet=self.options.quiet)
+        print_status(text, quiet=self.options.quiet)
 
 
 def _local_source(source: Source, archive: Path, *, known: bool = False) -> _Input:

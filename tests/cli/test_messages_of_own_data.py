@@ -264,7 +264,7 @@ def test_an_unknown_build_of_your_own(people, home):
     )
     with pytest.raises(UsageError) as caught:
         kmip_data.open("socc")
-    assert caught.value.lines["next"] == "kmip_data.open('soc')"
+    assert caught.value.next == "kmip_data.open('soc')"
 
 
 def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):

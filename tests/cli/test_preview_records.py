@@ -30,7 +30,7 @@ def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
     assert parse_record_positions("0..9,0..9,10", 12, "the build") == list(range(11))
     with pytest.raises(UsageError) as caught:
         parse_record_positions("0..16", 17, "the build")
-    assert caught.value.lines["found"] == "17 positions"
+    assert caught.value.found == "17 positions"
     with pytest.raises(UsageError) as caught:
         parse_record_positions("1,50", 20, "the build")
-    assert caught.value.lines["found"] == "50"
+    assert caught.value.found == "50"

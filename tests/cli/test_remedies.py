@@ -149,8 +149,8 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
     opened = open_run(run)
     with opened.load_module() as module:
         error = memory_error(RuntimeError("out of memory"), module, opened.data)
-        assert error.lines["next"] == "--device cpu, or a machine with more memory"
-        step = module.divergence_error("The loss is nan").lines["next"]
+        assert error.next == "--device cpu, or a machine with more memory"
+        step = module.divergence_error("The loss is nan").next
         assert step == f"kmip-data verify {build.path}"
 
 
@@ -212,11 +212,11 @@ def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
 def test_a_city_that_is_not_built(home):
     with pytest.raises(UsageError) as caught:
         CityNetwork("rome")
-    assert caught.value.what == f"There is no city called 'rome' in {home / 'built'}."
-    assert caught.value.lines["next"].startswith("kmip-data build city --name rome --place ")
+    assert caught.value.message == f"There is no city called 'rome' in {home / 'built'}."
+    assert caught.value.next.startswith("kmip-data build city --name rome --place ")
     with pytest.raises(UsageError, match="Did you mean 'helsinki'") as caught:
         CityNetwork("helsinkii")
-    assert caught.value.lines["next"] == "kmip_data.CityNetwork('helsinki')"
+    assert caught.value.next == "kmip_data.CityNetwork('helsinki')"
 
 
 def test_a_misspelt_name_of_a_module():

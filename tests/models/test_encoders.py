@@ -91,7 +91,7 @@ def test_integers_beyond_those_of_atoms_are_refused(value: int) -> None:
     x[1, 0] = value
     with pytest.raises(DamagedInput) as caught:
         NODE_ENCODERS["atom"].build(x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
-    assert str(value) in caught.value.lines["found"]
+    assert str(value) in caught.value.found
 
 
 def test_types_behind_the_last_one_name_the_encoder_that_has_them() -> None:
@@ -99,7 +99,7 @@ def test_types_behind_the_last_one_name_the_encoder_that_has_them() -> None:
     for types, encoder in (([0, 7], "types8"), ([0, 10**7], "linear"), ([-1, 2], "linear")):
         with pytest.raises(DamagedInput) as caught:
             check_integers(integers, [torch.tensor(types)])
-        assert caught.value.lines["next"] == f"--set model.node_encoder={encoder}"
+        assert caught.value.next == f"--set model.node_encoder={encoder}"
     check_integers(node_encoders()["types8"].integers, [torch.tensor([0, 7])])
 
 
@@ -156,7 +156,7 @@ def test_types_are_one_embedding() -> None:
     batch = read_batch(Data(x=x + 1, edge_index=EDGES, edge_attr=attr))
     with pytest.raises(DamagedInput) as caught:
         nodes(batch)
-    assert "0 to 28" in caught.value.lines["found"]
+    assert "0 to 28" in caught.value.found
     with pytest.raises(ValueError, match="'types0'"):
         ModelConfig(node_encoder="types0")
 

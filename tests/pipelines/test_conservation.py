@@ -288,9 +288,9 @@ def build(form: str, folder: Path) -> Made | None:
             try:
                 parameters |= answers(error)
             except AssertionError:
-                REFUSED[form, error.what[:100]] += 1
+                REFUSED[form, error.message[:100]] += 1
                 return None
-            ANSWERED[form, (error.lines["next"] or "")[:60]] += 1
+            ANSWERED[form, (error.next or "")[:60]] += 1
     REFUSED[form, "it asks again and again"] += 1
     return None
 

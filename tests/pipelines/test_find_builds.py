@@ -113,7 +113,7 @@ def test_several_builds_of_a_published_dataset_are_listed(home):
     with pytest.raises(UsageError, match=r"2 builds of 's3dis' match") as error:
         kmip_data.open("s3dis", home=home)
     for folder in ("again", "s3dis-k32"):
-        assert f"\n    {folder}: " in error.value.lines["found"]
+        assert f"\n    {folder}: " in error.value.found
 
 
 def test_obtain_without_building(home):
@@ -124,9 +124,9 @@ def test_obtain_without_building(home):
         obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
     message = str(error.value)
     assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
-    assert "s3dis-k32" in error.value.lines["found"]
+    assert "s3dis-k32" in error.value.found
     step = "use s3dis-sample instead, or kmip-data build s3dis --k 5 --sample"  # no real data
-    assert error.value.lines["next"] == step
+    assert error.value.next == step
     with pytest.raises(UsageError) as error:
         obtain("helsinki", home=where, build=False)
     assert f"There is no finished build of helsinki under {built}." in str(error.value)
@@ -149,7 +149,7 @@ def test_a_folder_must_have_the_values_given(home):
         with pytest.raises(UsageError, match=str(folder)) as error:
             kmip_data.open(folder, **values)
         name, value = next(iter(values.items()))
-        assert error.value.lines["expected"] == f"{name} = {value!r}"
+        assert error.value.expected == f"{name} = {value!r}"
     with pytest.raises(UsageError, match="'knn_rule'"):
         kmip_data.open(folder, knn_rul="exact")
     assert kmip_data.open(home / "built/s3dis-sample").card.sample
@@ -157,7 +157,7 @@ def test_a_folder_must_have_the_values_given(home):
         kmip_data.open(home / "built/mine", k=5)
     with pytest.raises(UsageError, match="'radius'") as error:
         kmip_data.open(home / "built/mine", radius=5)
-    assert error.value.lines["next"] == "leave out radius"
+    assert error.value.next == "leave out radius"
     chairs = home / "built/chairs"
     write_build(
         chairs,

@@ -130,14 +130,12 @@ def test_graphs_of_other_programs_are_named_with_the_command_that_converts_them(
     dot = write(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
     with pytest.raises(DamagedInput, match="graph of Graphviz") as caught:
         made(dot)
-    assert caught.value.lines["next"].startswith(
-        "networkx.write_graphml(networkx.nx_pydot.read_dot("
-    )
+    assert caught.value.next.startswith("networkx.write_graphml(networkx.nx_pydot.read_dot(")
     packed = gzip.compress(GRAPHML.replace("{space}", "").encode())
     folder = write(tmp_path / "gz", graphml_gz=packed)
     with pytest.raises(DamagedInput, match="is GraphML, gzipped") as caught:
         made(folder)
-    subprocess.run(shlex.split(caught.value.lines["next"]), cwd=folder, check=True)
+    subprocess.run(shlex.split(caught.value.next), cwd=folder, check=True)
     assert made(folder).first.num_nodes == 4
 
 
@@ -164,7 +162,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
         folder = write(next(folders), **{**whole, name: text})
         with pytest.raises(DamagedInput) as caught:
             made(folder)
-        assert caught.value.lines["next"] == "repair or replace the file"
+        assert caught.value.next == "repair or replace the file"
         write(folder, **{name: whole[name]})
         assert len(made(folder).records) == 2
 
@@ -177,7 +175,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
     ):
         with pytest.raises(DamagedInput) as caught:
             made(write(next(folders), **dict.fromkeys(files, b"\x80\3")))
-        assert words in caught.value.lines["next"]
+        assert words in caught.value.next
 
 
 def test_keys_that_number_the_edges_are_no_features(tmp_path):
@@ -336,7 +334,7 @@ def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path
     with pytest.raises(DamagedInput, match="only one matrix can be read") as caught:
         made(folder)
     monkeypatch.chdir(folder)
-    code = caught.value.lines["next"].removeprefix("write them as one table: ")
+    code = caught.value.next.removeprefix("write them as one table: ")
     exec(code.removesuffix("; then --archive edges.csv"), {})
     got = made(write(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
     assert [record.num_edges for record in got.records] == [
@@ -350,7 +348,7 @@ def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatc
     with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
         made(folder)
     monkeypatch.chdir(folder)
-    exec(caught.value.lines["next"].partition("pass that file alone: ")[2], {"networkx": nx})
+    exec(caught.value.next.partition("pass that file alone: ")[2], {"networkx": nx})
     written = (folder / "NETWORK.graphml").read_bytes()
     got = made(write(tmp_path / "u", a_graphml=written), label=("sector",))
     assert got.first.columns["node/y"].tolist() == [1, 0, 1]

@@ -241,7 +241,7 @@ def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
     folder = write(tmp_path / "n", a_npz=file)
     with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
         made(folder)
-    assert "task=classification" in caught.value.lines["next"]
+    assert "task=classification" in caught.value.next
     column = made(folder, task="multilabel")[0].label_column
     assert (column.shape, column.stored) == ((3,), "uint8")
     line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")
@@ -315,7 +315,7 @@ def test_labels_say_what_the_task_is(tmp_path):
         if isinstance(expected, str):
             with pytest.raises((DamagedInput, UsageError), match=expected) as caught:
                 made(folder, task=task)
-            assert caught.value.lines["next"]
+            assert caught.value.next
             return
         column = made(folder, task=task)[0].label_column
         assert (column.num_classes, column.stored) == expected

@@ -18,9 +18,9 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.finish import build_key
 from kmip_data.pipelines.graph_arrays.layout_reader import (
     Raw,
-    fit_batches,
-    fit_column,
-    fit_graphs,
+    conform_batches,
+    conform_column,
+    conform_graphs,
     schema_of,
 )
 
@@ -61,14 +61,14 @@ def test_values_are_checked_before_the_cast_and_the_record_is_named(
     raw = Raw(tmp_path, "file")
     graphs = [a_graph() for _ in range(700)]
     graphs[555] = a_graph(**changes)
-    batches = fit_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
+    batches = conform_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
     with pytest.raises(DamagedInput, match=f"^file, graph 555: {message}"):
         list(batches)
 
 
 def test_a_batch_is_its_graphs_one_behind_the_other() -> None:
     graphs = [a_graph(), a_graph(x=np.array([[1], [2], [5]], np.int8)), a_graph(y=np.float32(2))]
-    arrays, rows = fit_graphs(graphs, SCHEMA, MANIFEST.layout, "file")
+    arrays, rows = conform_graphs(graphs, SCHEMA, MANIFEST.layout, "file")
     assert arrays["x"].dtype == np.uint8
     assert arrays["x"][:, 0].tolist() == [3, 4, 1, 2, 5, 3, 4]
     assert arrays["y"].tolist() == [0.5, 0.5, 2]
@@ -83,8 +83,8 @@ def test_a_batch_gets_the_other_direction_of_the_edges_of_each_graph() -> None:
         graphs.append({"x": np.zeros((nodes, 1), int), "y": 0.5, "edge_index": edges})
     layout = MANIFEST.layout.model_copy(update={"both_ways": "", "undirected": True})
     schema = replace(SCHEMA, columns=tuple(c for c in SCHEMA.columns if c.level != "edge"))
-    arrays, rows = fit_graphs(graphs, schema, layout, "file")
-    alone = [fit_graphs([graph], schema, layout, "file") for graph in graphs]
+    arrays, rows = conform_graphs(graphs, schema, layout, "file")
+    alone = [conform_graphs([graph], schema, layout, "file") for graph in graphs]
     for name, array in arrays.items():
         assert np.array_equal(array, np.concatenate([one[name] for one, _ in alone])), name
     assert rows.tolist() == [count.tolist()[0] for _, count in alone]
@@ -138,13 +138,13 @@ def test_other_columns_under_the_same_key_ask_for_a_version(tmp_path: Path, monk
     monkeypatch.setattr(pipeline, "schema", lambda self, params: schema)
     with pytest.raises(UsageError, match=build.path.name) as caught:
         build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
-    assert f"now {pipeline.version}" in caught.value.lines["next"]
+    assert f"now {pipeline.version}" in caught.value.next
 
 
 def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:
     column = next(column for column in SCHEMA.columns if column.key == "node/x")
     column = replace(column, shape=(7,))
     with pytest.raises(DamagedInput) as error:
-        fit_column([np.zeros((3, 6))], column, [3], "file")
-    expected = error.value.lines["expected"]
+        conform_column([np.zeros((3, 6))], column, [3], "file")
+    expected = error.value.expected
     assert expected == "layout.columns.node/x.shape = [7] of the manifest"

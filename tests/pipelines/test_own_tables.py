@@ -77,7 +77,7 @@ def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
         folder = write(next(folders), **{name: data})
         with pytest.raises(DamagedInput, match=r"line [12]: the text is not in utf-8") as error:
             made(folder)
-        assert error.value.lines["next"].startswith("--set encoding=cp1252")
+        assert error.value.next.startswith("--set encoding=cp1252")
         label = ("kind",) if name == "a_gml" else ()
         first = made(folder, encoding="cp1252", label=label).first
         assert first.num_nodes == 2
@@ -229,7 +229,7 @@ def test_lines_of_comment_are_listed(tmp_path):
 def test_a_line_of_one_cell_is_no_edge(tmp_path):
     with pytest.raises(DamagedInput, match="has one column, and an edge has two ends") as caught:
         made(write(tmp_path / "a", a_txt="0::1\n1::2\n"))
-    assert caught.value.lines["next"].startswith("separate the cells")
+    assert caught.value.next.startswith("separate the cells")
 
 
 FILES = [
@@ -300,7 +300,7 @@ def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
         if isinstance(expected, str):
             with pytest.raises(DamagedInput, match=expected) as caught:
                 made(folder)
-            assert caught.value.lines["next"]
+            assert caught.value.next
         else:
             assert made(folder).first.edge_index[:, 0].tolist() == expected
 
@@ -349,7 +349,7 @@ def test_molecules_have_the_ids_of_their_table(tmp_path):
     assert [record.key for record in numbered_rows] == ["000000", "000001"]
     with pytest.raises(DamagedInput, match="'batch'") as caught:
         made(path, label=("y",), node="batch")
-    assert "--set node=none" in caught.value.lines["next"]
+    assert "--set node=none" in caught.value.next
 
 
 def test_a_node_that_one_table_lacks_is_named_with_its_line(tmp_path):
@@ -384,7 +384,7 @@ def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
         edges, nodes, message, advice = case
         with pytest.raises(DamagedInput, match=message) as caught:
             made(write(next(folders), edges_csv=edges, nodes_csv=nodes))
-        assert advice in caught.value.lines["next"]
+        assert advice in caught.value.next
 
     edges = "source,target\n7,8\n8,9\n"
     cases = [
@@ -402,7 +402,7 @@ def test_edges_between_two_kinds_of_nodes_are_no_single_count(tmp_path):
     folder = write(tmp_path / "t", ratings_csv=table.to_csv(index=False))
     with pytest.raises(DamagedInput, match="no columns called as the ends") as caught:
         made(folder)
-    command = re.search(r"table\[.*?\.astype\(str\)", caught.value.lines["next"])
+    command = re.search(r"table\[.*?\.astype\(str\)", caught.value.next)
     exec(command.group(), {"table": table})
     folder = write(tmp_path / "u", ratings_csv=table.to_csv(index=False))
     assert made(folder, source="user_id", target="item_id").first.num_nodes == 4
@@ -414,14 +414,14 @@ def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
     )
     with pytest.raises(DamagedInput) as caught:
         made(write(tmp_path / "t", a_csv="name,structure,price\n" + rows))
-    assert "--set smiles=structure" in caught.value.lines["next"]
+    assert "--set smiles=structure" in caught.value.next
 
 
 def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
     folder = write(tmp_path / "t", persons_csv="id,age\na,3\n", transfers_csv="from,to\na,a\n")
     with pytest.raises(DamagedInput, match="No table has edges in its name") as caught:
         made(folder)
-    assert "edges.csv and nodes.csv" in caught.value.lines["next"]
+    assert "edges.csv and nodes.csv" in caught.value.next
 
 
 def test_graphs_in_one_table_of_edges(tmp_path):
@@ -431,7 +431,7 @@ def test_graphs_in_one_table_of_edges(tmp_path):
     with pytest.raises(DamagedInput) as caught:
         made(folder)
     expected = "--set source=roi_a --set target=roi_b, and --set graph=participant_id"
-    assert expected in caught.value.lines["next"]
+    assert expected in caught.value.next
     got = made(folder, source="roi_a", target="roi_b", graph="participant_id")
     assert len(got.records) == 3
     assert got.files["ignored"][0].startswith("ids of nodes: stored only for a single graph")
@@ -441,7 +441,7 @@ def test_nodes_among_the_edges_are_to_be_written_apart(tmp_path):
     text = "_id,name,_start,_end\n1,ann,,\n2,bob,,\n,,1,2\n"
     with pytest.raises(DamagedInput, match="line 2: '_start' and '_end' are empty") as caught:
         made(write(tmp_path / "t", all_csv=text))
-    assert "nodes.csv" in caught.value.lines["next"]
+    assert "nodes.csv" in caught.value.next
 
 
 def test_edges_that_occur_again_are_counted(tmp_path):

@@ -48,7 +48,7 @@ def test_numbers_are_in_their_range():
         for value in wrong:
             with pytest.raises(UsageError, match=dataset) as caught:
                 check_params(model, {name: value}, dataset)
-            assert f"{name} = {value!r}" in caught.value.lines["found"]
+            assert f"{name} = {value!r}" in caught.value.found
 
     check_each(check, numbers())
 

@@ -521,7 +521,7 @@ def test_a_large_number_is_kept_by_an_offset(tmp_path):
     (tmp_path / "a.txt").write_text("x y z t\n0 0 0 1700000001\n1 0 0 1700000002\n")
     with pytest.raises(DamagedInput, match="1700000001") as caught:
         made(tmp_path / "a.txt", k=1, feature=("t",))
-    (offset,) = re.findall(r"--set feature=(\S+),", caught.value.lines["next"])
+    (offset,) = re.findall(r"--set feature=(\S+),", caught.value.next)
     (record,) = made(tmp_path / "a.txt", k=1, feature=(offset, "t-1700000000/2"))
     assert record.columns["node/x"][:, 3:].tolist() == [[0, 0.5], [1, 1]]
 
@@ -680,7 +680,7 @@ def test_bad_text_is_an_error(tmp_path):
         (tmp_path / "cloud.txt").write_text(content)
         with pytest.raises(DamagedInput, match=message) as caught:
             made(tmp_path / "cloud.txt", **{"k": 1, **options})
-        assert caught.value.lines["next"]
+        assert caught.value.next
 
     check_each(check, TEXTS)
 
@@ -691,7 +691,7 @@ def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
     cloud.write_bytes("x y z label\n1 2 3 Bjør\n4 5 6 Bjår\n7 8 9 Bjør\n".encode("latin-1"))
     with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
         made(cloud, k=1)
-    assert "--set encoding=cp1252" in caught.value.lines["next"]
+    assert "--set encoding=cp1252" in caught.value.next
     raw = RawFolder(tmp_path, {"./cloud.txt": ""}, ())
     params = PIPELINE.Params(k=1, encoding="cp1252")
     assert PIPELINE.class_names(PIPELINE.resolve(params, raw)) == ("Bjår", "Bjør")
@@ -703,7 +703,7 @@ def test_an_array_with_a_point_in_each_column_is_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((3, 50)))
     with pytest.raises(DamagedInput, match="3 rows of 50 numbers") as caught:
         read_points(tmp_path / "a.npy", "a.npy")
-    remedy = caught.value.lines["next"].partition(", if")[0].replace("a.npy", f"{tmp_path}/a.npy")
+    remedy = caught.value.next.partition(", if")[0].replace("a.npy", f"{tmp_path}/a.npy")
     exec(remedy, {"numpy": np})
     assert read_points(tmp_path / "a.npy", "a.npy").points == 50
 
@@ -818,5 +818,5 @@ def test_laser_scans_without_their_package_name_the_command(tmp_path, monkeypatc
             home=Home(tmp_path / "home"),
             quiet=True,
         )
-    assert "laspy[lazrs]" in caught.value.lines["next"]
+    assert "laspy[lazrs]" in caught.value.next
     assert not (tmp_path / "home" / "raw").exists()

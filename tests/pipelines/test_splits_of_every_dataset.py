@@ -44,7 +44,7 @@ def test_every_dataset_takes_the_rule():
             assert "split_seed" not in default.identity()
             with pytest.raises(UsageError, match=repr(name)) as caught:
                 check_params(params, {"split_seed": 3}, name)
-            assert repr(default.split_rule) in caught.value.lines["found"]
+            assert repr(default.split_rule) in caught.value.found
 
     check_each(check, dataset_names())
 

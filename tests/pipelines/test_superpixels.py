@@ -223,7 +223,7 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         if white is not None:
             with pytest.raises(DamagedInput, match=r"which is white|nearly black") as caught:
                 ours.read_picture(path, name)
-            assert caught.value.lines["next"].startswith(f"--set white={white}")
+            assert caught.value.next.startswith(f"--set white={white}")
         np.testing.assert_array_equal(ours.read_picture(path, name, white=white), bright, name)
     for value in (np.nan, -0.5):
         Image.fromarray(np.full((4, 4), value, "f4")).save(tmp_path / "p.tif")

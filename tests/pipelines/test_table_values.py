@@ -81,7 +81,7 @@ def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
     folder = write(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
     with pytest.raises(DamagedInput, match="4 columns need a decision") as caught:
         made(folder)
-    found = caught.value.lines["found"]
+    found = caught.value.found
     for words in (
         "'NA' in 100 rows",
         "100 texts",
@@ -365,7 +365,7 @@ def test_words_among_many_different_numbers_are_asked_alone(tmp_path):
     cells = ["k. A.", *(f"{number},5" for number in range(70))]
     with pytest.raises(DamagedInput) as caught:
         made(table_of(tmp_path / "a", cells))
-    assert caught.value.lines["next"] == "--set missing='k. A.'"
+    assert caught.value.next == "--set missing='k. A.'"
 
 
 def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):

@@ -190,7 +190,7 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
             np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
         with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
             made(path)
-        assert caught.value.lines["next"] == "--set task=regression"
+        assert caught.value.next == "--set task=regression"
         dataset = opened(path, "--set=task=regression")
         item = dataset[0]
         assert item.y.tolist() == numbers.tolist()
@@ -211,7 +211,7 @@ def test_two_labels_of_which_one_is_minus_one_are_asked_about(tmp_path):
     path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
     with pytest.raises(DamagedInput) as caught:
         made(path)
-    assert "write 0 for it, where it is a class" in caught.value.lines["next"]
+    assert "write 0 for it, where it is a class" in caught.value.next
     _, (record,), _ = made(path, task="regression")
     assert record.columns["node/y"].tolist() == y.tolist()
 
@@ -335,7 +335,7 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
         path = saved(folder, data)
         with pytest.raises(DamagedInput, match=words) as caught:
             made(path)
-        remedy = caught.value.lines["next"]
+        remedy = caught.value.next
         if remedy.startswith("--set"):
             _, records, _ = made(path, **answers(caught.value))
             assert sum(record.num_nodes for record in records) == nodes
@@ -437,11 +437,7 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
         write(folder / name)
         with pytest.raises(DamagedInput, match=words) as caught:
             made(folder / name)
-        remedy = (
-            caught.value.lines["next"]
-            .removeprefix("an adjacency matrix: ")
-            .partition("; edges: ")[0]
-        )
+        remedy = caught.value.next.removeprefix("an adjacency matrix: ").partition("; edges: ")[0]
         remedy = remedy.partition(", of (2, edges)")[0]
         monkeypatch.chdir(folder)
         names = {
@@ -484,7 +480,7 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
     io.savemat("a.mat", values)
     with pytest.raises(DamagedInput) as caught:
         made(tmp_path / "a.mat")
-    exec(caught.value.lines["next"], {"scipy": scipy, "numpy": np})
+    exec(caught.value.next, {"scipy": scipy, "numpy": np})
     path = tmp_path / "a.npz"
     raw = RawFolder(tmp_path, {"a.npz": ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)

@@ -69,7 +69,7 @@ def made(path: Path, **parameters: Any) -> Made:
 
 def answers(error: KmipDataError) -> dict[str, Any]:
     """Return the parameters of the first ``--set`` options that an error prints as its next step."""
-    advice = error.lines["next"] or ""
+    advice = error.next or ""
     first = re.search(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", advice)
     assert first, f"no option to type in {advice!r}"
     parameters: dict[str, Any] = {}

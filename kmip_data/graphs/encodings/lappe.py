@@ -61,7 +61,7 @@ class Laplacian(Encoding):
                 encoded = laplacian_encoding(edges, last - first, self.parameter)
             except OutOfResources as error:
                 name = graphs.keys[g] if graphs.keys else g
-                error.what = f"Graph {name}: {error.what}"
+                error.message = f"Graph {name}: {error.message}"
                 raise
             values[g] = encoded[0]
             vectors[first:last] = encoded[1]

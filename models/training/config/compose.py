@@ -12,7 +12,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
 from kmip_data.models.training.config.presets import adapt_to_data, config_for_data, preset_on_data
 from kmip_data.plugins import import_plugins_of
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import OPTIONS
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
@@ -64,13 +64,15 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             config, unread = read_graphgps(file)
             if unread:
                 ignored = ", ".join(unread)
-                say(f"{file}: without effect in its own code, and here: {ignored}", quiet=quiet)
+                print_status(
+                    f"{file}: without effect in its own code, and here: {ignored}", quiet=quiet
+                )
         else:
             config = read_config(file, import_plugins=True)
         if dataset is not None and dataset != config.data.dataset:
             config, replaced = adapt_to_data(config, dataset, home=home)
     for line in replaced:
-        say(line, quiet=quiet)
+        print_status(line, quiet=quiet)
     config = config.with_values(
         "data",
         parameters={**config.data.parameters, **records},
@@ -92,7 +94,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         config = with_epochs(config, epochs)
     config = apply_overrides(config, overrides)
     if file is None and not config.preset:
-        say(f"{dataset} has no preset: {model} uses its defaults", quiet=quiet)
+        print_status(f"{dataset} has no preset: {model} uses its defaults", quiet=quiet)
     return config
 
 

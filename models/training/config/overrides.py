@@ -117,12 +117,12 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
     try:
         return _with_overrides(config, [items] if isinstance(items, str) else items)
     except UsageError as error:
-        if error.lines["next"] == HELP:
+        if error.next == HELP:
             dataset = shlex.quote(config.data.dataset)
-            error.lines["next"] = f"kmip-data info {dataset} --model {config.model.name}"
-        if error.meant == ("k", "data.parameters.k") and not _has_neighbors(config):
+            error.next = f"kmip-data info {dataset} --model {config.model.name}"
+        if error.correction == ("k", "data.parameters.k") and not _has_neighbors(config):
             # Data without a graph of nearest neighbours: the other k.
-            error.meant = ("k", "model.attention.k")
+            error.correction = ("k", "model.attention.k")
         raise
 
 
@@ -176,7 +176,7 @@ def config_from_mapping(
         if uneven := re.search(r"hidden_dim = (\d+) is not a multiple of heads = (\d+)", problems):
             dim, heads = map(int, uneven.groups())
             fitting = max(dim // heads, 1) * heads
-            refusal.meant = (f"model.hidden_dim={dim}", f"model.hidden_dim={fitting}")
+            refusal.correction = (f"model.hidden_dim={dim}", f"model.hidden_dim={fitting}")
         raise refusal from error
 
 
@@ -266,7 +266,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
         last = path.rpartition(".")[2]
         same = {_SAME.get(last, last), _OF_OPTIONS.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
-            error.meant = (path, close)
+            error.correction = (path, close)
         raise error
 
 
@@ -285,7 +285,7 @@ def _refuse_parameter(dataset: str, name: str, text: str) -> None:
         error = _refused_value_error(
             f"{name} is a parameter of the dataset.", f"data.{table}.{name}=VALUE", name
         )
-        error.meant = (name, f"data.{table}.{name}")
+        error.correction = (name, f"data.{table}.{name}")
         raise error
 
 
@@ -332,9 +332,9 @@ def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
     refusal = _refused_value_error(message, f"{_type_in_words(key.type)}{limit} ({key.doc})", text)
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
-        refusal.lines["next"] = f"--set {key.name}={shlex.quote(value)}"
+        refusal.next = f"--set {key.name}={shlex.quote(value)}"
     if close:
-        refusal.meant = (text, close)
+        refusal.correction = (text, close)
     raise refusal
 
 
@@ -369,7 +369,7 @@ def _meant_setting_error(noun: str, name: str, typed: str, meant: str) -> UsageE
     error = UsageError(
         f"There is no {noun} called {name!r}. Did you mean {meant!r}?", next=f"--set {meant}"
     )
-    error.meant = (typed, meant)
+    error.correction = (typed, meant)
     return error
 
 

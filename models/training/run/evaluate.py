@@ -253,10 +253,10 @@ def open_run(
                 f"The run {folder.name!r} learned {difference}.",
                 next=f"use data with the targets of {result.dataset}; kmip-data list shows your builds",
             ) from error
-        if dataset is None or not (error.lines["next"] or "").startswith("--set"):
+        if dataset is None or not (error.next or "").startswith("--set"):
             raise
         raise UsageError(
-            f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.what}",
+            f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.message}",
             next=f"use data with the features and targets of {result.dataset}; kmip-data list shows your builds",
         ) from error
     if targets and target_column(data.build.card.schema_) is None:

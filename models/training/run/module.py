@@ -107,7 +107,9 @@ class TrainingModule(nn.Module):
             subject = "The numbers inside the network"
             if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
                 subject = "The weights"
-            raise self.divergence_error(f"{subject} are not finite numbers", error.what) from error
+            raise self.divergence_error(
+                f"{subject} are not finite numbers", error.message
+            ) from error
 
     def train_loss(self, batch: Data) -> TrainLoss:
         """Compute the loss of a batch's train rows."""

@@ -189,7 +189,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
             found=several,
             next=f"its path, such as {newest}",
         )
-        error.meant = (text, str(newest))
+        error.correction = (text, str(newest))
         raise error
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     names = [str(folder.relative_to(home.runs)) for folder in runs]

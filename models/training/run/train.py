@@ -67,7 +67,7 @@ from kmip_data.models.training.run.result import (
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 
 
@@ -136,7 +136,7 @@ def train(
         config = config_for_data(config, home=home)
     config = config.with_plugins()
     device = _check_machine(config)
-    log = partial(say, quiet=quiet or not is_main_process())
+    log = partial(print_status, quiet=quiet or not is_main_process())
     if config.training.init_from:
         source = run_folder.find_run(config.training.init_from, home)
         config = config.with_values("training", init_from=str(source))
@@ -318,7 +318,7 @@ def resume(
         The dataset differs from the one that the run began with.
     """
     home = Home.locate(home)
-    log = partial(say, quiet=quiet or not is_main_process())
+    log = partial(print_status, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = _sound_result(folder, log)
@@ -422,7 +422,7 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
     except DamagedInput as error:
         if checkpoint.latest_checkpoint(run) is None:
             raise
-        log(f"{error.what} It is written again.")
+        log(f"{error.message} It is written again.")
         return None
     refuse_edited(run)
     return result
@@ -441,7 +441,7 @@ def fit_with_retry(run: PreparedRun) -> RunResult:
         fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
         if run.device.type != "cuda" or fixed or not is_out_of_memory(error):
             raise
-        run.log(f"{error.what} Once more, with layers recomputed in the backward pass.")
+        run.log(f"{error.message} Once more, with layers recomputed in the backward pass.")
     # Outside the handler: its error holds the frames, and these hold the tensors.
     gc.collect()
     torch.cuda.empty_cache()

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
-from kmip_data.columns.fit_to_schema import fit_record
+from kmip_data.columns.conform_to_schema import conform_record
 from kmip_data.columns.infer import InferredColumns
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -148,7 +148,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 params = params.model_copy(update=edits)
             return self._infer_params(ReadOptions(params, described, self.memory), raw)
         except DamagedInput as error:
-            error.lines["next"] = error.lines["next"] or "repair or replace the file"
+            error.next = error.next or "repair or replace the file"
             raise
         except UsageError:
             raise
@@ -256,7 +256,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             if isinstance(graph, DamagedInput):
                 yield self.stop_or_skip(key, graph, params)
                 continue
-            yield fit_record(replace(graph, key=key), inferred.schema, inferred.target)
+            yield conform_record(replace(graph, key=key), inferred.schema, inferred.target)
 
     def default_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
         """Return a split for each fold of the masks: these are not stored, so none can be added later."""

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import F32, Array
-from kmip_data.columns.fit_to_schema import fit_rows
+from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
@@ -348,7 +348,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
         if params.label_column is not None:
-            columns["node/y"] = fit_rows(y, schema.column("node/y"), key)
+            columns["node/y"] = conform_rows(y, schema.column("node/y"), key)
         pos = np.ascontiguousarray(x[:, :3])
         record = knn_record(key, pos, columns, params, schema.index_dtype)
         if record is None:

@@ -82,7 +82,7 @@ class ShapeNetPartParams(PointParams):
         for name in names:
             if name.lower() not in known:
                 error = unknown_name_error("category", name, list(known.values()), command="")
-                raise ValueError(error.what)
+                raise ValueError(error.message)
         if wanted == known.keys():
             return ()
         return tuple(name for lower, name in known.items() if lower in wanted)

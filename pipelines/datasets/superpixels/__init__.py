@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.columns.fit_to_schema import fit_record
+from kmip_data.columns.conform_to_schema import conform_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
@@ -207,8 +207,8 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         wrong = values - {*params.codes, params.void, -1}
         if wrong and params.on_error == "stop":
             for refusal in unusable.values():
-                if "which is not a class" in refusal.what:
-                    refusal.lines["next"] = graph.classes_option(values, params.void)
+                if "which is not a class" in refusal.message:
+                    refusal.next = graph.classes_option(values, params.void)
         self.stop_or_skip_all(unusable, len(pairs), params)
         if values == {0, params.void} and params.void not in params.codes:
             raise DamagedInput(
@@ -283,7 +283,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
             },
             edge_index=edges,
         )
-        return fit_record(record, self.schema(params), None)
+        return conform_record(record, self.schema(params), None)
 
     def _read_mask(self, folder: Path, picture: str, mask: str | None) -> I64:
         if mask is None:

@@ -184,7 +184,7 @@ def test_cards_with_wrong_names_are_refused(copy, tmp_path):
         change_card(folder, lambda card: change(card, name))
         with pytest.raises(DamagedInput, match=CARD_NAME) as caught:
             read_card(folder)
-        assert caught.value.lines["found"]  # not: changed after it was written
+        assert caught.value.found  # not: changed after it was written
 
     check_each(check, itertools.product(BAD_NAMES, NAMES))
     (folder / CARD_NAME).write_text(original)
@@ -226,6 +226,6 @@ def test_cards_with_other_values(copy):
         change_card(folder, changes[number])
         with pytest.raises(DamagedInput, match=CARD_NAME) as caught:
             read_card(folder)
-        assert caught.value.lines["found"]  # not: changed after it was written
+        assert caught.value.found  # not: changed after it was written
 
     check_each(check, range(len(changes)))

@@ -216,8 +216,8 @@ def test_disk_that_does_not_take_it(tmp_path, monkeypatch, call, code):
         patch.setattr(os, call, fail)
         with pytest.raises(OutOfResources) as caught:
             write_file(tmp_path / "a.h5", [DATA, b"last"])
-    assert os.strerror(code) in caught.value.lines["found"]
-    assert "bytes free" in caught.value.lines["found"]
+    assert os.strerror(code) in caught.value.found
+    assert "bytes free" in caught.value.found
     assert contents(tmp_path) == {"a.h5": b"old"}
     write_file(tmp_path / "a.h5", [DATA, b"last"])
     assert contents(tmp_path) == {"a.h5": DATA + b"last"}

@@ -32,7 +32,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     (tmp_path / name).write_text(MINE)
     with pytest.raises(UsageError) as caught:
         begin_folder(tmp_path, "run")
-    assert Path(name).parts[0] in caught.value.lines["found"]
+    assert Path(name).parts[0] in caught.value.found
     assert contents(tmp_path) == {name: MINE.encode()}
 
 

@@ -220,8 +220,8 @@ def test_faulty_shards_are_refused(path, change, words):
     with pytest.raises(DamagedInput) as caught:
         Shard(path)
     assert words in str(caught.value)
-    assert str(path) in caught.value.what
-    assert caught.value.lines["next"]
+    assert str(path) in caught.value.message
+    assert caught.value.next
 
 
 def test_keys_that_are_not_text(path):

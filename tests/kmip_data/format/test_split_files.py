@@ -101,7 +101,7 @@ def test_faulty_splits_are_refused(tmp_path, name, value, words):
     with pytest.raises(DamagedInput) as caught:
         read_split(path)
     assert words in str(caught.value)
-    assert str(path) in caught.value.what
+    assert str(path) in caught.value.message
 
 
 def test_truncated_and_mutated_splits_are_refused(tmp_path):

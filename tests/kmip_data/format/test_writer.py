@@ -257,7 +257,7 @@ def test_broken_records_are_refused_by_key(changes, words):
     with pytest.raises(DamagedInput) as caught:
         encode([GOOD, record], POINT_SCHEMA)
     assert words in str(caught.value)
-    assert repr(record.key) in caught.value.what
+    assert repr(record.key) in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def count_outcomes(originals: Path, folder: Path, tries: int) -> Counter[str]:
             is_right = read_all(folder) == right[name]
             outcomes["unnoticed" if is_right else "wrong"] += 1
         except DamagedInput as error:
-            step = error.lines["next"]
+            step = error.next
             is_repair = step == f"kmip-data verify {folder} --repair"
             outcomes["refused" if is_repair else f"next: {step}"] += 1
         except Exception as error:

@@ -186,7 +186,7 @@ def test_the_text_of_a_dataset_states_name_size_and_split(build, records, tmp_pa
         sample.get_idx_split()
     with pytest.raises(UsageError, match="'nonsense'") as caught:
         ShardedDataset(build.path, split_name="nonsense")
-    assert "default" in caught.value.lines["expected"]
+    assert "default" in caught.value.expected
 
 
 def test_chosen_columns_and_views(build, records):

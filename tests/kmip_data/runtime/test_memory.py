@@ -108,7 +108,7 @@ def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
     memory.require_memory(1_000, "a city", "free some")
     with pytest.raises(OutOfResources) as raised:
         memory.require_memory(1_001, "a city", "free some")
-    assert raised.value.lines["next"] == "free some"
+    assert raised.value.next == "free some"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone returns holes of its heap")

@@ -178,7 +178,7 @@ def test_a_fork_does_not_wait_for_the_threads_of_its_parent():
         try:
             next(results)
         except UsageError as error:
-            code = int(str(owner) not in error.what)
+            code = int(str(owner) not in error.message)
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0

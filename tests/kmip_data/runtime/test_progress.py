@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kmip_data.runtime import progress
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress, print_status
 
 
 class Terminal(io.StringIO):
@@ -39,7 +39,7 @@ def test_elsewhere_a_line_after_each_interval(monkeypatch, capsys):
     with Progress("encode", 8, initial=4, quiet=True) as quiet:
         quiet.update(1)
         quiet.print_line("nothing")
-    say("nothing", quiet=True)
+    print_status("nothing", quiet=True)
     with Progress("encode", 8, initial=4) as lines:
         lines.update(1)
         lines.print_line("done")

@@ -44,7 +44,7 @@ def test_a_copy_of_another_push_and_files_of_the_user_stay(small, shares, tmp_pa
     before = contents(folder)
     with pytest.raises(UsageError) as caught:
         pull(str(shares["run"]), home, output=folder, quiet=True)
-    assert caught.value.lines["found"] == f"build {small.card.key}"
+    assert caught.value.found == f"build {small.card.key}"
     assert contents(folder) == before
     (folder / "shards/00000.h5.partial").write_bytes(MINE)
     (folder / "shards/00000.h5").unlink()

@@ -130,7 +130,7 @@ def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server):
         with pytest.raises(DamagedInput, match=where) as raised:
             for _ in GraphLoader(kmip_data.open(server.address), batch_size=16):
                 pass
-        assert "SHA-256" in raised.value.lines["expected"]
+        assert "SHA-256" in raised.value.expected
     server.wrong_file = ""
     assert_same(kmip_data.open(server.address)[70], pushed[0][70])  # nothing wrong was kept
 
@@ -212,7 +212,7 @@ def test_several_processes_share_a_cache(pushed, server, tmp_path):
 def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
     with pytest.raises(UsageError) as raised:
         kmip_data.open(server.address, k=5)
-    assert raised.value.lines["expected"] == "k = 5"
+    assert raised.value.expected == "k = 5"
     with pytest.raises(UsageError, match=SHARE_NAME):
         kmip_data.open(f"{server.address}/splits")
     with pytest.raises(UsageError, match="nothing-like-it://"):
@@ -223,14 +223,14 @@ def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
         pytest.raises(UsageError, match=r"\brun\b") as caught,
     ):
         kmip_data.open(other.address)
-    assert f"kmip-data pull {other.address}" in caught.value.lines["next"]
+    assert f"kmip-data pull {other.address}" in caught.value.next
     server.ranges = False
     with pytest.raises(UsageError, match="whole"):
         kmip_data.open(server.address)
     server.ranges, server.more = True, 2**24
     with pytest.raises(DamagedInput) as damaged:
         kmip_data.open(server.address)
-    assert damaged.value.lines["found"] == "more"
+    assert damaged.value.found == "more"
     server.more = 1
     with pytest.raises(DamagedInput, match=CARD_NAME):
         Remote(server.address).read_range(CARD_NAME, 100, 200)

@@ -50,7 +50,7 @@ def said_by(call: Callable[[], object]) -> str:
         try:
             text = repr(call())
         except KmipDataError as error:
-            text = f"{error} {error!r} {error.lines}"
+            text = f"{error} {error!r} {vars(error)}"
     return " ".join([text, *(str(warning.message) for warning in seen)])
 
 

@@ -263,11 +263,11 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     shard.unlink()
     with pytest.raises(DamagedInput, match="No such file") as caught:
         push_build(copy, str(tmp_path / "share"), quiet=True)
-    assert str(shard) in caught.value.what
+    assert str(shard) in caught.value.message
     shard.write_bytes(b"other")
     with pytest.raises(DamagedInput, match=r"shards/00000\.h5") as caught:
         push_build(copy, str(tmp_path / "share"), quiet=True)
-    assert caught.value.lines["found"] == hashlib.sha256(b"other").hexdigest()
+    assert caught.value.found == hashlib.sha256(b"other").hexdigest()
     assert not (tmp_path / "share").exists()
 
 
@@ -291,7 +291,7 @@ def test_a_build_with_an_edited_card_is_not_pushed(build, tmp_path) -> None:
         (copy / "card.json").write_text(edited)
         with pytest.raises(DamagedInput, match=r"card\.json") as caught:
             push_build(Build(copy, read_card(copy)), str(tmp_path / "share"), quiet=True)
-        assert caught.value.lines["found"] is None  # not: cannot be read
+        assert caught.value.found is None  # not: cannot be read
         assert not (tmp_path / "share").exists()
 
 

@@ -56,7 +56,7 @@ def test_keys_and_values_of_other_widths() -> None:
     torch.testing.assert_close(ours(query, key, value), theirs(query, key, value))
     with pytest.raises(UsageError) as caught:
         ours(query, query, query)
-    assert "(batch, rows, 5), (batch, rows, 3)" in caught.value.lines["expected"]
+    assert "(batch, rows, 5), (batch, rows, 3)" in caught.value.expected
 
 
 def test_float_masks_and_single_sequences() -> None:

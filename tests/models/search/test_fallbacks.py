@@ -175,7 +175,7 @@ def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, capl
         kept.write_bytes(b"damaged")
         with pytest.raises(UsageError, match="INVALID_IMAGE") as caught:
             search("cuda")
-        assert str(kept.parent) in caught.value.what
+        assert str(kept.parent) in caught.value.message
         kept.unlink()
         search("cuda")
     assert fake.compiled == 2

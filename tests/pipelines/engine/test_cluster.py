@@ -159,7 +159,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
         write_raw(tmp_path / "bad/raw", GRAPHS, orders={13: "fail=on-purpose"})
         with pytest.raises(DamagedInput, match=r"graphs 12.*on-purpose") as failed:
             build_toy(tmp_path / "bad", engine="dask", scheduler=str(dask.file), quiet=True)
-        assert "stay" in str(failed.value.lines["on disk"])
+        assert "stay" in str(failed.value.left)
         thread = after(3, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             build()
@@ -175,7 +175,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
         with pytest.raises(SourceUnavailable, match="scheduler") as caught:
             build()
         thread.join()
-        assert "stay" in str(caught.value.lines["on disk"])
+        assert "stay" in str(caught.value.left)
         assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
     (tmp_path / "go").touch()
     resumed, whole = (

@@ -72,11 +72,11 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     np.testing.assert_array_equal(graph.edge_rwse.numpy(), walks)
     with pytest.raises(UsageError, match="rwse9") as error:
         ShardedDataset(encoded, columns=["rwse9"])
-    assert "rwse5" in error.value.lines["expected"].split(", ")
-    assert error.value.lines["next"] == f"kmip-data encode {encoded.path} rwse9"
+    assert "rwse5" in error.value.expected.split(", ")
+    assert error.value.next == f"kmip-data encode {encoded.path} rwse9"
     with pytest.raises(UsageError, match="no column called 'xx'") as error:
         ShardedDataset(encoded, columns=["xx"])
-    assert "rwse5" in error.value.lines["expected"].split(", ")
+    assert "rwse5" in error.value.expected.split(", ")
 
 
 def test_bytes_do_not_depend_on_the_number_of_workers(
@@ -152,7 +152,7 @@ def test_a_column_of_another_build_is_not_joined(copy: Build, tmp_path: Path) ->
     shutil.copytree(copy.path / "columns/rwse5", other.path / "columns/rwse5")
     with pytest.raises(DamagedInput) as caught:
         ShardedDataset(other, columns=["rwse5"])
-    assert caught.value.lines["found"] == f"rwse5 of build {copy.card.key}"
+    assert caught.value.found == f"rwse5 of build {copy.card.key}"
     assert not verify_build(other.path).ok
     encode_build(other, [parse_encoding("rwse5")], jobs=1, quiet=True)  # takes its place
     assert verify_build(other.path).ok

@@ -92,7 +92,7 @@ def test_another_build_leaves_an_unfinished_one_and_what_lies_in_it(
     before = digests(place)
     with pytest.raises(UsageError) as caught:
         _build(tmp_path, place, k=3)
-    assert caught.value.lines["found"].startswith("build ")
+    assert caught.value.found.startswith("build ")
     assert digests(place) == before
     assert _build(tmp_path, place).card.counts["graphs"] == GRAPHS
     assert _are_there(files)
@@ -143,7 +143,7 @@ def test_a_folder_of_somebody_else_is_refused(
     for pipeline in (_Failing(toy_pipeline().manifest), None):
         with pytest.raises(UsageError) as caught:
             _build(tmp_path, place, pipeline=pipeline)
-        assert "draft.partial" in caught.value.lines["found"]
+        assert "draft.partial" in caught.value.found
         assert digests(place) == before
 
 

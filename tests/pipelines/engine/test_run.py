@@ -163,7 +163,7 @@ def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 12, orders={4: "memory=600_000_000"})
     with pytest.raises(OutOfResources, match=r"Memory .* 'graphs 3'") as caught:
         build_toy(tmp_path, jobs=1, workers=True, memory=2**29)
-    assert "more --memory" in caught.value.lines["next"]
+    assert "more --memory" in caught.value.next
     assert build_toy(tmp_path, jobs=1, workers=True).card.counts["graphs"] == 12
 
 

@@ -66,7 +66,7 @@ def test_a_build_that_waited_is_not_the_build_of_another(
     _wait_for(monkeypatch, build_module, _replace(tmp_path))
     with pytest.raises(UsageError) as caught:
         build_toy(tmp_path, jobs=1, quiet=True, output=tmp_path / "there", parameters={"k": 3})
-    assert caught.value.lines["found"].startswith("build key ")
+    assert caught.value.found.startswith("build key ")
     again = build_toy(tmp_path, jobs=1, quiet=True, output=tmp_path / "there", parameters={"k": 5})
     assert again.card.parameters["k"] == 5
 

@@ -115,7 +115,7 @@ def test_a_refused_pickle_says_that_it_was_not_run(tmp_path):
             with pytest.raises(DamagedInput) as caught:
                 read(pickle.dumps(make(marker), protocol))
             assert not marker.exists()
-            assert "was not run" in caught.value.what
+            assert "was not run" in caught.value.message
 
 
 UNUSUAL = [

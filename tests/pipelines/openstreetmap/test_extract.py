@@ -145,7 +145,7 @@ def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_th
         path = write_map(tmp_path / "map.osm", nodes, ways, relations)
         with pytest.raises(DamagedInput, match=r"number -?\d") as caught:
             read(path, tmp_path)
-        assert "osmium renumber" in caught.value.lines["next"]
+        assert "osmium renumber" in caught.value.next
 
 
 NODE = '<node id="{}" version="1" lat="{}" lon="{}"/>'
@@ -170,7 +170,7 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
             read(tmp_path / "the.osm", tmp_path)
         assert "the.osm" in str(caught.value)
         assert words in str(caught.value)
-        assert caught.value.lines["next"]
+        assert caught.value.next
 
     check_each(
         check,

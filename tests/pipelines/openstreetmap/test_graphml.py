@@ -109,6 +109,6 @@ def test_files_of_other_tools_and_hostile_ones_are_refused(tmp_path):
             read_graphml(write(tmp_path, text), name="the file")
         assert words in str(caught.value)
         assert "the file" in str(caught.value)
-        assert caught.value.lines["next"]
+        assert caught.value.next
 
     check_each(check, WRONG)

@@ -158,7 +158,7 @@ def test_wrong_usage_leaves_nothing(empty):
         source, parameters = case
         with pytest.raises(UsageError) as caught:
             build_own("city", "x", source, parameters=parameters, home=empty, **OPTIONS)
-        assert caught.value.lines["next"]
+        assert caught.value.next
         assert not left(empty)
 
     def check_name(name):
@@ -185,7 +185,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     ):
         with pytest.raises(DamagedInput, match=words) as caught:
             build_city("x", {"osm_file": path}, home=empty)
-        assert caught.value.lines["next"]
+        assert caught.value.next
         assert not left(empty)
     os.mkfifo(tmp_path / "pipe.osm.pbf")  # refused at once
     assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "pipe.osm.pbf").code in {
@@ -199,7 +199,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
         )
     # The labels are finished by then: a folder stays, and the error does not claim otherwise.
     (folder,) = empty.built.glob("centre-*")
-    assert caught.value.lines["on disk"] == f"unfinished: {folder}"
+    assert caught.value.left == f"unfinished: {folder}"
     assert not (empty.raw / "centre").exists()
 
 
@@ -284,7 +284,7 @@ def test_a_place_that_cannot_be_had_leaves_nothing(empty, servers):
         with pytest.raises(error) as caught:
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
         assert words in str(caught.value)
-        assert caught.value.lines["next"]
+        assert caught.value.next
         assert not left(empty)
 
     check_each(check, ANSWERS)

@@ -267,7 +267,7 @@ def test_data_of_another_kind_are_described(tmp_path):
         with pytest.raises(DamagedInput) as caught:
             unpack(tmp_path / "a.zip", tmp_path / "target")
         assert text in str(caught.value)
-        assert caught.value.lines["expected"] == "1 × index.txt, 1 to 20 × parts/*.bin"
+        assert caught.value.expected == "1 × index.txt, 1 to 20 × parts/*.bin"
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -299,7 +299,7 @@ def test_a_file_that_is_no_archive(tmp_path, data):
     (tmp_path / "a.zip").write_bytes(data)
     with pytest.raises(DamagedInput) as caught:
         unpack(tmp_path / "a.zip", tmp_path / "target")
-    assert repr(data[:24]) in caught.value.lines["found"]
+    assert repr(data[:24]) in caught.value.found
 
 
 def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
@@ -309,8 +309,8 @@ def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
     for kind in ("zip", "tar"):
         with pytest.raises(DamagedInput) as caught:
             recognise_dataset(tmp_path / f"a.{kind}", CONTENT, bare=f"a.{kind}")
-        assert kind in caught.value.lines["found"]
-        assert kind not in caught.value.lines["next"]
+        assert kind in caught.value.found
+        assert kind not in caught.value.next
 
 
 def test_a_path_that_is_not_there(tmp_path):

@@ -433,7 +433,7 @@ def test_hosts_that_are_not_there(target):
     refused, unknown = "http://127.0.0.1:9/toy.zip", "http://no-such-host.invalid/toy.zip"
     ftp = "ftp://localhost/t.zip"
     error = assert_fails(source(refused, unknown, ftp), target, f"{refused}: ")
-    refusals = error.lines["found"].split("\n")
+    refusals = error.found.split("\n")
     assert [line.partition("(")[2].rstrip(")") for line in refusals] == [
         "Connection refused",
         "Name or service not known",
@@ -559,7 +559,7 @@ def test_a_full_disk_keeps_the_part(server, target):
             fetch(wanted, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "resumes" in caught.value.lines["on disk"]
+    assert "resumes" in caught.value.left
     fetch(wanted, target)
     assert_whole(target)
     assert server.requests[1][1]["Range"] == "bytes=200000-"

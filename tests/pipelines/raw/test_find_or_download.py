@@ -245,7 +245,7 @@ def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     good.write_bytes(b"evil")
     with pytest.raises(DamagedInput, match=good.name) as caught:
         obtain(manifest, home, archives=[good])
-    assert "--unpinned" in caught.value.lines["next"]
+    assert "--unpinned" in caught.value.next
     assert not list_copies(home.raw / "toy")
     assert not obtain(manifest, home, archives=[good], unpinned=True).pinned
     with pytest.raises(DamagedInput, match=good.name):
@@ -271,7 +271,7 @@ def test_an_archive_packed_anew_for_each_request_is_pinned_by_its_members(
     second = Home(tmp_path / "second")
     with pytest.raises(DamagedInput, match=r"toy\.zip") as caught:
         obtain(manifest, second)
-    assert caught.value.lines["next"] == "kmip-data build toy --unpinned, if it is meant"
+    assert caught.value.next == "kmip-data build toy --unpinned, if it is meant"
     assert obtain(manifest, second, offline=True, unpinned=True).pinned is False
 
     # An archive that is given may come from another mirror.
@@ -394,7 +394,7 @@ def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
     manifest = toy(server.route("/toy.zip", File((tmp_path / "bad.zip").read_bytes())))
     with pytest.raises(DamagedInput) as caught:
         obtain(manifest, home)
-    assert "removed" in caught.value.lines["on disk"]
+    assert "removed" in caught.value.left
     assert "toy.zip" not in left_in(home)
     good_zip(tmp_path / "good.zip")
     server.route("/toy.zip", File((tmp_path / "good.zip").read_bytes()))
@@ -428,7 +428,7 @@ def test_a_dataset_without_an_address_asks_for_the_files(home):
     pipeline = load_pipeline(manifest)
     with pytest.raises(SourceUnavailable, match="malnet-tiny") as caught:
         obtain_by(pipeline, home)
-    assert "--archive PATH" in caught.value.lines["next"]
+    assert "--archive PATH" in caught.value.next
     pinned = manifest.content.model_copy(update={"known_sha256": {"a": "0" * 64}})
     member = pinned.members[0].model_copy(update={"pattern": "a"})
     content = pinned.model_copy(update={"members": (member,)})

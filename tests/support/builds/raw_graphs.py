@@ -64,7 +64,7 @@ def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> Non
         records_of_folder(name, folder, Path(work), **parameters)
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
-    assert error.value.lines["next"]
+    assert error.value.next
 
 
 def unzip(archive: Path, target: Path) -> Path:

@@ -82,7 +82,7 @@ def read(
             else:
                 yield _read_graph(NpzFile(path), file, options, findings, several=several)
         except DamagedInput as error:
-            error.lines["next"] = error.lines["next"] or _NEXT.format(file=path.name)
+            error.next = error.next or _NEXT.format(file=path.name)
             raise
         except UsageError:
             raise

@@ -102,7 +102,7 @@ def read(
             if params.on_error == "stop":
                 raise
             usable = ""
-            where = error.what
+            where = error.message
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
         values[SMILES] = np.array([usable, where])
         yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
@@ -223,13 +223,11 @@ def _no_molecules_error(unusable: Sequence[DamagedInput]) -> DamagedInput:
     rows = "row"
     if len(unusable) > 1:
         rows = "rows"
-        shown = [error.what for error in unusable[:_SHOWN]]
+        shown = [error.message for error in unusable[:_SHOWN]]
         if len(unusable) > _SHOWN:
             shown.append(f"and {len(unusable) - _SHOWN:,} more")
         first = DamagedInput(f"{len(unusable):,} rows are no molecules.", found=" ".join(shown))
-    first.lines["next"] = (
-        f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
-    )
+    first.next = f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
     first.located = True
     return first
 

@@ -165,11 +165,9 @@ def _read_graphs(
                     )
                     number += 1
         except DamagedInput as error:
-            if "before PyTorch 1.6" in (error.lines["found"] or ""):
-                error.lines["next"] = (
-                    f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
-                )
-            error.lines["next"] = error.lines["next"] or _NEXT
+            if "before PyTorch 1.6" in (error.found or ""):
+                error.next = f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
+            error.next = error.next or _NEXT
             raise
 
 
@@ -263,7 +261,7 @@ def _graph_arrays(
     try:
         check_raw_edges(edges, nodes, where)
     except DamagedInput as error:
-        error.lines["next"] = (
+        error.next = (
             f"data.num_nodes = {count_nodes(edges)} before torch.save, where edges are right"
         )
         raise

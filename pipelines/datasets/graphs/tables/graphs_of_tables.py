@@ -303,9 +303,9 @@ def _unknown_end(edges: Table, key: str, name: str, given: tuple[str, str]) -> U
     existing = cast(tuple[str, str], tuple(end if end in edges.names else "" for end in given))
     pairs = [pair for pair in roles.pairs_of_ends(edges.names) if _fits_given_ends(pair, existing)]
     error = unknown_column([edges], key, name, edges.names)
-    if error.meant is None and len(edges.names) > 1:
+    if error.correction is None and len(edges.names) > 1:
         ends = pairs[0] if pairs else _likely_ends(edges, edges.names, existing)
-        error.lines["next"] = f"if these are the ends: {_options_of_ends(ends)}"
+        error.next = f"if these are the ends: {_options_of_ends(ends)}"
     return error
 
 

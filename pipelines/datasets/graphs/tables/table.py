@@ -211,9 +211,9 @@ def unknown_column(
     several = name.split(",")
     if len(several) > 1 and all(part in {*likely} for part in several):
         options = [f"--set {key}={shlex.quote(part)}" for part in several]
-        error.lines["next"] = f"name each column by an option of its own: {' '.join(options)}"
+        error.next = f"name each column by an option of its own: {' '.join(options)}"
     elif close and is_likely_typo(name, close):
-        error.meant = (name, close)
+        error.correction = (name, close)
     return error
 
 

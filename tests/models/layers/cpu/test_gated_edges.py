@@ -172,4 +172,4 @@ def test_a_table_that_names_missing_nodes(bad: int) -> None:
     layer, x = layer_of(8), torch.randn(len(table), 8)
     with pytest.raises(UsageError, match="0 to 119") as caught:
         layer(x, torch.zeros(1, 8), batch_of(NeighborTable(table)))
-    assert str(bad) in caught.value.what
+    assert str(bad) in caught.value.message

@@ -285,7 +285,7 @@ def test_a_dataset_without_presets_has_the_defaults_and_no_other_variant(monkeyp
     for variant in ("nonsense", "text"):
         with pytest.raises(UsageError, match=f"s3dis .*'{variant}'") as error:
             config_for_data("s3dis", "gcn", variant)
-        assert error.value.lines["expected"] == "code"
+        assert error.value.expected == "code"
 
 
 def test_every_shipped_model_names_its_parts() -> None:

@@ -138,7 +138,7 @@ def test_nan_among_features_is_found_before_the_first_epoch(tmp_path):
     config = tiny_config(build, model={"head": "graph"}, training={"epochs": 1})
     with pytest.raises(UsageError) as refused:
         train(config, home=Home(tmp_path), quiet=True)
-    assert refused.value.what == f"{build.path}: {found}."
+    assert refused.value.message == f"{build.path}: {found}."
     assert not (tmp_path / "runs").exists()
 
 
@@ -588,7 +588,7 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
         "input": "The numbers inside the network are not finite numbers, training in epoch 2, batch 3.",
         "weights": "The weights are not finite numbers, training in epoch 2, batch 3.",
     }
-    assert caught.value.what == words[what]
+    assert caught.value.message == words[what]
     (run,) = tmp_path.glob("runs/*/*/astray")
     state = torch.load(run / LAST, weights_only=True)
     assert state["epoch"] == 1

@@ -13,7 +13,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
 
-def fit_rows(rows: Array, column: Column, where: str) -> Array:
+def conform_rows(rows: Array, column: Column, where: str) -> Array:
     """Return rows (R, …) of a column in its stored dtype; ``where`` begins an error.
 
     Raises ``DamagedInput`` for values beyond the column's bounds, not finite, or none of its dtype.
@@ -35,7 +35,7 @@ def fit_rows(rows: Array, column: Column, where: str) -> Array:
     return stored
 
 
-def fit_record(graph: GraphRecord, schema: Schema, target: Target | None) -> GraphRecord:
+def conform_record(graph: GraphRecord, schema: Schema, target: Target | None) -> GraphRecord:
     """Return a graph whose columns, (rows, …) each, have the stored dtypes of a schema.
 
     Columns of graphs have one row. Edges become a table of neighbours where the schema has one.
@@ -48,7 +48,7 @@ def fit_record(graph: GraphRecord, schema: Schema, target: Target | None) -> Gra
             rows = target.stored_rows(rows)
         if column.form == "text":
             rows = np.pad(rows, ((0, 0), (0, column.shape[0] - rows.shape[1])))
-        rows = fit_rows(rows, column, graph.key)
+        rows = conform_rows(rows, column, graph.key)
         columns[column.key] = rows[0] if column.level == "graph" else rows
 
     edges = graph.edge_index
