@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 
 UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated

@@ -27,7 +27,7 @@ from kmip_data.pipelines.base import (
     load_pipeline,
 )
 from kmip_data.pipelines.engine import unfinished_builds
-from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw

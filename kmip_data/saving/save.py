@@ -28,7 +28,7 @@ from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawFolder, check_params
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import arrays_of_data

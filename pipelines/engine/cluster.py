@@ -17,7 +17,7 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import first_problem
-from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.pipelines.engine.plan import versions_of_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMES
 from kmip_data.runtime.extras import install_command

@@ -33,7 +33,7 @@ from kmip_data.format.reader import Shard, check_shard_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs
-from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.pipelines.engine.plan import versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
 from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished_builds import UNITS, Steps, UnitResult

@@ -1,27 +1,19 @@
-"""Finish a build from its shards: identity, split files, README and, last, the card."""
+"""Finish a build from its shards: split files, README and, last, the card."""
 
 from __future__ import annotations
 
 import json
-import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from importlib import metadata
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from kmip_data import __version__
 from kmip_data.arrays import Array
 from kmip_data.builds.added_columns import WORK
-from kmip_data.builds.execution_options import ExecutionOptions
-from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.files.path_errors import absolute_path
-from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish_folder, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column
@@ -32,83 +24,15 @@ from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
-    AnyPipeline,
-    BuildParams,
     Facts,
-    RawFolder,
     Records,
     Split,
     SplitParams,
 )
+from kmip_data.pipelines.engine.plan import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.record_assignment import apply_split
 from kmip_data.text import count_with_noun
-
-
-def versions_of_bytes() -> dict[str, str]:
-    """Return versions of packages that affect the bytes of a build."""
-    import h5py
-
-    return {
-        "kmip-data": __version__,
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("numpy", "h5py", "numba")},
-        "hdf5": h5py.version.hdf5_version,
-    }
-
-
-def build_key(
-    pipeline: AnyPipeline,
-    params: BuildParams,
-    raw: RawFolder,
-) -> str:
-    """Return the first 12 hex digits of the SHA-256 over everything that determines the bytes of the shards.
-
-    Raw files enter by the digest of each member, not of their container, which mirrors repack.
-    """
-    identity = {
-        "dataset": pipeline.manifest.name,
-        "sample": raw.sample,
-        "parameters": params.model_dump(mode="json"),
-        "members": dict(raw.members),
-        "pipeline_version": pipeline.version,
-        "format_version": FORMAT_VERSION,
-    }
-    layout = pipeline.manifest.layout
-    if layout.columns and layout.keyed:
-        identity["layout"] = layout.model_dump(mode="json")
-    return json_digest(identity)[:12]
-
-
-@dataclass(frozen=True)
-class BuildPlan:
-    """A build to be made: pipeline and parameters, raw files, home and options."""
-
-    pipeline: AnyPipeline
-    params: BuildParams
-    raw: RawFolder
-    home: Home
-    options: ExecutionOptions
-
-    @cached_property
-    def key(self) -> str:
-        """Build key."""
-        return build_key(self.pipeline, self.params, self.raw)
-
-    @cached_property
-    def folder(self) -> Path:
-        """Output folder, or ``<dataset>[-sample]-<name parts>[-limitN]-<key>`` in the home."""
-        if self.options.output is not None:
-            return absolute_path(self.options.output, "output folder")
-        parts = [
-            self.pipeline.manifest.name,
-            "sample" if self.raw.sample else "",
-            *self.pipeline.folder_name_pieces(self.params),
-            "" if self.params.limit is None else f"limit{self.params.limit}",
-            self.key,
-        ]
-        return self.home.built / "-".join(filter(None, parts))
-
 
 _MAX_SHOWN = 8  #: classes without a node or graph
 ROUNDED = 1e-3  #: tolerance of published averages, which are rounded

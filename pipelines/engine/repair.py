@@ -28,7 +28,7 @@ from kmip_data.pipelines.base import (
     pipeline_of,
 )
 from kmip_data.pipelines.engine.encode import encode_build
-from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.engine.unfinished_builds import stored_key
 from kmip_data.pipelines.raw.find_or_download import obtain_raw

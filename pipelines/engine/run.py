@@ -19,7 +19,8 @@ from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
 from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, needs_no_worker
-from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
+from kmip_data.pipelines.engine.finish import finish_build
+from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
     BuildTask,
     Executor,

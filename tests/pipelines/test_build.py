@@ -29,7 +29,7 @@ from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine import repair as repair_module
-from kmip_data.pipelines.engine.finish import BuildPlan, build_key
+from kmip_data.pipelines.engine.plan import BuildPlan, build_key
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.find import find
 

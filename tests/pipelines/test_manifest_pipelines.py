@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Layout, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.engine.finish import build_key
+from kmip_data.pipelines.engine.plan import build_key
 from kmip_data.pipelines.graph_arrays.layout_reader import (
     Raw,
     conform_batches,

@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER
 from kmip_data.pipelines.base import BuildParams, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.unfinished_builds import remove_work
 
 pytestmark = pytest.mark.real_workers

@@ -261,7 +261,7 @@ def build_toy(
 ) -> Build:
     """Build the toy dataset from ``folder/raw``; one job without orders runs in this process."""
     from kmip_data.pipelines.build import build_raw
-    from kmip_data.pipelines.engine.finish import BuildPlan
+    from kmip_data.pipelines.engine.plan import BuildPlan
 
     pipeline = OneUnitPipeline(toy_manifest()) if one_unit else toy_pipeline()
     if jobs == 1 and not one_unit and not workers:

@@ -1,0 +1,82 @@
+"""Plan of a build: what is built from which raw files, its key and its folder."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+
+from kmip_data import __version__
+from kmip_data.builds.execution_options import ExecutionOptions
+from kmip_data.builds.home import Home
+from kmip_data.files.path_errors import absolute_path
+from kmip_data.files.reading import json_digest
+from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.pipelines.base import AnyPipeline, BuildParams, RawFolder
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A build to be made: pipeline and parameters, raw files, home and options."""
+
+    pipeline: AnyPipeline
+    params: BuildParams
+    raw: RawFolder
+    home: Home
+    options: ExecutionOptions
+
+    @cached_property
+    def key(self) -> str:
+        """Build key."""
+        return build_key(self.pipeline, self.params, self.raw)
+
+    @cached_property
+    def folder(self) -> Path:
+        """Output folder, or ``<dataset>[-sample]-<name parts>[-limitN]-<key>`` in the home."""
+        if self.options.output is not None:
+            return absolute_path(self.options.output, "output folder")
+        parts = [
+            self.pipeline.manifest.name,
+            "sample" if self.raw.sample else "",
+            *self.pipeline.folder_name_pieces(self.params),
+            "" if self.params.limit is None else f"limit{self.params.limit}",
+            self.key,
+        ]
+        return self.home.built / "-".join(filter(None, parts))
+
+
+def build_key(
+    pipeline: AnyPipeline,
+    params: BuildParams,
+    raw: RawFolder,
+) -> str:
+    """Return the first 12 hex digits of the SHA-256 over everything that determines the bytes of the shards.
+
+    Raw files enter by the digest of each member, not of their container, which mirrors repack.
+    """
+    identity = {
+        "dataset": pipeline.manifest.name,
+        "sample": raw.sample,
+        "parameters": params.model_dump(mode="json"),
+        "members": dict(raw.members),
+        "pipeline_version": pipeline.version,
+        "format_version": FORMAT_VERSION,
+    }
+    layout = pipeline.manifest.layout
+    if layout.columns and layout.keyed:
+        identity["layout"] = layout.model_dump(mode="json")
+    return json_digest(identity)[:12]
+
+
+def versions_of_bytes() -> dict[str, str]:
+    """Return versions of packages that affect the bytes of a build."""
+    import h5py
+
+    return {
+        "kmip-data": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "h5py", "numba")},
+        "hdf5": h5py.version.hdf5_version,
+    }
