@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 import functools
 import tomllib
+from collections.abc import Sequence
 from operator import not_
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.registry import ADDED
@@ -98,6 +99,25 @@ class Content(Strict):
     known_md5: dict[str, Md5] = Field(default_factory=dict)
     pin_source: str = ""  #: publication that states the digests
 
+    @classmethod
+    def joined(cls, contents: Sequence[Content]) -> Content:
+        """Return the content of several sources together, with the anchor of the first."""
+        joined = contents[0]
+        for content in contents[1:]:
+            joined = cls(
+                anchor=joined.anchor,
+                members=joined.members + content.members,
+                max_total_bytes=joined.max_total_bytes + content.max_total_bytes,
+                mistaken=joined.mistaken | content.mistaken,
+                known_sha256=joined.known_sha256 | content.known_sha256,
+                known_md5=joined.known_md5 | content.known_md5,
+                pin_source=joined.pin_source or content.pin_source,
+            )
+        return joined
+
+
+NO_CONTENT = Content(anchor="", members=(), max_total_bytes=0)
+
 
 class Source(Strict):
     """One raw file and its mirrors, best first."""
@@ -105,7 +125,7 @@ class Source(Strict):
     name: str  #: file name under ``raw/<dataset>/``
     container: Literal["archive", "file"] = "archive"
     mirrors: tuple[Mirror, ...]
-    #: content of this source if a dataset has several; else the content of the manifest
+    #: members of this source, if a dataset has several; else ``[content]`` of the manifest
     content: Content | None = None
 
     @property
@@ -195,7 +215,8 @@ class Manifest(Strict):
     #: True if records are made from parameters alone, without sources and content
     generated: bool = False
     sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
-    content: Content = Content(anchor="", members=(), max_total_bytes=0)
+    #: ``[content]``, or the content of all sources together
+    content: Content = Field(default=NO_CONTENT, validate_default=True)
     expected: ExpectedCounts = ExpectedCounts()
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str  #: public class in ``kmip_data``
@@ -209,6 +230,17 @@ class Manifest(Strict):
     notes: tuple[str, ...] = ()
     layout: Layout = Layout()
 
+    @field_validator("content")
+    @classmethod
+    def _join_contents_of_sources(cls, content: Content, info: ValidationInfo) -> Content:
+        sources = info.data.get("sources", ())
+        contents = [source.content for source in sources if source.content is not None]
+        if not contents:
+            return content
+        if content != NO_CONTENT or len(contents) < len(sources):
+            raise ValueError("give either [content] or the content of every source, not both")
+        return Content.joined(contents)
+
     @property
     def is_of_plugin(self) -> bool:
         """True if a loaded plugin adds the dataset, so that it has no files in the package."""
@@ -217,7 +249,7 @@ class Manifest(Strict):
     @property
     def pins(self) -> dict[str, list[str]]:
         """Kinds of the digests that pin a source, by its name: of a mirror, or of all its members."""
-        known = {"MD5": self.known_md5, "SHA-256": self.known_sha256}
+        known = {"MD5": self.content.known_md5, "SHA-256": self.content.known_sha256}
         names = [name for digests in known.values() for name in digests]
         pins = {}
         for source in self.sources or (Source(name=self.name, mirrors=()),):
@@ -234,23 +266,6 @@ class Manifest(Strict):
             if algorithms:
                 pins[source.name] = sorted(algorithms)
         return pins
-
-    @property
-    def known_sha256(self) -> dict[str, str]:
-        """Members of all sources with a published SHA-256."""
-        return {
-            name: sha for content in self._contents for name, sha in content.known_sha256.items()
-        }
-
-    @property
-    def known_md5(self) -> dict[str, str]:
-        """Members of all sources with a published MD5."""
-        return {name: md5 for content in self._contents for name, md5 in content.known_md5.items()}
-
-    @property
-    def _contents(self) -> list[Content]:
-        # A dataset of several sources has a content for each of them.
-        return [self.content, *(source.content for source in self.sources if source.content)]
 
 
 def describe_digests(manifest: Manifest) -> str:

@@ -24,7 +24,7 @@ from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.format.targets import target_column
 from kmip_data.pipelines.base import (
     AnyPipeline,
-    SplitParams,
+    BaseSplitParams,
     check_params,
     pipeline_of,
 )
@@ -67,7 +67,7 @@ def ensure_split(
 def add_split(
     build: Build,
     pipeline: AnyPipeline,
-    params: SplitParams,
+    params: BaseSplitParams,
     raw: Path | None,
     *,
     quiet: bool,

@@ -68,7 +68,7 @@ class BuildParams(Strict):
         return [i * total // self.limit for i in range(self.limit)]
 
 
-class SplitParams(Strict):
+class BaseSplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split_rule``; ``stratified`` is any dataset's
@@ -102,7 +102,7 @@ class SplitParams(Strict):
         return self.model_dump(mode="json", exclude=unread)
 
 
-class PublishedSplitParams(SplitParams):
+class PublishedSplitParams(BaseSplitParams):
     """Split parameters of a dataset published in parts."""
 
     split_rule: Literal["upstream", "stratified"] = Field(
@@ -219,7 +219,7 @@ _FAMILIES = "kmip_data.pipelines.datasets"
 #: largest raw files of a plugin, in bytes, that are built without worker processes
 PLUGIN_BYTES = 2**18
 P = TypeVar("P", bound=BuildParams)
-S = TypeVar("S", bound=SplitParams)
+S = TypeVar("S", bound=BaseSplitParams)
 
 
 class Pipeline(ABC, Generic[P, S]):
@@ -247,7 +247,7 @@ class Pipeline(ABC, Generic[P, S]):
     #: Parts that the stratified rule divides again; others stay.
     stratified_parts: tuple[str, ...] = PARTS
     Params: ClassVar[type[BuildParams]] = BuildParams
-    SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
+    SplitParams: ClassVar[type[BaseSplitParams]] = PublishedSplitParams
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -298,6 +298,13 @@ class Pipeline(ABC, Generic[P, S]):
         for position, key in enumerate(records.keys):
             parts[key.partition("/")[0]].append(position)
         return Split("upstream", "upstream", {}, parts, self.manifest.layout.split_note)
+
+    def order_for_stratified(self, parts: Sequence[Sequence[int]], labels: I64) -> list[int]:
+        """Return the records of ``parts`` in the order that the stratified rule draws from.
+
+        ``labels`` (G,) are the stratification labels of all records. By default, source order.
+        """
+        return sorted(position for part in parts for position in part)
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Return additions to the card; empty by default."""
@@ -437,9 +444,9 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                 unknown = True
                 close = nearest_name(field, model.model_fields)
                 hint = f" (did you mean {close!r}?)" if close else ""
-                if field in SplitParams.model_fields and not issubclass(model, SplitParams):
+                if field in BaseSplitParams.model_fields and not issubclass(model, BaseSplitParams):
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
-                if field == "k" and not issubclass(model, SplitParams):
+                if field == "k" and not issubclass(model, BaseSplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
                     step = f"keys per query of a training: --set model.attention.k={values['k']}"
                     meant = (f"data.parameters.k={values['k']}", f"model.attention.k={values['k']}")
@@ -491,7 +498,7 @@ def _nearest_value(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, 
 
 def parse_split_parameters(
     pipeline: AnyPipeline, recorded: Mapping[str, object], name: str
-) -> SplitParams:
+) -> BaseSplitParams:
     """Return the parameters of a split, out of all that a file or a card records for it."""
     fields = pipeline.SplitParams.model_fields
     parameters = {key: value for key, value in recorded.items() if key in fields}

@@ -20,9 +20,9 @@ from kmip_data.manifest import dataset_names, load_manifest, require_dataset, wi
 from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
+    BaseSplitParams,
     BuildParams,
     RawNeededError,
-    SplitParams,
     check_params,
     load_pipeline,
 )
@@ -121,7 +121,7 @@ def build_dataset(
     return build
 
 
-def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
+def build_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
     """Build from raw files that are on disk: folder, lock, engine."""
     folder = plan.folder
     options = plan.options
@@ -130,11 +130,12 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
         # check under the lock: another process may have built there
         unfinished_builds.check_folder(folder, plan.key)
         try:
-            # The first is the default: the requested split for your own datasets, the published one
-            # for shipped datasets.
-            splits = [*plan.pipeline.default_splits(plan.params), split_params]
+            # The first split becomes the default of the build.
+            default_splits = plan.pipeline.default_splits(plan.params)
             if plan.pipeline.manifest.recipe:
-                splits = [split_params, *splits[:-1]]
+                splits = [split_params, *default_splits]
+            else:
+                splits = [*default_splits, split_params]
             card = run_build(plan, splits)
         except (DamagedInput, UsageError):
             has_shards = any((folder / "shards").glob("*.h5"))

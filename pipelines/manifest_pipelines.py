@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar, cast
+from typing import ClassVar, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
+    BaseSplitParams,
     BuildParams,
     Pipeline,
     Prepared,
@@ -29,7 +30,6 @@ from kmip_data.pipelines.base import (
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
     check_fold,
     require_raw,
@@ -52,7 +52,7 @@ from kmip_data.pipelines.record_assignment import (
 FP = TypeVar("FP", bound="FoldParams")
 
 
-class FoldParams(SplitParams):
+class FoldParams(BaseSplitParams):
     """Parameters of the split."""
 
     split_rule: Literal["upstream", "stratified"] = Field(
@@ -130,15 +130,15 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
 
 class PiecesPipeline(Pipeline[BuildParams, PublishedSplitParams]):
-    """Dataset of many graphs whose arrays ``prepare`` writes as pieces.
+    """Dataset of many graphs whose arrays ``prepare`` writes as pieces, in the order of the files.
 
-    Its plan has the ``sizes`` of the parts and the ``numbers`` of their graphs, ``None`` where they
-    are counted.
+    Its plan has the ``sizes`` of the parts. For a part published as a list of numbers in its file,
+    ``listed_numbers`` has that list; other parts are numbered from 0.
     """
 
     version = 1
-    parts: ClassVar[Sequence[str]] = PARTS  #: in their order
-    key: ClassVar[str] = "{part}/{number:06d}"  #: key of a record
+    parts: ClassVar[Sequence[str]] = PARTS  #: in source order
+    key: ClassVar[str] = "{part}/{number:06d}"  #: template of record keys
     records_per_unit: ClassVar[int]
 
     def units(self, prepared: Prepared, params: BuildParams) -> list[Unit]:
@@ -151,37 +151,46 @@ class PiecesPipeline(Pipeline[BuildParams, PublishedSplitParams]):
         part = unit.items["part"]
         schema = self.schema(params)
         pieces = Pieces(prepared.path / part)
-        numbers = prepared.plan["numbers"][part] or range(prepared.plan["sizes"][part])
-        positions = np.argsort(np.argsort(numbers)).tolist()  # pieces lie in the order of the file
+        numbers = prepared.plan["listed_numbers"].get(part)
+        if numbers is None:
+            numbers = range(prepared.plan["sizes"][part])
+        # Pieces follow the file, so a graph's position is the rank of its number.
+        positions = np.searchsorted(np.sort(numbers), numbers).tolist()
         for row in unit.items["rows"]:
             key = self.key.format(part=part, number=numbers[row])
             yield record_of(key, pieces[positions[row]], schema)
+
+
+class PublishedPart(NamedTuple):
+    """A published part of a dataset and its graphs, in the order of their file."""
+
+    name: str  #: ``train``, ``val`` or ``test``
+    graphs: Iterable[Graph]
+    #: numbers of these graphs in their file, in published order; ``None`` if the part is the file
+    listed_numbers: list[int] | None = None
 
 
 class GraphsInPartsPipeline(PiecesPipeline):
     """Dataset of many graphs in published parts."""
 
     @abstractmethod
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
-        """Yield train, val and test with their graphs."""
-
-    def numbers(self, raw: Raw, part: str) -> list[int] | None:
-        """Return the numbers of the graphs of a part in their published order; ``None``: all."""
-        return None
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
+        """Yield train, val and test."""
 
     def schema(self, params: BuildParams) -> Schema:
-        """The columns of the layout."""
+        """Return the schema of the manifest's layout."""
         return schema_of(self.manifest, key_length=16)
 
     def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
-        """Check each graph and write its arrays behind those before, so that workers can seek."""
+        """Check each graph and append its arrays to files in which workers can seek."""
         files = Raw(raw.path, self.manifest.name)
         schema = self.schema(params)
         sizes = {}
-        numbers = {}
+        listed_numbers = {}
         with files.name_item_in_errors():
-            for part, graphs in self.read(files):
-                batches = conform_batches(graphs, schema, self.manifest.layout, files)
-                sizes[part] = write_pieces(workdir / part, batches)
-                numbers[part] = self.numbers(files, part)
-        return Prepared(workdir, {"sizes": sizes, "numbers": numbers})
+            for part in self.read(files):
+                batches = conform_batches(part.graphs, schema, self.manifest.layout, files)
+                sizes[part.name] = write_pieces(workdir / part.name, batches)
+                if part.listed_numbers is not None:
+                    listed_numbers[part.name] = part.listed_numbers
+        return Prepared(workdir, {"sizes": sizes, "listed_numbers": listed_numbers})

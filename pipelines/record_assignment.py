@@ -14,17 +14,17 @@ from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.graphs.split_rules import meta_labels, stratified_parts
 from kmip_data.pipelines.base import (
     AnyPipeline,
+    BaseSplitParams,
     BuildParams,
     Pipeline,
     Prepared,
     Records,
     Split,
-    SplitParams,
     Unit,
 )
 
 P = TypeVar("P", bound=BuildParams)
-S = TypeVar("S", bound=SplitParams)
+S = TypeVar("S", bound=BaseSplitParams)
 
 
 class OneGraphParams(BuildParams):
@@ -136,7 +136,7 @@ def split_by_lists(
 def apply_split(
     pipeline: AnyPipeline,
     records: Records,
-    params: SplitParams,
+    params: BaseSplitParams,
     raw: Path | None,
 ) -> Split:
     """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have.
@@ -174,9 +174,8 @@ def apply_split(
     # The default rule determines the records to divide, and the sizes of parts.
     labels, grouping = stratification_labels(records, pipeline.background_class)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
-    # One family restores the order that its records had before the published draw.
-    order = getattr(pipeline, "order_for_stratified", all_positions)
-    pool = np.asarray(order([default.parts[part] for part in chosen], labels), np.int64)
+    default_parts = [default.parts[part] for part in chosen]
+    pool = np.asarray(pipeline.order_for_stratified(default_parts, labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in chosen}
     dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
     parts = dict(default.parts)
@@ -184,11 +183,6 @@ def apply_split(
         parts[part] = pool[rows].tolist()
     note = f"{', '.join(chosen)} dealt anew by {grouping}"
     return Split(name, "stratified", default.parameters, parts, note)
-
-
-def all_positions(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa: ARG001 -- another may
-    """Return the records of ``parts``, with labels (n,), in the order in which the stratified rule sees them."""
-    return sorted(position for part in parts for position in part)
 
 
 def stratification_labels(records: Records, background: int | None) -> tuple[I64, str]:

@@ -23,7 +23,14 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import count_of_share
-from kmip_data.pipelines.base import BuildParams, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.base import (
+    BaseSplitParams,
+    BuildParams,
+    Pipeline,
+    RawFolder,
+    Records,
+    Split,
+)
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
 from kmip_data.strict_model import Strict
 
@@ -71,7 +78,7 @@ class OwnTextParams(OwnParams):
         return value
 
 
-class OwnSplitParams(SplitParams):
+class OwnSplitParams(BaseSplitParams):
     """Parameters of the split."""
 
     random_rules: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")

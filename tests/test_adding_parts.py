@@ -31,7 +31,7 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
 class QM9(GraphsInPartsPipeline):
@@ -39,10 +39,10 @@ class QM9(GraphsInPartsPipeline):
 
     records_per_unit = 50
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
         """Yield the molecules of each part, in the order of the file."""
         for part in PARTS:
-            yield part, self._molecules(raw, part)
+            yield PublishedPart(part, self._molecules(raw, part))
 
     def _molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
         for line in raw.lines("qm9.txt"):

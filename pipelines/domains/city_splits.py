@@ -14,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.elementary_functions import sine_cosine
-from kmip_data.pipelines.base import Records, Split, SplitParams
+from kmip_data.pipelines.base import BaseSplitParams, Records, Split
 from kmip_data.text import count_with_noun
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
@@ -32,7 +32,7 @@ BLOCK_SIZES = (
 METRES_PER_DEGREE = 111_195.0  #: metres of a degree of latitude on a sphere of radius 6,371 km
 
 
-class CitySplitParams(SplitParams):
+class CitySplitParams(BaseSplitParams):
     """Parameters of the split: 10 % train, 10 % validation, 80 % test."""
 
     random_rules: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")

@@ -22,12 +22,12 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
 from kmip_data.pipelines.base import (
+    BaseSplitParams,
     BuildParams,
     Pipeline,
     Prepared,
     Records,
     Split,
-    SplitParams,
     Unit,
     require_raw,
 )
@@ -185,7 +185,7 @@ class MoleculeParams(BuildParams):
 
 
 P = TypeVar("P", bound=MoleculeParams)
-S = TypeVar("S", bound=SplitParams)
+S = TypeVar("S", bound=BaseSplitParams)
 
 
 class MoleculePipeline(Pipeline[P, S]):

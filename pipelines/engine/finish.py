@@ -24,10 +24,10 @@ from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
+    BaseSplitParams,
     Facts,
     Records,
     Split,
-    SplitParams,
 )
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
@@ -148,7 +148,7 @@ def write_split(
 
 def finish_build(
     plan: BuildPlan,
-    split_params: Sequence[SplitParams],
+    split_params: Sequence[BaseSplitParams],
     units: Sequence[UnitResult],
     about: About,
 ) -> Card:

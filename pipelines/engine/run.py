@@ -18,7 +18,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
-from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, needs_no_worker
+from kmip_data.pipelines.base import BaseSplitParams, Facts, Prepared, RawFolder, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
@@ -74,7 +74,7 @@ def executor_for(
 
 def run_build(
     plan: BuildPlan,
-    split_params: Sequence[SplitParams],
+    split_params: Sequence[BaseSplitParams],
     *,
     rebuild: bool = False,
 ) -> Card:

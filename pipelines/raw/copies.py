@@ -57,8 +57,8 @@ def copy_problems(copy: RawFolder) -> list[str]:
 
 def is_complete(copy: RawFolder, manifest: Manifest) -> bool:
     """True if a copy has every member whose published digest is known; False if none is known."""
-    known = manifest.known_sha256
-    by_md5 = manifest.known_md5
+    known = manifest.content.known_sha256
+    by_md5 = manifest.content.known_md5
     # A receipt has SHA-256 alone: MD5 was compared when the copy was made.
     if by_md5 and not (copy.pinned and by_md5.keys() <= copy.members.keys()):
         return False

@@ -373,7 +373,9 @@ class _Import:
             differing.append(("SHA-256 of the members", str(packed.pop()), all_members))
 
         if not differing:
-            known = self.manifest.known_sha256.keys() | self.manifest.known_md5.keys()
+            known = (
+                self.manifest.content.known_sha256.keys() | self.manifest.content.known_md5.keys()
+            )
             return True if is_pinned or members.keys() <= known else None
         if self.options.unpinned:
             return False
@@ -390,8 +392,8 @@ class _Import:
         self, folder: Path, members: Mapping[str, str]
     ) -> list[tuple[str, str, str]]:
         """Return algorithm, published and actual digest of the members that differ from a published one."""
-        by_sha256 = self.manifest.known_sha256
-        by_md5 = self.manifest.known_md5
+        by_sha256 = self.manifest.content.known_sha256
+        by_md5 = self.manifest.content.known_md5
         differing = []
         for name, digest in members.items():
             if by_sha256.get(name, digest) != digest:

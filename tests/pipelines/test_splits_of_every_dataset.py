@@ -87,12 +87,12 @@ Thirds.__abstractmethods__ = frozenset()
 
 
 def test_shares_are_equal_and_parts_that_stay_stay():
-    from kmip_data.pipelines.base import SplitParams
+    from kmip_data.pipelines.base import BaseSplitParams
 
     labels = np.sort(np.random.default_rng(0).integers(0, CLASSES, 600))
     built_records = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
     split = apply_split(
-        Thirds(), built_records, SplitParams(split_rule="stratified", split_seed=1), None
+        Thirds(), built_records, BaseSplitParams(split_rule="stratified", split_seed=1), None
     )
     assert split.name == "stratified-seed1"
     assert sorted(row for part in split.parts.values() for row in part) == list(range(600))
@@ -105,7 +105,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     class Fixed(Thirds):
         stratified_parts = ("train", "val")
 
-    split = apply_split(Fixed(), built_records, SplitParams(split_rule="stratified"), None)
+    split = apply_split(Fixed(), built_records, BaseSplitParams(split_rule="stratified"), None)
     assert list(split.parts["test"]) == list(range(300, 600))
     assert sorted([*split.parts["train"], *split.parts["val"]]) == list(range(300))
 
@@ -131,7 +131,7 @@ def test_stratification_uses_the_labels_of_graphs():
 
 
 def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
-    from kmip_data.pipelines.base import SplitParams
+    from kmip_data.pipelines.base import BaseSplitParams
 
     rng = np.random.default_rng(0)
     codes = rng.choice(np.array([0, 1, 2, 255], np.uint8), 2_000)
@@ -145,7 +145,7 @@ def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
         records([[1, 1, 1]], column("node")), node_labels=(labels, column("node"))
     )
     dealt = apply_split(
-        Nodes(), built_records, SplitParams(split_rule="stratified"), None
+        Nodes(), built_records, BaseSplitParams(split_rule="stratified"), None
     ).node_code
     assert ((dealt == 255) == (codes == 255)).all()
     assert (np.bincount(dealt) == np.bincount(codes)).all()

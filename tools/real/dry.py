@@ -59,7 +59,10 @@ def _changed(manifest: Manifest, server: Any, folder: Path, *, dead: bool) -> di
     folder.mkdir(parents=True, exist_ok=True)
     load_pipeline(manifest).sample(folder, limit=None, seed=0)
     values = manifest.model_dump(exclude={"file"})
-    values["content"] |= {"known_sha256": {}, "known_md5": {}}
+    if any(source.content for source in manifest.sources):
+        del values["content"]  # joined from the sources
+    else:
+        values["content"] |= {"known_sha256": {}, "known_md5": {}}
     for source, text in zip(manifest.sources, values["sources"], strict=True):
         data = _packed(folder, source.content or manifest.content, source.container == "file")
         facts = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

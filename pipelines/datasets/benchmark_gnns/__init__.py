@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, release_pages
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 _FORGOTTEN = 1_000  #: graphs after which pages of the file are dropped from memory
 
@@ -28,7 +28,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 2_000  #: about 20 MB per shard of CIFAR10, 50 MB of PATTERN
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
         """Read the file, which is one pickle, through a map."""
         path = raw.path(self.manifest.content.anchor)
         mapping = map_file(path)
@@ -37,7 +37,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
         if not is_lists or not all(type(graphs) is list for graphs in lists):
             raise DamagedInput(f"{path.name} is not three lists of graphs: train, val and test.")
         for part, graphs in zip(PARTS, lists, strict=True):
-            yield part, self._convert_graphs(raw.track_items(part, graphs), mapping)
+            yield PublishedPart(part, self._convert_graphs(raw.track_items(part, graphs), mapping))
 
     def _convert_graphs(self, graphs: Iterable[Graph], mapping: mmap.mmap) -> Iterator[Graph]:
         pictures = "graph/y" in self.manifest.layout.columns

@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: Task -> column of y; 0 of the others.
 _COLUMNS = {"echo-diam": 1, "echo-sssp": 2}
@@ -30,11 +30,13 @@ class EchoPipeline(GraphsInPartsPipeline):
     records_per_unit = 10_000
     key = "{part}/{number:07d}"
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
         """Read the graphs of each file."""
         for part in PARTS:
             path = raw.path(f"*{part}*.pt")
-            yield part, self._convert_graphs(raw, raw.track_items("graph", stream_graphs(path)))
+            yield PublishedPart(
+                part, self._convert_graphs(raw, raw.track_items("graph", stream_graphs(path)))
+            )
 
     def _convert_graphs(self, raw: Raw, graphs: Iterable[Graph]) -> Iterator[Graph]:
         column = _COLUMNS.get(self.manifest.registered_name, 0)

@@ -26,11 +26,11 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.elementary_functions import normal_quantile
 from kmip_data.pipelines.base import (
     About,
+    BaseSplitParams,
     Prepared,
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
     require_raw,
 )
@@ -65,7 +65,7 @@ class GraphLandParams(OneGraphParams):
     _names: tuple[str, ...] = PrivateAttr(default=())
 
 
-class GraphLandSplitParams(SplitParams):
+class GraphLandSplitParams(BaseSplitParams):
     """Parameters of the split."""
 
     split_rule: Literal["RL", "RH", "stratified"] = Field(

@@ -7,7 +7,7 @@ and deviations: ``docs/datasets/lrim.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from math import ceil
 
@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
 class LRIMPipeline(GraphsInPartsPipeline):
@@ -24,14 +24,14 @@ class LRIMPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 64
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
         """Read the graphs of the one file, which the authors split by their numbers."""
         path = raw.path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))
         graphs = map(_graph_columns, raw.track_items("graph", stream_graphs(path)))
         sizes = (ceil(0.8 * total), int(0.1 * total), total)
         for part, size in zip(PARTS, sizes, strict=True):
-            yield part, islice(graphs, size)
+            yield PublishedPart(part, islice(graphs, size))
 
 
 PIPELINE = LRIMPipeline

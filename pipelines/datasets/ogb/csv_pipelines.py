@@ -184,7 +184,7 @@ class OGBGraphsPipeline(PiecesPipeline):
         """Write the tables as memory-mapped arrays; check the split."""
         nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _HIGHS)
         read_split(raw.path, published_rule(self.manifest), len(nodes))
-        return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "numbers": {"graphs": None}})
+        return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "listed_numbers": {}})
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, which keep molecules of a scaffold in one part."""

@@ -18,7 +18,7 @@ from pydantic import Field
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, Unit
+from kmip_data.pipelines.base import BaseSplitParams, Prepared, RawFolder, Unit
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -39,7 +39,7 @@ HELD = 150_000  #: train rows held back for validation
 GRAPHGPS_SEED = 42
 
 
-class PCQM4MSplitParams(SplitParams):
+class PCQM4MSplitParams(BaseSplitParams):
     """Parameters of the split."""
 
     split_rule: Literal["graphgps", "upstream", "stratified"] = Field(

@@ -20,7 +20,7 @@ from kmip_data.arrays import I64
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
+from kmip_data.pipelines.base import BaseSplitParams, Prepared, RawFolder
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -40,7 +40,7 @@ EVERY_NTH_ROW = 6  #: one row in so many is read, as the set of 530 thousand mol
 MAX_TABLE_BYTES = 40_000_000_000
 
 
-class PCQMContactSplitParams(SplitParams):
+class PCQMContactSplitParams(BaseSplitParams):
     """Parameters of the split."""
 
     split_rule: Literal["shuffle", "num-atoms", "stratified"] = Field(

@@ -24,12 +24,12 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_share, grouped_split, shuffled_split
 from kmip_data.pipelines.base import (
+    BaseSplitParams,
     Pipeline,
     Prepared,
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
 )
 from kmip_data.pipelines.domains.point_clouds import (
@@ -61,7 +61,7 @@ class S3DISParams(PointParams):
     )
 
 
-class S3DISSplitParams(SplitParams):
+class S3DISSplitParams(BaseSplitParams):
     """Parameters of the split."""
 
     random_rules = ("upstream", "room", "stratified")

@@ -28,8 +28,7 @@ from kmip_data.pipelines.formats.tensors import (
     stream_pickled,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
-from kmip_data.pipelines.record_assignment import all_positions
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
@@ -48,7 +47,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         # The parts that were drawn from one set of pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
         """Read the graphs of each memory-mapped file, of up to 9 GB."""
         existing_files = sorted(path.name for path in raw.folder.glob("*") if path.stem in PARTS)
         ending = ".pickle" if "train.pickle" in existing_files else ".pt"
@@ -62,10 +61,8 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         has_ids = self.is_coco and ending == ".pickle"
         for part, name in names.items():
             path = raw.path(name)
-            yield (
-                part,
-                self._convert_graphs(raw, raw.track_items("graph", read(path)), has_ids=has_ids),
-            )
+            items = raw.track_items("graph", read(path))
+            yield PublishedPart(part, self._convert_graphs(raw, items, has_ids=has_ids))
 
     def _convert_graphs(
         self, raw: Raw, graphs: Iterable[Sequence[Array]], *, has_ids: bool
@@ -78,19 +75,19 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
                 "y": classes_of(y, raw.current_item) if has_ids else y,
             }
 
-    def order_for_stratified(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
-        """Return val and test of PascalVOC-SP, with labels (n,), in the order before LRGB's rule drew them.
+    def order_for_stratified(self, parts: Sequence[Sequence[int]], labels: I64) -> list[int]:
+        """Return val and test of PascalVOC-SP in the order before LRGB's rule drew them.
 
-        The published files have them in the order of the draw, so it can be undone, and the rule
-        with seed 0 gives the published parts again. If it cannot (partial or other data), return
-        the source order.
+        The published files are in the order of the draw, so the draw can be undone by the labels
+        (G,), and the rule with seed 0 gives the published parts again. Other data, such as a
+        partial set, stay in source order.
         """
         if self.is_coco:
-            return all_positions(parts, labels)
+            return super().order_for_stratified(parts, labels)
         first, second = (np.asarray(part, np.int64) for part in parts)
         order = order_before_draw(labels[first], labels[second])
         if order is None or not len(order):
-            return all_positions(parts, labels)
+            return super().order_for_stratified(parts, labels)
         joined: list[int] = np.concatenate([first, second])[order].tolist()
         return joined
 

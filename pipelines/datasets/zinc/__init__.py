@@ -10,7 +10,7 @@ benchmark's molecules in these lists, separated by commas. Instead of the pickle
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.runtime.extras import require_extra
 
 ATOMS = "atom_type"
@@ -35,45 +35,45 @@ class ZincPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 20_000  #: about 12 MB per shard
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
-        """Read the molecules of each file, or the molecules that its index lists, in the order of the file."""
+    def read(self, raw: Raw) -> Iterator[PublishedPart]:
+        """Read the molecules of each file; for ``zinc`` only those that the file's index lists."""
         for part in PARTS:
-            yield part, self._read_molecules(raw, part)
-
-    def numbers(self, raw: Raw, part: str) -> list[int] | None:
-        """Return the numbers that the benchmark's index lists."""
-        if self.manifest.registered_name != "zinc":
-            return None
-        text = ",".join(read_lines(raw.path(f"{part}.index"))).removesuffix(",")
-        words = text.split(",") if text else []  # a part of a small sample may have none
-        listed = [
-            int(raw.parse_indices(word, 10**9, 1)[0]) for word in raw.track_items("entry", words, 1)
-        ]
-        distinct, times = np.unique(listed, return_counts=True)
-        if len(distinct) < len(listed):
-            raise DamagedInput(
-                f"{raw.current_item} lists molecule {distinct[times.argmax()]} twice."
-            )
-        return listed
-
-    def _read_molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
-        listed = self.numbers(raw, part)
-        wanted = None if listed is None else set(listed)
-        path = raw.path(f"{part}.[jp]*")
-        for number, item in enumerate(raw.track_items("molecule", _read_items(path))):
-            if wanted is not None:
-                if number not in wanted:
-                    continue
-                wanted.remove(number)
-            is_pickle = path.suffix == ".pickle"
-            yield graph_of_molecule(item) if is_pickle else graph_of_row(item, raw.current_item)
-        if wanted:
-            raise DamagedInput(
-                f"{part}.index lists molecule {max(wanted)}, which {path.name} does not have."
-            )
+            listed_numbers = None
+            if self.manifest.registered_name == "zinc":
+                listed_numbers = _read_index(raw, part)
+            yield PublishedPart(part, _read_molecules(raw, part, listed_numbers), listed_numbers)
 
 
 PIPELINE = ZincPipeline
+
+
+def _read_index(raw: Raw, part: str) -> list[int]:
+    """Return the numbers of the benchmark's molecules in the file of a part."""
+    text = ",".join(read_lines(raw.path(f"{part}.index"))).removesuffix(",")
+    entries = text.split(",") if text else []  # a part of a small sample may be empty
+    numbers = [
+        int(raw.parse_indices(entry, 10**9, 1)[0]) for entry in raw.track_items("entry", entries, 1)
+    ]
+    distinct, counts = np.unique(numbers, return_counts=True)
+    if len(distinct) < len(numbers):
+        raise DamagedInput(f"{raw.current_item} lists molecule {distinct[counts.argmax()]} twice.")
+    return numbers
+
+
+def _read_molecules(raw: Raw, part: str, listed_numbers: list[int] | None) -> Iterator[Graph]:
+    """Yield the listed molecules of a part's file, or all of them, in the order of the file."""
+    missing = set(listed_numbers or ())
+    path = raw.path(f"{part}.[jp]*")
+    for number, item in enumerate(raw.track_items("molecule", _read_items(path))):
+        if listed_numbers is not None and number not in missing:
+            continue
+        missing.discard(number)
+        is_pickle = path.suffix == ".pickle"
+        yield graph_of_molecule(item) if is_pickle else graph_of_row(item, raw.current_item)
+    if missing:
+        raise DamagedInput(
+            f"{part}.index lists molecule {max(missing)}, which {path.name} does not have."
+        )
 
 
 def _read_items(path: Path) -> Iterator[RawItem]:

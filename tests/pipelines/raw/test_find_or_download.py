@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from support.attacks.archives import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.attacks.http_server import File, page
 from support.builds.toy_pipeline import toy_manifest
@@ -23,6 +24,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import (
+    NO_CONTENT,
     Content,
     ExpectedCounts,
     License,
@@ -67,10 +69,12 @@ def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=
             name="L", url="https://l.example", notice="Toy license.", agreement=agreement
         ),
         "sources": sources or (Source(name="toy.zip", mirrors=mirrors),),
-        "content": CONTENT.model_copy(update={"known_sha256": known or {}}),
         "expected": ExpectedCounts(graphs=1),
     }
-    return toy_manifest().model_copy(update=changes)
+    if not any(source.content for source in changes["sources"]):
+        changes["content"] = CONTENT.model_copy(update={"known_sha256": known or {}})
+    values = {**dict(toy_manifest()), "content": NO_CONTENT, **changes}
+    return Manifest.model_validate(values)
 
 
 class ToySamples:
@@ -523,6 +527,24 @@ def two_sources() -> Manifest:
             Source(name="labels.csv.gz", container="file", mirrors=mirrors["l"], content=labels),
         )
     )
+
+
+def test_the_content_of_a_dataset_joins_the_contents_of_its_sources():
+    graphs, labels = (source.content for source in two_sources().sources)
+    joined = two_sources().content
+    assert joined.anchor == graphs.anchor
+    assert joined.members == (*graphs.members, *labels.members)
+    assert joined.max_total_bytes == 1200
+
+
+@pytest.mark.parametrize("given", ["both", "one source"])
+def test_a_manifest_gives_content_for_the_dataset_or_for_every_source(given):
+    values = dict(two_sources())
+    if given == "one source":
+        bare = values["sources"][1].model_copy(update={"content": None})
+        values |= {"content": NO_CONTENT, "sources": (values["sources"][0], bare)}
+    with pytest.raises(ValidationError, match=r"either \[content\] or the content of every source"):
+        Manifest.model_validate(values)
 
 
 def test_two_sources_become_one_copy(home, tmp_path):

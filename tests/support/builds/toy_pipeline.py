@@ -27,6 +27,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
+    BaseSplitParams,
     BuildParams,
     Pipeline,
     Prepared,
@@ -34,7 +35,6 @@ from kmip_data.pipelines.base import (
     RawNeededError,
     Records,
     Split,
-    SplitParams,
     Unit,
     needs_no_worker,
 )
@@ -53,7 +53,7 @@ class ToyParams(BuildParams):
     colors: tuple[str, ...] = Field(default=(), description="a parameter that is a list")
 
 
-class ToySplitParams(SplitParams):
+class ToySplitParams(BaseSplitParams):
     """Parameters of the toy split."""
 
     fold: int = Field(default=0, ge=0, le=9, description="which tenth is the test part")
