@@ -36,7 +36,7 @@ from kmip_data.runtime.progress import print_status
 if TYPE_CHECKING:
     from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.graphs import Graph
+    from kmip_data.drawing.graphs import PageGraph
     from kmip_data.drawing.page import GraphPredictions
     from kmip_data.models.training.run.evaluate import OpenedRun
     from kmip_data.reading.dataset import ShardedDataset
@@ -132,7 +132,7 @@ def command(
         return predictions
 
     answers = answers_at(start)
-    graphs: list[tuple[Graph, *tuple[GraphPredictions, ...]]]
+    graphs: list[tuple[PageGraph, *tuple[GraphPredictions, ...]]]
     if is_city(build.card):
         if refused := {"--record", "--split"} & options_on_line():
             raise UsageError(
@@ -168,9 +168,9 @@ def _following_records(
     answers_at: Callable[[int], list[GraphPredictions]],
     part: str | None,
     home: Home,
-) -> list[tuple[Graph, *tuple[GraphPredictions, ...]]]:
+) -> list[tuple[PageGraph, *tuple[GraphPredictions, ...]]]:
     """Return the records after ``start`` with the answers to each, as far as they are small."""
-    graphs: list[tuple[Graph, *tuple[GraphPredictions, ...]]] = []
+    graphs: list[tuple[PageGraph, *tuple[GraphPredictions, ...]]] = []
     edges = 0
     for position in range(start + 1, min(start + RECORDS, len(dataset))):
         answers = answers_at(position)
@@ -254,7 +254,7 @@ def _record_with_predictions(
     answers: list[GraphPredictions],
     part: str | None,
     home: Home,
-) -> Graph:
+) -> PageGraph:
     """Return a record with its picture and the predictions of runs."""
     from kmip_data.cli.shared.datasets import source_pictures
     from kmip_data.drawing.graphs import graph_of_record

@@ -35,8 +35,8 @@ from kmip_data.pipelines.base import (
     require_raw,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import (
-    Graph,
     Raw,
+    RawGraph,
     conform_batches,
     conform_graphs,
     record_of,
@@ -73,7 +73,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     SplitParams = FoldParams
 
     @abstractmethod
-    def read(self, raw: Raw) -> Graph:
+    def read(self, raw: Raw) -> RawGraph:
         """Return the arrays of the one graph."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class PublishedPart(NamedTuple):
     """A published part of a dataset and its graphs, in the order of their file."""
 
     name: str  #: ``train``, ``val`` or ``test``
-    graphs: Iterable[Graph]
+    graphs: Iterable[RawGraph]
     #: numbers of these graphs in their file, in published order; ``None`` if the part is the file
     listed_numbers: list[int] | None = None
 

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
@@ -44,7 +44,7 @@ class QM9(GraphsInPartsPipeline):
         for part in PARTS:
             yield PublishedPart(part, self._molecules(raw, part))
 
-    def _molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
+    def _molecules(self, raw: Raw, part: str) -> Iterator[RawGraph]:
         for line in raw.lines("qm9.txt"):
             name, energy, *charges = line.split()
             if name == part:

@@ -102,7 +102,7 @@ class Packer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graph:
+class PageGraph:
     """One graph, ready for its page."""
 
     title: str
@@ -122,7 +122,7 @@ def city_graph(
     run: str,
     *,
     other: tuple[str, I64] | None = None,
-) -> Graph:
+) -> PageGraph:
     """Return a city, with a run's predicted ``classes`` (N,) if any.
 
     ``split`` is the run's split, if it is one of the build's; ``other`` the name of another run and
@@ -165,7 +165,7 @@ def city_graph(
     if city.unit == "m":  # the eccentricity sums lengths; a build has no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
 
-    return Graph(
+    return PageGraph(
         title=city.title,
         credit=ATTRIBUTION,
         thing="intersection",
@@ -185,7 +185,7 @@ def graph_of_record(
     picture: U8 | None = None,
     *,
     other: tuple[str, Array] | None = None,
-) -> Graph:
+) -> PageGraph:
     """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
 
     ``picture`` (H, W, 3) is the image of its superpixels, shown below them; ``other`` the name of
@@ -246,7 +246,7 @@ def graph_of_record(
         "label": drawing.label,
         "crowded": lines.shape[1] > CROWDED * nodes,
     }
-    return Graph(
+    return PageGraph(
         title=card.heading,
         credit=str(card.license.get("notice", "")),
         thing="node",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.graphs import Graph, Json, Packer
+from kmip_data.drawing.graphs import Json, Packer, PageGraph
 from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
@@ -70,7 +70,7 @@ class Influence:
 
 
 def draw_explorer(
-    graphs: Sequence[tuple[Graph, *tuple[GraphPredictions | None, ...]]],
+    graphs: Sequence[tuple[PageGraph, *tuple[GraphPredictions | None, ...]]],
     curves: Sequence[Json],
     path: Path,
 ) -> None:
@@ -133,7 +133,7 @@ def draw_explorer(
     write_output(path, page.encode())
 
 
-def _graph_header(graph: Graph) -> str:
+def _graph_header(graph: PageGraph) -> str:
     """Return the JSON of a graph for the page."""
     header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
     return header.replace("<", "\\u003c")  # no "</script>" in a name ends the element
@@ -163,7 +163,7 @@ def _css_variables(style: Style) -> str:
     return f":root {{ {' '.join(lines)} }}"
 
 
-def _predictions_for_page(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
+def _predictions_for_page(graph: PageGraph, answers: Sequence[GraphPredictions]) -> Json:
     """Return the predictions of one or two runs, and the keys that the first with k-MIP layers chose."""
     suffixes = [""]
     if len(answers) > 1:
@@ -202,7 +202,7 @@ def runs_to_compare(runs: Sequence[Json]) -> Sequence[Json]:
     return runs[:2]
 
 
-def _add_attention(graph: Graph, answer: GraphPredictions) -> None:
+def _add_attention(graph: PageGraph, answer: GraphPredictions) -> None:
     """Add the attention that each node receives as a key, as a layer of colour."""
     count = len(graph.test)
     heads = 0

@@ -25,7 +25,7 @@ from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 
 BATCH = 256  #: graphs checked at a time
 _NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
-Graph = Mapping[str, Any]
+RawGraph = Mapping[str, Any]  #: attributes of one graph, by name
 T = TypeVar("T")
 
 
@@ -130,7 +130,7 @@ def column_of(key: str, form: ColumnForm) -> Column:
 
 
 def conform_graphs(
-    graphs: Sequence[Graph],
+    graphs: Sequence[RawGraph],
     schema: Schema,
     layout: Layout,
     where: str,
@@ -215,7 +215,7 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
 
 
 def conform_batches(
-    graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
+    graphs: Iterable[RawGraph], schema: Schema, layout: Layout, raw: Raw
 ) -> Iterator[tuple[dict[str, Array], I64]]:
     """Check graphs in batches, and one by one to name a problem."""
     named_graphs = ((raw.current_item, graph) for graph in graphs)

@@ -17,7 +17,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, release_pages
-from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 _FORGOTTEN = 1_000  #: graphs after which pages of the file are dropped from memory
@@ -39,7 +39,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
         for part, graphs in zip(PARTS, lists, strict=True):
             yield PublishedPart(part, self._convert_graphs(raw.track_items(part, graphs), mapping))
 
-    def _convert_graphs(self, graphs: Iterable[Graph], mapping: mmap.mmap) -> Iterator[Graph]:
+    def _convert_graphs(self, graphs: Iterable[RawGraph], mapping: mmap.mmap) -> Iterator[RawGraph]:
         pictures = "graph/y" in self.manifest.layout.columns
         for number, graph in enumerate(graphs):
             yield _picture_graph(graph) if pictures else graph
@@ -50,7 +50,7 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
 PIPELINE = BenchmarkPipeline
 
 
-def _picture_graph(graph: Graph) -> Graph:
+def _picture_graph(graph: RawGraph) -> RawGraph:
     return {
         "x": np.concatenate([graph["x"], graph["pos"]], axis=1),
         "edge_index": graph["edge_index"],

@@ -17,7 +17,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: Task -> column of y; 0 of the others.
@@ -38,7 +38,7 @@ class EchoPipeline(GraphsInPartsPipeline):
                 part, self._convert_graphs(raw, raw.track_items("graph", stream_graphs(path)))
             )
 
-    def _convert_graphs(self, raw: Raw, graphs: Iterable[Graph]) -> Iterator[Graph]:
+    def _convert_graphs(self, raw: Raw, graphs: Iterable[RawGraph]) -> Iterator[RawGraph]:
         column = _COLUMNS.get(self.manifest.registered_name, 0)
         of_graph = "graph/y" in self.manifest.layout.columns
         for graph in graphs:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
@@ -37,7 +37,7 @@ class LRIMPipeline(GraphsInPartsPipeline):
 PIPELINE = LRIMPipeline
 
 
-def _graph_columns(graph: Graph) -> Graph:
+def _graph_columns(graph: RawGraph) -> RawGraph:
     # Some files may have targets of shape (N,), others (N, 1).
     y = np.asarray(graph["y"]).reshape(len(graph["x"]), 1)
     return {"x": graph["x"], "edge_index": graph["edge_index"], "y": y.astype(np.float32)}

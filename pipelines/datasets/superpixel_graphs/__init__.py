@@ -27,7 +27,7 @@ from kmip_data.pipelines.formats.tensors import (
     separate_graphs,
     stream_pickled,
 )
-from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
@@ -66,7 +66,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
 
     def _convert_graphs(
         self, raw: Raw, graphs: Iterable[Sequence[Array]], *, has_ids: bool
-    ) -> Iterator[Graph]:
+    ) -> Iterator[RawGraph]:
         for x, edge_attr, edge_index, y in graphs:
             yield {
                 "x": x,

@@ -20,7 +20,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.runtime.extras import require_extra
 
@@ -60,7 +60,7 @@ def _read_index(raw: Raw, part: str) -> list[int]:
     return numbers
 
 
-def _read_molecules(raw: Raw, part: str, listed_numbers: list[int] | None) -> Iterator[Graph]:
+def _read_molecules(raw: Raw, part: str, listed_numbers: list[int] | None) -> Iterator[RawGraph]:
     """Yield the listed molecules of a part's file, or all of them, in the order of the file."""
     missing = set(listed_numbers or ())
     path = raw.path(f"{part}.[jp]*")
@@ -88,7 +88,7 @@ def _read_items(path: Path) -> Iterator[RawItem]:
             raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
-def graph_of_molecule(molecule: RawItem) -> Graph:
+def graph_of_molecule(molecule: RawItem) -> RawGraph:
     """Return a molecule as a graph: bonds by first, then second atom."""
     atoms = molecule[ATOMS]
     count = len(atoms)
@@ -135,7 +135,7 @@ def parquet_rows(path: Path) -> Iterator[RawItem]:
         raise DamagedInput(f"{path.name} is not a complete Parquet file: {error}.") from error
 
 
-def graph_of_row(row: RawItem, where: str) -> Graph:
+def graph_of_row(row: RawItem, where: str) -> RawGraph:
     """Return a row as a graph: bonds by first, then second atom."""
     atoms = row["node_feat"]
     ends = np.asarray(row["edge_index"])
