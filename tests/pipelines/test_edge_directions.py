@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 from support.cli import kmip
-from support.graph_files import PIPELINE, built, npz, write
+from support.graph_files import built, npz, write
 
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import edge_directions
@@ -23,7 +23,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     file = npz(**arrays, **masks, notes=np.array(["a"]))
     done = built(tmp_path / "a", a_npz=file)
     assert {key: value for key, value in done.json["files"].items() if key != "columns"} == {
-        "directed": "yes: no edge of the files has its reverse",
+        "directed": "yes: no edge has its reverse",
         "self_loops": 1,
         "isolated_nodes": 2,
         "repeated_edges": 0,
@@ -33,7 +33,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         "warnings": [done.json["files"]["warnings"][0]],
     }
     assert "--set undirected=true" in done.json["files"]["warnings"][0]
-    assert done.err.count("warning: no edge of the files has its reverse") == 1
+    assert done.err.count("warning: no edge has its reverse") == 1
     line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
     text = kmip(*line, f"--home={tmp_path / 'a'}").out
     target = r"target +classification of each node \(node_labels\)"
@@ -59,13 +59,13 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
 def test_directions_are_said_with_their_reason(tmp_path):
     both = "source,target\n1,2\n2,1\n"
     done = built(tmp_path / "a", edges_csv=both)
-    assert done.json["files"]["directed"] == "no: the files have each edge both ways"
+    assert done.json["files"]["directed"] == "no: each edge has its reverse"
     assert "warning" not in done.err
     some = built(tmp_path / "b", edges_csv=both + "2,3\n3,4\n")
-    expected = "yes: 50.0% of the edges of the files have their reverse"
+    expected = "yes: 50.0% of the edges have their reverse"
     assert some.json["files"]["directed"] == expected
     all_both = built(tmp_path / "c", "--set=undirected=true", edges_csv=both)
-    assert all_both.json["files"]["directed"] == "no: the files have each edge both ways"
+    assert all_both.json["files"]["directed"] == "no: each edge has its reverse"
     rest = built(tmp_path / "d", "--set=undirected=true", edges_csv=both + "2,3\n3,4\n")
     expected = "no: undirected=true added the reverse of each edge that lacked it"
     assert rest.json["files"]["directed"] == expected
@@ -73,6 +73,16 @@ def test_directions_are_said_with_their_reason(tmp_path):
     weights = both.replace("2,1", "2,1,7").replace("1,2\n", "1,2,5\n").replace("get", "get,w")
     other = built(tmp_path / "e", "--set=undirected=true", edges_csv=weights)
     assert "2 edges have other attributes than their reverse: each keeps its own" in other.err
+
+
+def test_reverse_edges_that_a_reader_adds_are_not_called_edges_of_the_files(tmp_path):
+    """Undirected GML lists each edge once; the reader of networkx's formats adds the reverse."""
+    gml = "graph [ node [ id 0 ] node [ id 1 ] edge [ source 0 target 1 ] ]"
+    done = built(tmp_path / "a", a_gml=gml)
+    assert done.json["files"]["directed"] == "no: each edge has its reverse"
+    assert "of the files" not in done.err + done.out
+    directed = built(tmp_path / "b", a_gml=gml.replace("graph [", "graph [ directed 1"))
+    assert directed.json["files"]["directed"] == "yes: no edge has its reverse"
 
 
 def missing_reverses(edges: list[tuple[int, int]]) -> list[int]:
@@ -128,16 +138,16 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
 
 
 def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):
-    monkeypatch.setattr(edge_directions, "_MAX_PAIRS", 1_000)
+    monkeypatch.setattr(edge_directions, "_MAX_CHECKED_EDGES", 1_000)
     rng = np.random.default_rng(0)
     edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T
     edges = edges[:, edges[0] < edges[1]]
     for share in (0, 0.5, 1):
-        counts = edge_directions.EdgeCounts(PIPELINE.Params())
+        counts = edge_directions.EdgeCounts(undirected=False)
         again = edges[::-1, : int(share * edges.shape[1])]
         counts.add(np.concatenate([edges, again], axis=1), 10_000)
-        assert 500 < counts.looked_for < 4_000
+        assert 500 < counts.checked < 4_000
         expected = 2 * share / (1 + share)
-        assert abs(counts.reversed / counts.looked_for - expected) < (
+        assert abs(counts.with_reverse / counts.checked - expected) < (
             0.05 if share == 0.5 else 1e-9
         )

@@ -1,4 +1,4 @@
-"""Directed edges, self-loops and isolated nodes of your own graphs."""
+"""Reverse edges of your own graphs, and counts of directions, self-loops and isolated nodes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ import numpy as np
 
 from kmip_data.arrays import I64, U64, Array, Bools
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 
-#: Most edges of a graph checked for reverse edges; larger graphs are sampled by pairs of nodes.
-_MAX_PAIRS = 2**22
+#: Edges of a graph that are checked for reverse edges; larger graphs are sampled by node pair.
+_MAX_CHECKED_EDGES = 2**22
 _ONE = np.uint64(1)
 
 
 @dataclass
 class EdgeCounts:
-    """Edge counts of all graphs, as found in the files."""
+    """Edge counts over all graphs, as the reader returned them."""
 
-    params: GraphParams
-    edges: int = 0
-    loops: int = 0
-    repeated: int = 0  #: checked edges between two nodes that occur again
-    isolated: int = 0  #: nodes without an edge to another
-    looked_for: int = 0  #: distinct edges between two nodes that were checked for a reverse edge
-    reversed: int = 0  #: checked edges that have their reverse
-    unequal: int = 0  #: edges with other attributes than their reverse, if ``undirected``
+    undirected: bool  #: True if the build adds missing reverse edges
+    self_loops: int = 0
+    isolated_nodes: int = 0  #: nodes without an edge to another node
+    checked: int = 0  #: distinct edges, without self-loops, that were checked for a reverse edge
+    duplicates: int = 0  #: further copies of checked edges
+    with_reverse: int = 0  #: checked edges that have a reverse edge
+    unequal: int = 0  #: edges whose attributes differ from their reverse's, if ``undirected``
 
     def add(self, edge_index: Array, nodes: int) -> None:
         """Count the edges (2, E) of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
@@ -35,96 +33,95 @@ class EdgeCounts:
         has_edge = np.zeros(nodes, bool)
         for ends in edge_index:
             has_edge[ends[~is_loop]] = True
-        self.edges += len(is_loop)
-        self.loops += int(is_loop.sum())
-        self.isolated += nodes - int(has_edge.sum())
+        self.self_loops += int(is_loop.sum())
+        self.isolated_nodes += nodes - int(has_edge.sum())
 
-        # 1. Sample pairs of nodes of a large graph, with all edges between them.
-        chosen = ~is_loop
-        if len(is_loop) > _MAX_PAIRS:
-            # An odd number, as all edges of a grid or a bipartite graph may have odd sums.
-            step = len(is_loop) // _MAX_PAIRS | 1
-            chosen &= edge_index.sum(axis=0, dtype=np.int64) % step == 0
+        # 1. Sample node pairs of a large graph, with all edges between them.
+        is_checked = ~is_loop
+        if len(is_loop) > _MAX_CHECKED_EDGES:
+            # An odd step: all edges of a grid or a bipartite graph may have odd sums.
+            step = len(is_loop) // _MAX_CHECKED_EDGES | 1
+            is_checked &= edge_index.sum(axis=0, dtype=np.int64) % step == 0
 
-        # 2. Encode each edge as its pair of nodes, with the direction in the last bit, so that
+        # 2. Encode each edge as its node pair, with the direction in the last bit, so that
         # sorting puts opposite edges next to each other.
-        edges = np.sort(_edge_numbers(edge_index[:, chosen]))
-        first = np.ones(len(edges), bool)
-        first[1:] = edges[1:] != edges[:-1]
-        self.repeated += len(edges) - int(first.sum())
-        edges = edges[first]
-        self.looked_for += len(edges)
-        self.reversed += 2 * int((edges[1:] >> _ONE == edges[:-1] >> _ONE).sum())
+        codes = np.sort(_encode_edges(edge_index[:, is_checked]))
+        is_first = np.ones(len(codes), bool)
+        is_first[1:] = codes[1:] != codes[:-1]
+        self.duplicates += len(codes) - int(is_first.sum())
+        codes = codes[is_first]
+        self.checked += len(codes)
+        self.with_reverse += 2 * int((codes[1:] >> _ONE == codes[:-1] >> _ONE).sum())
 
     @property
     def directed(self) -> str:
-        """Return True if the build's edges are directed, with the reason."""
-        added = self.params.undirected
-        if not self.looked_for:
+        """Answer to "Are the edges of the build directed?", with the reason."""
+        if not self.checked:
             return "no: there is no edge between two nodes"
-        if self.reversed == self.looked_for:
-            return "no: the files have each edge both ways"
-        if added:
-            which = " that lacked it" if self.reversed else ""
+        if self.with_reverse == self.checked:
+            # Readers add reverse edges to undirected graphs, so the files may lack them.
+            return "no: each edge has its reverse"
+        if self.undirected:
+            which = " that lacked it" if self.with_reverse else ""
             return f"no: undirected=true added the reverse of each edge{which}"
-        if not self.reversed:
-            return "yes: no edge of the files has its reverse"
-        return f"yes: {self.reversed / self.looked_for:.1%} of the edges of the files have their reverse"
+        if not self.with_reverse:
+            return "yes: no edge has its reverse"
+        return f"yes: {self.with_reverse / self.checked:.1%} of the edges have their reverse"
 
     def summary(self) -> dict[str, Any]:
         """Return directions and counts of the edges, for the card."""
         return {
             "directed": self.directed,
-            "self_loops": self.loops,
-            "isolated_nodes": self.isolated,
-            "repeated_edges": self.repeated,
+            "self_loops": self.self_loops,
+            "isolated_nodes": self.isolated_nodes,
+            "repeated_edges": self.duplicates,
         }
 
     @property
     def warning(self) -> str:
-        """Return the likely problem in edge directions; empty if there is none."""
-        if not self.looked_for:
+        """Likely problem in edge directions; empty if there is none."""
+        if not self.checked:
             return ""
         if self.unequal:
             return f"{self.unequal:,} edges have other attributes than their reverse: each keeps its own"
-        if not self.params.undirected and not self.reversed:
+        if not self.undirected and not self.with_reverse:
             return (
-                "no edge of the files has its reverse, so messages go one way;"
-                " if an edge joins its nodes both ways: --set undirected=true"
+                "no edge has its reverse, so messages go one way;"
+                " if edges join their nodes both ways: --set undirected=true"
             )
         return ""
 
 
-def _edge_numbers(edge_index: Array) -> U64:
-    """Return edges between two nodes as numbers, (E,): the pair of nodes, and the direction as last bit."""
+def _encode_edges(edge_index: Array) -> U64:
+    """Encode edges between different nodes as integers (E,): node pair, and direction as the last bit."""
     source, target = edge_index.astype(np.uint64)
     last = np.maximum(source, target)
     pairs = last * (last - _ONE) // np.uint64(2) + np.minimum(source, target)
-    encoded: U64 = (pairs << _ONE) + (source > target)
-    return encoded
+    codes: U64 = (pairs << _ONE) + (source > target)
+    return codes
 
 
 def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
-    """Add the reverse of each edge that lacks it, next to it and with its attributes.
+    """Insert the missing reverse of each edge right after it, with the same attributes.
 
-    The first of several equal edges goes with the first of their reverses, the second with the
-    second. An edge and its reverse keep their own attributes; a self-loop stays one edge. Also
-    returns the number of edges that have other attributes than their reverse.
+    Duplicate edges are paired in order: the first copy with the first copy of the reverse. Paired
+    edges keep their own attributes, and a self-loop stays one edge. Also return the number of
+    edges whose attributes differ from their reverse's.
     """
     edges = graph.edge_index
     if edges is None:
         return graph, 0
-    lacking, pairs = _match_reverses(edges)
-    times = lacking + 1
-    index = edges.repeat(times, axis=1)
-    added = (np.cumsum(times) - 1)[lacking]
+    lacks_reverse, pairs = _match_reverses(edges)
+    copies = lacks_reverse + 1
+    index = edges.repeat(copies, axis=1)
+    added = (np.cumsum(copies) - 1)[lacks_reverse]
     index[:, added] = index[::-1, added]
 
     columns = dict(graph.columns)
     unequal = np.zeros(pairs.shape[1], bool)
     for key, array in columns.items():
         if key.startswith("edge/"):
-            columns[key] = array.repeat(times, axis=0)
+            columns[key] = array.repeat(copies, axis=0)
             forward, backward = array[pairs]
             differs = (forward != backward) & ((forward == forward) | (backward == backward))  # noqa: PLR0124 -- NaN
             unequal |= differs.any(axis=tuple(range(1, array.ndim)))
@@ -132,20 +129,22 @@ def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
 
 
 def _match_reverses(edges: Array) -> tuple[Bools, I64]:
-    """Return which edges lack their reverse, (E,), and positions of the others with theirs, (2, P)."""
-    lacking = edges[0] != edges[1]
-    rows = np.flatnonzero(lacking)
-    encoded = _edge_numbers(edges[:, rows])
-    # 1. In order of their numbers, equal edges are next to each other, in the order of the file.
-    order = np.argsort(encoded, kind="stable")
-    ordered = encoded[order]
-    first = np.flatnonzero(np.diff(ordered, prepend=~ordered[:1]))
-    kinds = ordered[first]
-    count = np.diff(first, append=len(ordered))
-    # 2. Kinds of edges with both directions follow each other; as many as the rarer has are pairs.
-    one = np.flatnonzero(kinds[1:] >> _ONE == kinds[:-1] >> _ONE)
-    paired = np.minimum(count[one], count[one + 1])
-    copy = np.arange(paired.sum()) - (np.cumsum(paired) - paired).repeat(paired)
-    pairs = rows[order[np.stack([first[one], first[one + 1]]).repeat(paired, axis=1) + copy]]
-    lacking[pairs] = False
-    return lacking, pairs
+    """Return a mask (E,) of edges without a reverse, and the positions (2, P) of paired edges."""
+    lacks_reverse = edges[0] != edges[1]
+    rows = np.flatnonzero(lacks_reverse)
+    codes = _encode_edges(edges[:, rows])
+    # 1. Group equal edges; a stable sort keeps each group in file order.
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    start = np.flatnonzero(np.diff(ordered, prepend=~ordered[:1]))
+    size = np.diff(start, append=len(ordered))
+    # 2. The two directions of a node pair are adjacent groups; the smaller group limits the pairs.
+    pair_codes = ordered[start] >> _ONE
+    forward = np.flatnonzero(pair_codes[1:] == pair_codes[:-1])
+    pair_count = np.minimum(size[forward], size[forward + 1])
+    first_pair = np.cumsum(pair_count) - pair_count
+    copy = np.arange(pair_count.sum()) - first_pair.repeat(pair_count)
+    starts = np.stack([start[forward], start[forward + 1]]).repeat(pair_count, axis=1)
+    pairs = rows[order[starts + copy]]
+    lacks_reverse[pairs] = False
+    return lacks_reverse, pairs

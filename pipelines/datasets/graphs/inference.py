@@ -42,7 +42,7 @@ def read_all(
     graphs: Iterator[GraphRecord], findings: Findings, options: ReadOptions, size_of_files: int
 ) -> GraphTotals:
     """Read every graph once, and keep none."""
-    totals = GraphTotals(EdgeCounts(options.params))
+    totals = GraphTotals(EdgeCounts(options.params.undirected))
     for graph in graphs:
         _claim_memory(graph, totals.columns, options, size_of_files)
         if graph.edge_index is not None:
