@@ -110,7 +110,7 @@ class GivenTables:
                     self._frames[level] = _with_file_dtypes(frame)
         else:
             for number, graph in enumerate(given):
-                add_graph(graph, f"{number:08d}", self._rows)
+                add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)
             for rows in self._rows.values():
                 for row in rows:
                     row.update({key: _array_as_list(value) for key, value in row.items()})

@@ -165,7 +165,7 @@ BAD = [
     ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "a.npz, edges"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "a.npz, edges"),
-    ({"a_graphml": LARGE}, {}, "number 0: .k. is inf"),
+    ({"a_graphml": LARGE}, {}, "a.graphml, node a: .k. is inf"),
     ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: .* 10,001"),
 ]  # fmt: skip
 

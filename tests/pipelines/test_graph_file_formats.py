@@ -17,6 +17,9 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 
 
 def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
@@ -46,6 +49,59 @@ def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
     assert [record.columns["graph/y"] for record in records] == [2, 5]
     with pytest.raises(DamagedInput, match="a list of paths; or "):
         made(write(tmp_path / "u", a_bin=b"\0\1", b_bin=b"\0\1"))
+
+
+def read_links(folder, files, options, findings):
+    """A small reader: each line has a node with its mass, or two nodes with the length of their link."""
+    rows = {"graph": [], "node": [], "edge": []}
+    for file in files:
+        rows["graph"].append({roles.GRAPH: file, roles.LOCATION: file})
+        for number, line in enumerate((folder / file).read_text().splitlines()[1:], 2):
+            *ends, value = line.split()
+            row = {roles.GRAPH: file, roles.LOCATION: f"{file}, line {number}"}
+            if len(ends) == 1:
+                rows["node"].append({roles.NODE: ends[0], "mass": value, **row})
+            else:
+                named_ends = {roles.SOURCE: ends[0], roles.TARGET: ends[1]}
+                rows["edge"].append({**named_ends, "length": value, **row})
+    tables = attribute_tables(rows, ", ".join(files), findings.notices)
+    yield from graphs_of_tables(tables, options, findings)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("c 1e60", r"b\.links, line 4: 'mass' is 1e\+60"),
+        ("a x 1", r"b\.links, line 4: the node x is not one of"),
+        ("a b 1e60", r"b\.links, line 4: 'length' is 1e\+60"),
+        ("a 3", r"b\.links, line 4: the node a occurs twice"),
+    ],
+)
+def test_errors_in_rows_of_a_small_reader_name_file_and_line(tmp_path, monkeypatch, bad, message):
+    links_format = GraphFormat("links", lambda heads, _: all(map(is_links, heads)), read_links)
+    monkeypatch.setattr(file_formats, "FORMATS", (links_format,))
+    good = "links\na 1\nb 2.5\na b 0.5\n"
+    _, records = made(write(tmp_path / "good", a_links=good, b_links=good))
+    assert [record.columns["node/x"].tolist() for record in records] == [[[1], [2.5]]] * 2
+    faulty = good.replace("a b 0.5", f"{bad}\na b 0.5")
+    with pytest.raises(DamagedInput, match=message):
+        made(write(tmp_path / "bad", a_links=good, b_links=faulty))
+
+
+def is_links(name: str) -> bool:
+    return name.endswith(".links")
+
+
+def test_errors_in_attributes_name_the_file_with_node_or_edge(tmp_path):
+    gml = "graph [ node [ id 1 mass {} ] node [ id 4 mass 2 ] edge [ source 1 target 4 size {} ] ]"
+    good = gml.format(1, 1)
+    for bad, location in (
+        (gml.format("1.0E60", 1), r"b\.gml, node 1: 'mass'"),
+        (gml.format(1, "1.0E60"), r"b\.gml, edge from 1 to 4: 'size'"),
+    ):
+        folder = write(tmp_path / "f", a_gml=good, b_gml=bad)
+        with pytest.raises(DamagedInput, match=location):
+            made(folder)
 
 
 def tu_files(folder: Path, *, targets: str) -> Path:

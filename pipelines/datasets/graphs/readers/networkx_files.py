@@ -112,9 +112,11 @@ def read(
             raise DamagedInput(problem, next=_NEXT) from error
         for number, graph in enumerate(graphs):
             name = str(Path(file).with_suffix(""))
+            location = file
             if number:
                 name += f"/{number}"
-            add_graph(graph, name, rows)
+                location += f", graph {number} (from 0)"
+            add_graph(graph, name, location, rows)
     yield from graphs_of_tables(attribute_tables(rows, shown, findings.notices), options, findings)
 
 
@@ -130,19 +132,26 @@ def _pajek_values_error(path: Path) -> DamagedInput:
     )
 
 
-def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -> None:
-    """Add the attributes of a graph, its nodes and its edges, with the defaults of the file."""
+def add_graph(
+    graph: Any, name: str, location: str, rows: Mapping[Level, list[dict[str, object]]]
+) -> None:
+    """Append rows for a networkx graph, its nodes and its edges, with the defaults of its file.
+
+    ``location`` is the file or graph that errors name.
+    """
     data = dict(graph.graph)
     node_defaults = data.pop("node_default", {})
-    of_edges = data.pop("edge_default", {})
+    edge_defaults = data.pop("edge_default", {})
     if data.get("mode") == "static":  # an attribute of GEXF
         del data["mode"]
-    rows["graph"].append({**data, roles.GRAPH: name})
+    rows["graph"].append({**data, roles.GRAPH: name, roles.LOCATION: location})
     for node, data in graph.nodes(data=True):
-        rows["node"].append({**node_defaults, **data, roles.GRAPH: name, roles.NODE: str(node)})
+        node_row = {**node_defaults, **data, roles.GRAPH: name, roles.NODE: str(node)}
+        node_row[roles.LOCATION] = f"{location}, node {node}"
+        rows["node"].append(node_row)
     edges = graph.edges(data=True)
     if graph.is_multigraph():
-        # Keys that networkx counts say nothing.
+        # Integer keys are numbers that networkx gives, not data.
         keyed = graph.edges(keys=True, data=True)
         edges = (
             (source, target, data if isinstance(key, int) else {"key": key, **data})
@@ -151,8 +160,10 @@ def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]
     undirected = not graph.is_directed()
     for source, target, data in edges:
         ends = {roles.SOURCE: str(source), roles.TARGET: str(target)}
-        edge = {**of_edges, **data, **ends, roles.GRAPH: name, roles.UNDIRECTED: undirected}
-        rows["edge"].append(edge)
+        edge_row = {**edge_defaults, **data, **ends}
+        edge_row |= {roles.GRAPH: name, roles.UNDIRECTED: undirected}
+        edge_row[roles.LOCATION] = f"{location}, edge from {source} to {target}"
+        rows["edge"].append(edge_row)
 
 
 def _parse_graphs(path: Path, form: str, encoding: str) -> list[Any]:

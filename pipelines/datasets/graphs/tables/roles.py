@@ -31,7 +31,8 @@ LABELS = (
     "class",
     "target",
 )  #: labels of nodes and graphs: the target of an edge is a node
-#: Columns of ids that a reader adds to the attributes of a file: no attribute has such a name.
+#: Columns that a reader adds to the attributes of a file; no attribute has such a name.
+LOCATION = "\0location"  #: file and line of a row, for messages
 SOURCE = "\0source"
 TARGET = "\0target"
 NODE = "\0node"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -37,6 +37,7 @@ class Table:
     text: str = ""  #: rows as they are written
     options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
     may_have_codes: bool = False  #: True if integers such as 001 may occur, which are names
+    locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,6 +51,8 @@ class Table:
 
     def location(self, row: SupportsInt) -> str:
         """Return file and line of a row, for messages."""
+        if self.locations:
+            return self.locations[int(row)]
         line = self.first + int(row)
         for skipped in self.skipped:
             line += skipped <= line
@@ -161,12 +164,22 @@ def tables_of_levels(
 def attribute_tables(
     rows: Mapping[Level, list[dict[str, object]]], name: str, notices: Notices
 ) -> dict[Level, Table]:
-    """Return tables of the attributes of graphs, given as a dictionary for each graph, node and edge."""
+    """Return the tables of graphs, nodes and edges given as attribute dictionaries.
+
+    Errors name a row by its ``roles.LOCATION`` if all rows of a level have one.
+    """
     frames: dict[Level, pd.DataFrame] = {}
+    locations: dict[Level, Sequence[str]] = {}
     for level, items in rows.items():
         columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
-        frames[level] = _scalar_columns(pd.DataFrame(items, columns=columns), notices)
-    return tables_of_levels(frames, name, 0)
+        frame = pd.DataFrame(items, columns=columns)
+        if roles.LOCATION in frame:
+            locations[level] = frame.pop(roles.LOCATION).tolist()
+        frames[level] = _scalar_columns(frame, notices)
+    tables = tables_of_levels(frames, name, 0)
+    return {
+        level: replace(table, locations=locations.get(level, ())) for level, table in tables.items()
+    }
 
 
 def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
