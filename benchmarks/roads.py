@@ -51,7 +51,7 @@ def compared(run: str, home: Home) -> Iterator[Row]:
     inputs = {"a street alone": x, "a street and the mean of its neighbours": np.hstack([x, near])}
     for what, features in inputs.items():
         yield Row(
-            what=f"{build.card.name_in_runs}, {result.model}, {result.epochs} epochs: R² on test",
+            what=f"{build.card.dataset_label}, {result.model}, {result.epochs} epochs: R² on test",
             against=f"{TREES}, on {what}",
             ours=result.metrics["test"]["r2"],
             theirs=r_squared(features, y, masks),

@@ -30,7 +30,7 @@ from kmip_data.cli.shared.output import (
     rows_as_csv,
 )
 from kmip_data.errors import UsageError
-from kmip_data.format.card import name_remark
+from kmip_data.format.card import coverage_suffix
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _saved_files_line(paths: tuple[Path, Path] | None) -> list[str]:
 def _source_description(about: Mapping[str, Any]) -> str:
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
-    extent = name_remark(bool(about.get("sample")), about.get("complete"))
+    extent = coverage_suffix(bool(about.get("sample")), about.get("complete"))
     run = "/".join(Path(str(about.get("run"))).parts[-3:])  # DATASET/MODEL/NAME, wherever it lies
     return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {run}"
 

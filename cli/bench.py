@@ -268,7 +268,7 @@ def train(
     epochs = f"{first.training.epochs:,} epochs"
     if first.preset:
         epochs += f" of {first.preset}"
-    remark = first_data.build.card.remark
+    remark = first_data.build.card.coverage_suffix
     if remark:
         epochs += f" on these data{remark}, whose epochs are not the published set's"
     text = [pace_table(paces)]

@@ -65,9 +65,9 @@ def command(
 
     for encoding in encodings:
         if not any(encoding_class.parse(encoding) for encoding_class in known_encodings()):
-            from kmip_data.plugins import import_plugin_of
+            from kmip_data.plugins import import_installed_plugin
 
-            import_plugin_of("encodings", encoding)
+            import_installed_plugin("encodings", encoding)
     parsed = list(map(parse_encoding, encodings))
     build = find_selected_build(name, home, sample=sample)
     columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]

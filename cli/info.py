@@ -26,7 +26,7 @@ from kmip_data.cli.shared.output import (
     wrap_to_terminal,
 )
 from kmip_data.cli.shared.printed_tables import WIDTH, builds_table
-from kmip_data.text import OPTIONS, human_bytes
+from kmip_data.text import PARAMETER_OPTIONS, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,9 +163,9 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for_data, read_preset
     from kmip_data.models.training.run.published_result import published_result_of
-    from kmip_data.plugins import import_plugins_of
+    from kmip_data.plugins import import_installed_plugins
 
-    import_plugins_of(model=model)
+    import_installed_plugins(model=model)
     config = config_for_data(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
     result = {
@@ -231,7 +231,7 @@ def _parameter_rows(manifest: Manifest) -> list[list[str]]:
         meaning = field.description or ""
         if choices:
             meaning += f": {' | '.join(choices)}"
-        option = OPTIONS.get(key, f"--set {key}=")
+        option = PARAMETER_OPTIONS.get(key, f"--set {key}=")
         if manifest.recipe and key == "path":
             option = "--archive"
         rows.append([option, default, meaning])
@@ -252,7 +252,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     pairs = [
         *fact_pairs_of_build(build),
         ("key", card.key),
-        ("parameters", card.variant),
+        ("parameters", card.parameters_and_sources),
         ("classes", _classes_text(card.class_names)),
         ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
     ]

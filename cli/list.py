@@ -143,7 +143,7 @@ def _run_facts(home: Home) -> list[Json]:
 def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
     """Return the shipped datasets and datasets of installed plugins, for JSON and as tables by family."""
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.plugins import names_of_installed_plugins
+    from kmip_data.plugins import installed_plugin_names
 
     entries = []
     families: dict[str, list[list[str | int | None]]] = {}
@@ -158,7 +158,7 @@ def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
         row: list[str | int | None] = [name, manifest.title, manifest.expected.graphs]
         families.setdefault(family, []).append(row)
     families[_OWN].append(["pyg", "Datasets of PyTorch Geometric, or your own", None])
-    for name, plugin in names_of_installed_plugins("datasets").items():
+    for name, plugin in installed_plugin_names("datasets").items():
         if name not in dataset_names():
             title = f"of the plugin {plugin}"
             entries.append({"name": name, "title": title})

@@ -28,7 +28,7 @@ from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import ENDING, resend_swallowed_signals, unwind_on_signal
-from kmip_data.text import OPTIONS, is_likely_typo, nearest_names
+from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -157,9 +157,9 @@ def _run_and_handle_errors(args: list[str]) -> int:
     meta = {}
     try:
         if os.environ.get("KMIP_DATA_PLUGINS"):
-            from kmip_data.plugins import load_plugins_of_environment
+            from kmip_data.plugins import load_plugins_in_environment
 
-            load_plugins_of_environment()
+            load_plugins_in_environment()
         with root.make_context(PROGRAM, list(args)) as context:
             meta = context.meta
             root.invoke(context)
@@ -440,7 +440,7 @@ def _dataset_parameter(option: str, args: Sequence[str]) -> str:
     from kmip_data.manifest import dataset_names, load_manifest
 
     name = option[2:].replace("-", "_")
-    if name in OPTIONS:  # an option has this parameter, under another name
+    if name in PARAMETER_OPTIONS:  # an option has this parameter, under another name
         return ""
     for dataset in set(dataset_names()).intersection(args):
         for model in parameter_models(load_manifest(dataset)).values():

@@ -156,12 +156,12 @@ def _choose_cell_starter(
 def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
     """Return the cells of a plan, after starting them unless ``begin`` is None."""
     from kmip_data.models.sweeps.cells import MAX_RUNS, cells_of, combined_change_cells
-    from kmip_data.plugins import import_plugins_of
+    from kmip_data.plugins import import_installed_plugins
 
     # A search among plugins takes 5 ms a name; `cells_of` refuses more runs.
     if plan.most_runs <= MAX_RUNS:
         for dataset, model in zip_longest(plan.datasets, plan.models):
-            import_plugins_of(dataset, model)
+            import_installed_plugins(dataset, model)
     cells = cells_of(plan, home)
     if begin is not None:
         begin(cells)

@@ -74,8 +74,8 @@ def command(
         for item, count in report.checked.items():
             counts.append(count_with_noun(count, item.removesuffix("s")))
         text.append(f"{path} is sound: {', '.join(counts)}.")
-        if card.origin:
-            text.append(f"Raw files: {card.origin}.")
+        if card.raw_file_status:
+            text.append(f"Raw files: {card.raw_file_status}.")
         if published:
             if unlike := files_unlike_published(card):
                 raise CheckFailed(

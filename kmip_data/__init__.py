@@ -1,7 +1,6 @@
-"""Ready graph datasets, HDF5 shards and fast readers for k-MIP graph transformers.
+"""Graph datasets, HDF5 shards and fast readers for k-MIP graph transformers.
 
-Public names are imported on first use (PEP 562), so ``import kmip_data`` loads neither torch nor
-h5py.
+Public names are imported lazily (PEP 562): ``import kmip_data`` loads neither torch nor h5py.
 
 >>> from kmip_data import S3DIS
 >>> dataset = S3DIS(split="train", k=32)  # doctest: +SKIP
@@ -14,10 +13,10 @@ import lazy_loader
 __version__ = "0.1.0"
 
 _public_name, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all of them text
+__all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all are strings
 
-#: Names of PyTorch Geometric and OGB that are ours under another name.
-_ELSEWHERE = {
+#: Class of PyTorch Geometric or OGB -> its counterpart here.
+_COUNTERPARTS = {
     "WebKB": "GeomGCN",
     "Actor": "GeomGCN",
     "WikipediaNetwork": "GeomGCN, or HeterophilousGraphDataset('chameleon-filtered')",
@@ -30,8 +29,8 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _ELSEWHERE:
-        raise ImportError(f"kmip_data has no {name}: use kmip_data.{_ELSEWHERE[name]}")
+    if name in _COUNTERPARTS:
+        raise ImportError(f"kmip_data has no {name}: use kmip_data.{_COUNTERPARTS[name]}")
     try:
         return _public_name(name)
     except AttributeError as error:

@@ -1,4 +1,4 @@
-"""``python -m kmip_data``: the same as the ``kmip-data`` command."""
+"""Entry point of ``python -m kmip_data``, the same as the ``kmip-data`` command."""
 
 from kmip_data.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Array types by dtype, of any shape, and patterns of shapes."""
+"""Type aliases of arrays by dtype, and shape patterns."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Array = NDArray[Any]  #: values of any dtype
 DType = np.dtype[np.generic]
 
 
-def shape_fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    """True if a shape is the one that is wanted, where ``None`` is any length."""
-    if len(shape) != len(wanted):
+def shape_matches(shape: Sequence[int], pattern: Sequence[int | None]) -> bool:
+    """True if ``shape`` matches ``pattern``, in which ``None`` stands for any length."""
+    if len(shape) != len(pattern):
         return False
-    return all(length in {None, size} for length, size in zip(wanted, shape, strict=True))
+    return all(length in {None, size} for length, size in zip(pattern, shape, strict=True))
 
 
-def shape_text(wanted: Sequence[int | None]) -> str:
-    """Return the shape that is wanted for a message, such as ``(any, 2)``."""
-    lengths = ", ".join("any" if length is None else str(length) for length in wanted)
+def format_shape_pattern(pattern: Sequence[int | None]) -> str:
+    """Format a shape pattern for a message, such as ``(any, 2)``."""
+    lengths = ", ".join("any" if length is None else str(length) for length in pattern)
     return f"({lengths})"

@@ -99,7 +99,7 @@ class NotReproduced(CheckFailed):
 
 
 class DamagedInput(KmipDataError):
-    """Input is damaged, hostile or mislabelled (exit code 4)."""
+    """Input is damaged, malicious or mislabelled (exit code 4)."""
 
     exit_code = 4
 
@@ -120,12 +120,11 @@ class PartialBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 
-MAX_SHOWN = 16  #: names that an error lists
-FEW = MAX_SHOWN  #: names that are also listed after the nearest one
+MAX_SHOWN = 16  #: largest number of names that an error lists
 
 
-def given_twice_error(option: str, value: object, setting: str) -> UsageError:
-    """Return the error for a key that ``option`` and ``--set setting`` give different values."""
+def conflicting_values_error(option: str, value: object, setting: str) -> UsageError:
+    """Return the error for a key to which ``option`` and ``--set setting`` give different values."""
     key = setting.partition("=")[0].strip()
     return UsageError(
         f"{option} {value} and --set {setting} give two values of {key}.",
@@ -139,39 +138,38 @@ def unknown_name_error(
     known: Sequence[str],
     *,
     command: str = "kmip-data list --all",
-    own: Sequence[str] | None = None,
+    listed: Sequence[str] | None = None,
     where: str = "",
 ) -> UsageError:
-    """Return the error for an unknown name, with the three nearest known ones, or else a list.
+    """Return the error for an unknown name, with up to three similar names, or else a list.
 
-    ``noun`` says what has the name, such as "dataset"; ``command`` lists all known names. ``own``
-    are the names that are listed where only some of the known ones are the user's. ``where`` ends
+    ``noun`` is the kind of thing named, such as "dataset"; ``command`` prints all known names.
+    ``listed`` replaces ``known`` in the list, for example by the user's names only. ``where`` ends
     the sentence, such as "among the runs".
     """
-    # The nearest name first, so that a typing error is seen at once.
-    close = nearest_names(name, known)
-    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    listed = known if own is None else own
-    shown: str | None = ", ".join(listed[:MAX_SHOWN]) + (", …" if len(listed) > MAX_SHOWN else "")
-    if close and len(known) > FEW:
-        shown = None
+    similar = nearest_names(name, known)
+    hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+    expected = None
+    if not similar or len(known) <= MAX_SHOWN:
+        names = known if listed is None else listed
+        expected = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
     error = UsageError(
         f"There is no {noun} called {name!r}{where and f' {where}'}.{hint}",
-        expected=shown,
+        expected=expected,
         next=command,
     )
-    if close and _is_surely_meant(name, close[0], known):
-        error.correction = (name, close[0])
+    if similar and _is_unambiguous(name, similar[0], known):
+        error.correction = (name, similar[0])
     return error
 
 
-def _is_surely_meant(name: str, nearest: str, known: Sequence[str]) -> bool:
-    """True if no other known name could be meant: a typing error, or the beginning of only one."""
-    # Of a path, as many last parts as were typed; several runs may share them.
-    parts = name.count("/") + 1
-    endings = ["/".join(word.split("/")[-parts:]) for word in known]
-    ending = "/".join(nearest.split("/")[-parts:])
+def _is_unambiguous(name: str, nearest: str, known: Sequence[str]) -> bool:
+    """True if only ``nearest`` can be meant: a typo of it, or the beginning of no other name."""
+    # Compare as many trailing path components as were typed; several runs may share them.
+    depth = name.count("/") + 1
+    endings = ["/".join(word.split("/")[-depth:]) for word in known]
+    ending = "/".join(nearest.split("/")[-depth:])
     if endings.count(ending) > 1:
         return False
-    longer = [word for word in endings if word.startswith(name)]
-    return is_likely_typo(name, ending) or (len(name) > 2 and longer == [ending])
+    completions = [word for word in endings if word.startswith(name)]
+    return is_likely_typo(name, ending) or (len(name) > 2 and completions == [ending])

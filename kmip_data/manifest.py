@@ -1,4 +1,4 @@
-"""Typed model of ``manifests/datasets/*/dataset.toml``: identity, sources and content of a dataset."""
+"""Dataset manifests: models of ``manifests/datasets/*/dataset.toml``, and functions that load them."""
 
 from __future__ import annotations
 
@@ -25,39 +25,38 @@ class License(Strict):
 
     name: str
     url: str
-    notice: str  #: one line that every card and download shows
-    agreement: bool = False  #: ask before downloading
+    notice: str  #: one line, shown on every card and before every download
+    agreement: bool = False  #: True if users must agree before a download
 
 
 class Responsible(Strict):
-    """Statements in the terms of Croissant's RAI vocabulary; empty where nobody made one."""
+    """Statements in Croissant's vocabulary of responsible AI; empty if the owner made none."""
 
     collection: str = ""
     biases: str = ""
     uses: str = ""
     personal: str = ""  #: personal data in the files
     limitations: str = ""
-    impact: str = ""  #: effects on society, also of misuse
+    impact: str = ""  #: effects on society, including misuse
 
 
 class Mirror(Strict):
-    """One address of a source, with a size and digest of its own, because mirrors repack."""
+    """One address of a source; mirrors repack archives, so each has its own size and digest."""
 
-    url: str  #: requested unchanged; printed and recorded as ``address``
+    url: str  #: requested as it stands; messages and cards show ``address``
     bytes: int | None = None
     sha256: Digest | None = None
-    #: if the owner publishes no other digest
-    md5: Md5 | None = None
-    #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
+    md5: Md5 | None = None  #: used if the owner publishes no other digest
+    #: git's digest of a file: SHA-1 of ``blob <size>``, a zero byte and the content
     git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
-    #: over the digests of the members, of an archive that is packed anew for each request
+    #: digest of the members' digests, for an archive that is packed anew for each request
     members_sha256: Digest | None = None
     pin_source: str = ""  #: publication that states the digest; git blobs need none
     note: str = ""
 
     @property
     def pins(self) -> dict[str, str]:
-        """Known digests of the file, by kind."""
+        """Known digests of the file, by algorithm."""
         digests = {"SHA-256": self.sha256, "MD5": self.md5, "git blob": self.git_blob}
         return {algorithm: digest for algorithm, digest in digests.items() if digest}
 
@@ -68,15 +67,15 @@ class Mirror(Strict):
 
     @property
     def address(self) -> str:
-        """The URL as it may be shown, for messages, receipts and cards."""
+        """URL without secrets, for messages, receipts and cards."""
         return address_without_secrets(self.url)
 
 
 class Member(Strict):
-    """Members of the archive that the pipeline reads, by the end of their path.
+    """Pattern of the archive members that the pipeline reads, and limits of their size and number.
 
-    ``pattern`` is a :func:`fnmatch.fnmatchcase` pattern applied to the path below the folder that
-    holds ``anchor`` (see :class:`Content`), because mirrors rename the root folder.
+    ``pattern`` is a :func:`fnmatch.fnmatchcase` pattern of paths below the folder that holds
+    ``anchor`` (see :class:`Content`), because mirrors rename the root folder.
     """
 
     pattern: str
@@ -86,16 +85,16 @@ class Member(Strict):
 
 
 class Content(Strict):
-    """Signs by which a local archive or folder is recognised, and limits of its members."""
+    """Files that a local archive or folder must hold to be recognised, and their limits."""
 
-    anchor: str  #: path, or pattern, of a file that lies in the root of the data
+    anchor: str  #: path or pattern of a file in the root folder of the data
     members: tuple[Member, ...]
     max_total_bytes: int
-    #: file name that only other data have, such as an older release -> description of those
+    #: file name that occurs only in other data, such as an older release -> description of that data
     mistaken: dict[str, str] = Field(default_factory=dict)
-    #: member path -> digest in the complete published set, which other archives may not differ from
+    #: member path -> published digest; an archive with another digest is refused
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
-    #: the same where only MD5 is published
+    #: as ``known_sha256``, if only MD5 is published
     known_md5: dict[str, Md5] = Field(default_factory=dict)
     pin_source: str = ""  #: publication that states the digests
 
@@ -125,17 +124,17 @@ class Source(Strict):
     name: str  #: file name under ``raw/<dataset>/``
     container: Literal["archive", "file"] = "archive"
     mirrors: tuple[Mirror, ...]
-    #: members of this source, if a dataset has several; else ``[content]`` of the manifest
+    #: members of this source if a dataset has several; by default, the manifest's ``[content]``
     content: Content | None = None
 
     @property
     def is_packaged(self) -> bool:
-        """True if an installed Python package contains it."""
+        """True if the file comes with an installed Python package."""
         return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
 
 
 class ExpectedCounts(Strict):
-    """Counts of the complete published set; a build with these counts is called complete."""
+    """Counts of the complete published set; a build with the same counts is complete."""
 
     graphs: int | None = None
     #: split rule -> {train, val, test: graphs}
@@ -152,16 +151,16 @@ class Standardisation(Strict):
     std: tuple[Annotated[float, Field(gt=0)], ...]
 
 
-class ColumnForm(Strict):
-    """A column of :class:`Layout`; fields as of :class:`~kmip_data.format.schema.Column`."""
+class ColumnLayout(Strict):
+    """Column of a :class:`Layout`, with fields of :class:`~kmip_data.format.schema.Column`."""
 
     shape: tuple[int, ...] = ()
     stored: str = "float32"
     presented: str = "float32"
     low: int | float | None = None
     high: int | float | None = None
-    classes: int | None = None  #: classes of the label, which has no other field but ``doc``
-    #: name on the item, unless it is the name in the key
+    classes: int | None = None  #: number of classes of the label, whose only other field is ``doc``
+    #: name of the attribute on records; by default, the name in the key
     attribute: str = Field(default="", exclude_if=not_)
     doc: str = ""
     unit: str = Field(default="", exclude_if=not_)
@@ -169,63 +168,62 @@ class ColumnForm(Strict):
 
 
 class Layout(Strict):
-    """Published splits, and records of a dataset of :mod:`kmip_data.pipelines.manifest_pipelines`."""
+    """Splits and columns of a dataset read by :mod:`kmip_data.pipelines.manifest_pipelines`."""
 
-    undirected: bool = False  #: edges get their other direction, after they are checked
-    #: Set if the files have both directions of each edge: stated by them, or checked by the build.
+    undirected: bool = False  #: True if the build adds the reverse of each edge, after checking
+    #: set if the files have both directions of each edge: stated by them, or checked by the build
     both_ways: Literal["", "stated", "checked"] = Field(default="", exclude_if=not_)
     folds: int = 1  #: number of published splits
     split_note: str = ""  #: remark on the published split
-    #: parameters of the splits that every build has; the first is the build's default
+    #: parameters of the splits written with every build, the default first
     default_splits: tuple[dict[str, object], ...] = Field(default=(), exclude_if=not_)
-    #: attribute -> column and first and last component of it that are presented under that name, too
+    #: attribute -> column, first and last component that it also presents
     views: dict[str, tuple[str, int, int]] = Field(default={}, exclude_if=not_)
-    #: by key, in the order of the shards: ``node/x``, ``node/y``
-    columns: dict[str, ColumnForm] = Field(default_factory=dict)
-    #: False for a dataset from before columns were in build keys: a test pins its sample instead
+    #: columns by key, such as ``node/x``, in the order of the shards
+    columns: dict[str, ColumnLayout] = Field(default_factory=dict)
+    #: False if build keys leave out the columns, as in older datasets; a test pins their sample
     keyed: bool = Field(default=True, exclude=True)
 
 
 class Manifest(Strict):
-    """A dataset: identity, license, sources, content, expected counts, defaults."""
+    """Description of a dataset: identity, license, sources, content, expected counts, defaults."""
 
+    #: name of the dataset that users type; the card's ``dataset``
     name: str
     title: str
     summary: str
-    #: name that :func:`load_manifest` knows it by, also in builds that a recipe makes under others
+    #: name of the manifest for :func:`load_manifest`; the card's ``manifest``. Equals ``name``,
+    #: except in a build of your own data, where it is the recipe.
     registered_name: str = ""
-    #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
+    #: module of the pipeline; its last word is the family's folder and the card's ``pipeline``
     pipeline: str
     task: str
-    #: Kind of the targets -> its metric, where it is not the usual one
-    #: (:data:`~.format.targets.USUAL_METRICS`).
+    #: kind of targets -> metric, if not the default of :data:`~.format.targets.DEFAULT_METRICS`
     metrics: dict[str, str] = Field(default_factory=dict)
     homepage: str
-    #: day of publication, as far as it is known; empty for a recipe
-    published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
-    read_here: str = (
-        ""  #: real raw files that the pipeline was run on; stated for the paper's datasets
-    )
+    published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""  #: date, if known
+    #: real raw files that the pipeline was run on; stated for the paper's datasets
+    read_here: str = ""
     license: License
     responsible: Responsible = Responsible()
-    #: True if the data are generated, not collected; ``None`` where only their owner knows
+    #: True if the data were generated, not collected; ``None`` if only the owner knows
     synthetic: bool | None = None
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
-    #: True if records are made from parameters alone, without sources and content
+    #: True if records are computed from parameters, without sources and content
     generated: bool = False
-    sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
+    sources: tuple[Source, ...] = ()  #: empty if raw data must be passed with ``--archive``
     #: ``[content]``, or the content of all sources together
     content: Content = Field(default=NO_CONTENT, validate_default=True)
     expected: ExpectedCounts = ExpectedCounts()
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str  #: public class in ``kmip_data``
-    pyg: str = ""  #: class of PyTorch Geometric that has several datasets, this one by its name
-    #: ``dataset.format`` and ``dataset.name`` in the configurations of GraphGPS
+    pyg: str = ""  #: PyTorch Geometric class that covers several datasets and takes this name
+    #: ``dataset.format`` and ``dataset.name`` in GraphGPS configurations
     graphgps: tuple[str, str] | None = None
-    recipe: str = ""  #: for a recipe, which makes datasets of any name: a description of them
-    up_axis: Literal["y", "z"] = "z"  #: axis that points up when drawn
-    #: key of a column -> constants by which models standardise it
+    recipe: str = ""  #: set for a recipe, which builds your own data: description of its datasets
+    up_axis: Literal["y", "z"] = "z"  #: axis that points up in drawings
+    #: key of a column -> constants with which models standardise it
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     layout: Layout = Layout()
@@ -242,13 +240,13 @@ class Manifest(Strict):
         return Content.joined(contents)
 
     @property
-    def is_of_plugin(self) -> bool:
-        """True if a loaded plugin adds the dataset, so that it has no files in the package."""
+    def is_from_plugin(self) -> bool:
+        """True if a loaded plugin added the dataset, so the package has no files of it."""
         return self.registered_name in ADDED["datasets"]
 
     @property
     def pins(self) -> dict[str, list[str]]:
-        """Kinds of the digests that pin a source, by its name: of a mirror, or of all its members."""
+        """Algorithms of the digests that pin each source: of a mirror, or of all its members."""
         known = {"MD5": self.content.known_md5, "SHA-256": self.content.known_sha256}
         names = [name for digests in known.values() for name in digests]
         pins = {}
@@ -269,35 +267,33 @@ class Manifest(Strict):
 
 
 def describe_digests(manifest: Manifest) -> str:
-    """Describe how many raw files have a known digest, and its kinds; empty without raw files."""
-    number = len(manifest.sources)
-    if not number:
+    """Describe how many raw files are pinned and by which digests; empty without raw files."""
+    num_files = len(manifest.sources)
+    if not num_files:
         return ""
     pins = manifest.pins
     algorithms = " and ".join(sorted({name for names in pins.values() for name in names}))
-    if len(pins) == number:
+    if len(pins) == num_files:
         return f"every raw file is pinned, by {algorithms}"
-    known = (
-        f"{len(pins)} of {number} raw files are pinned, by {algorithms}"
-        if pins
-        else "no raw file is pinned"
-    )
-    return f"{known}; builds are checked by structure and counts only"
+    pinned = "no raw file is pinned"
+    if pins:
+        pinned = f"{len(pins)} of {num_files} raw files are pinned, by {algorithms}"
+    return f"{pinned}; builds are checked by structure and counts only"
 
 
 def dataset_names() -> list[str]:
-    """Return the names of all datasets, shipped and of loaded plugins, sorted."""
+    """Return the sorted names of all datasets, both shipped and added by loaded plugins."""
     return sorted([*shipped_datasets(), *ADDED["datasets"]])
 
 
 @functools.cache
 def load_manifest(name: str) -> Manifest:
-    """Read and check the manifest of dataset ``name``, with the keys of its ``base`` that it lacks.
+    """Read and check the manifest of dataset ``name``; keys that it lacks come from its ``base``.
 
-    Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``,
-    with every problem, if the file does not follow the model.
+    Raises ``UsageError`` with the nearest name if there is no such dataset, and ``DamagedInput``
+    with every problem if the file does not follow the model.
     """
-    # A plugin's dataset has its manifest in Python, checked when it was added.
+    # The manifest of a plugin's dataset is a Python object, checked when it was added.
     if name in ADDED["datasets"]:
         added: Manifest = ADDED["datasets"][name].value.manifest
         return added
@@ -305,7 +301,7 @@ def load_manifest(name: str) -> Manifest:
         raise unknown_name_error("dataset", name, names)
     try:
         values = read_shipped(f"datasets/{name}", "dataset")
-        # A family shares one file: the keys of a dataset win over the keys of its base.
+        # A family shares one file; the dataset's own keys override those of its base.
         while "base" in values:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values
@@ -319,16 +315,16 @@ def load_manifest(name: str) -> Manifest:
 
 
 def with_build_name(manifest: Manifest, name: str) -> Manifest:
-    """Return ``manifest`` for a build called ``name``, which the title of a recipe then includes."""
+    """Return ``manifest`` for a dataset called ``name``; a recipe's title then starts with it."""
     title = f"{name}: {manifest.recipe}" if manifest.recipe else manifest.title
     return manifest.model_copy(update={"name": name, "title": title})
 
 
 def require_dataset(manifest: Manifest) -> Manifest:
-    """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
+    """Return ``manifest``; raise ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.registered_name:
         raise UsageError(
-            f"{manifest.name!r} is not a dataset: it makes one.",
+            f"{manifest.name!r} is a recipe that builds datasets, not a dataset.",
             next=f"kmip-data info {manifest.name}",
         )
     return manifest

@@ -1,10 +1,11 @@
-"""Plugins: datasets, and components of networks and trainings from outside the package.
+"""Plugins: datasets, and components of networks and trainings, from outside the package.
 
-A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the
-groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: groups of
-:data:`_NEEDED`. It is code, so it is imported only where the user names it: by
-``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of
-its names. Names in cards and runs import nothing (:func:`allowed_plugins`).
+A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in
+groups such as ``kmip_data.datasets`` and ``kmip_data.attention``, one for each key of
+:data:`_REQUIRED_ATTRIBUTES`. A plugin is code, so it is imported only if the user names it: with
+``--plugin``, in ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or by typing the name of a
+dataset or component of an installed plugin. Cards and runs never import one
+(:func:`resolve_plugins`).
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
-_GROUP = "kmip_data."  #: begins the name of a group of entry points
-_PART = ("model_fields", "build")
-#: Attributes that the objects of a group must have.
-_NEEDED = {
+_GROUP_PREFIX = "kmip_data."  #: prefix of the groups of entry points
+_COMPONENT_ATTRIBUTES = ("model_fields", "build")
+#: Group -> attributes that its objects must have.
+_REQUIRED_ATTRIBUTES = {
     "datasets": ("manifest_fields", "version", "schema", "units", "records"),
-    "attention": _PART,
-    "message_passing": _PART,
+    "attention": _COMPONENT_ATTRIBUTES,
+    "message_passing": _COMPONENT_ATTRIBUTES,
     "encodings": ("stem", "help", "about", "columns", "compute"),
     "norms": ("__call__",),
     "heads": ("build", "level"),
@@ -58,19 +59,19 @@ _NEEDED = {
     "optimizers": ("build", "options", "fused"),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_MAX_RAW_BYTES = 2**40  #: bytes of the raw files of a plugin's dataset
+_MAX_RAW_BYTES = 2**40  #: limit of the raw files of a plugin's dataset
 
-Entry = tuple[str, str, object]  #: group, name and object in a plugin's table
-_loaded: dict[str, Plugin] = {}  #: plugins by file or package
+Entry = tuple[str, str, object]  #: group, name and object
+_loaded: dict[str, Plugin] = {}  #: loaded plugins by file or package
 
 
 def load(source: str | os.PathLike[str]) -> Plugin:
-    """Import a plugin, and add its names to this package's.
+    """Import a plugin and register its objects.
 
-    ``source`` is the path of a Python file, which ends in ``.py``, or the name of an installed
-    package. Child processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``.
-    Raises ``UsageError`` where it cannot be found or imported, names something that exists, or an
-    object of it lacks attributes.
+    ``source`` is the path of a Python file ending in ``.py``, or the name of an installed package.
+    Child processes, such as the runs of a sweep, inherit the plugin through ``KMIP_DATA_PLUGINS``.
+    Raises ``UsageError`` if the plugin cannot be found or imported, if one of its names exists
+    already, or if one of its objects lacks attributes.
     """
     text = os.fspath(source)
     is_file = text.endswith(".py") or os.sep in text
@@ -78,42 +79,42 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     if key in _loaded:
         return _loaded[key]
 
-    # 1. Check every object before the first is added.
-    plugin, objects = _plugin_of_file(Path(key)) if is_file else _plugin_of_package(key)
+    # 1. Check all objects before registering any.
+    plugin, entries = _import_file(Path(key)) if is_file else _import_package(key)
     checked = []
     try:
-        for group, name, value in objects:
+        for group, name, value in entries:
             checked.append((group, name, _check_object(plugin, group, name, value)))
     except KmipDataError:
-        if is_file:  # it can be corrected and loaded again
+        if is_file:  # allow another import after the file is corrected
             sys.modules.pop(Path(key).stem, None)
         raise
     for group, name, value in checked:
         ADDED[group][name] = Added(value, plugin)
     _loaded[key] = plugin
 
-    # 2. Child processes load it, too.
-    inherited = [*_plugins_of_environment(), key]
+    # 2. Pass it on to child processes.
+    inherited = [*_sources_in_environment(), key]
     os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys(inherited))
     return plugin
 
 
-def load_plugins_of_environment() -> None:
-    """Import the plugins in ``KMIP_DATA_PLUGINS``: files and packages, separated as in ``PATH``."""
-    for source in _plugins_of_environment():
+def load_plugins_in_environment() -> None:
+    """Import the files and packages in ``KMIP_DATA_PLUGINS``, separated as in ``PATH``."""
+    for source in _sources_in_environment():
         load(source)
 
 
-def _plugins_of_environment() -> list[str]:
+def _sources_in_environment() -> list[str]:
     return list(filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)))
 
 
-def import_plugin_of(group: str, name: str) -> None:
+def import_installed_plugin(group: str, name: str) -> None:
     """Import the installed plugin that adds ``name`` to a group, if there is one.
 
-    Call it for names that the user gave, never for those that a file has.
+    Call it only for names typed by the user, never for names read from a file.
     """
-    load_plugins_of_environment()
+    load_plugins_in_environment()
     if name in ADDED[group]:
         return
     for point in _entry_points(group):
@@ -121,33 +122,30 @@ def import_plugin_of(group: str, name: str) -> None:
             load(point.dist.name)
 
 
-def import_plugins_of(dataset: str | None = None, model: str | None = None) -> None:
-    """Import the installed plugins with these names, which the user typed and no built-in component has."""
+def import_installed_plugins(dataset: str | None = None, model: str | None = None) -> None:
+    """Import the installed plugins that add a dataset or model typed by the user, if not built in."""
     for group, name, shipped in (
         ("datasets", dataset, dataset_names()),
         ("models", model, shipped_names("models")),
     ):
         if name is not None and name not in shipped and os.sep not in name:
-            import_plugin_of(group, name)
+            import_installed_plugin(group, name)
 
 
-def names_of_installed_plugins(group: str) -> dict[str, str]:
-    """Return the names that installed plugins add to a group, and their packages.
-
-    Nothing is imported.
-    """
+def installed_plugin_names(group: str) -> dict[str, str]:
+    """Return the names that installed plugins add to a group, with their packages, unimported."""
     return {point.name: point.dist.name for point in _entry_points(group)}
 
 
-def allowed_plugins(listed: object, config: str, folder: Path | None = None) -> list[Plugin]:
-    """Return the plugins that a configuration lists, which must be loaded.
+def resolve_plugins(listed: object, config: str, folder: Path | None = None) -> list[Plugin]:
+    """Return the plugins listed by the configuration ``config``, which must be loaded already.
 
-    ``listed`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
-    imported where ``folder`` is the folder of the user's own configuration ``config``. Raises
-    ``UsageError``, which says how to allow it, where a plugin is not loaded; ``CheckFailed`` where
-    it is another; ``DamagedInput`` where ``listed`` is something else.
+    ``listed`` has tables of ``source`` and ``sha256``, as written in runs, or strings. Strings are
+    imported if ``folder``, the folder of the user's own configuration, is given. Raises
+    ``UsageError`` if a plugin is not loaded, with the option that loads it; ``CheckFailed`` if the
+    loaded plugin has another digest; ``DamagedInput`` if ``listed`` is malformed.
     """
-    load_plugins_of_environment()
+    load_plugins_in_environment()
     try:
         entries = TypeAdapter(list[Plugin | str]).validate_python(listed)
     except ValidationError as error:
@@ -155,56 +153,58 @@ def allowed_plugins(listed: object, config: str, folder: Path | None = None) -> 
             f"{config} has a list of `plugins` that is not valid.",
             found=first_problem(error),
         ) from error
-    return [_find_allowed_plugin(entry, config, folder) for entry in entries]
+    return [_resolve_plugin(entry, config, folder) for entry in entries]
 
 
-def _find_allowed_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
+def _resolve_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
     if isinstance(entry, str):
         if folder is None:
-            raise _not_allowed_error(config, entry, "not recorded")
+            raise _not_loaded_error(config, entry, "not recorded")
         return load(folder / Path(entry).expanduser() if entry.endswith(".py") else entry)
     if any(plugin.sha256 == entry.sha256 for plugin in _loaded.values()):
         return entry
     for plugin in _loaded.values():
         if plugin.name == entry.name:
             raise CheckFailed(
-                f"The plugin {entry.name} is not the one that {config} was written with.",
+                f"The plugin {entry.name} has changed since {config} was written.",
                 expected=f"SHA-256 {entry.sha256}",
                 found=f"SHA-256 {plugin.sha256} ({plugin.source})",
-                next="--plugin with the file or package as it was, or a new run",
+                next="--plugin with the earlier file or package, or a new run",
             )
-    raise _not_allowed_error(config, entry.source, entry.sha256)
+    raise _not_loaded_error(config, entry.source, entry.sha256)
 
 
-def _not_allowed_error(config: str, source: str, digest: str) -> UsageError:
-    word = shlex.quote(source)
+def _not_loaded_error(config: str, source: str, digest: str) -> UsageError:
+    quoted_source = shlex.quote(source)
     return UsageError(
         f"{config} names the plugin {source}, and a run never imports code by itself.",
         found=f"SHA-256 {digest}",
-        next=f"if you trust it, the same command with --plugin {word} "
-        f"(or {ENVIRONMENT}={word} before it)",
+        next=f"if you trust it, the same command with --plugin {quoted_source} "
+        f"(or {ENVIRONMENT}={quoted_source} before it)",
     )
 
 
 def _entry_points(group: str) -> list[Any]:
-    points = metadata.entry_points(group=_GROUP + group)
+    points = metadata.entry_points(group=_GROUP_PREFIX + group)
     return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
-def _plugin_of_package(name: str) -> tuple[Plugin, list[Entry]]:
+def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
     points = []
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
         entry_points = metadata.distribution(name).entry_points
-        points = [point for point in entry_points if point.group.startswith(_GROUP)]
+        points = [point for point in entry_points if point.group.startswith(_GROUP_PREFIX)]
     if not points:
         raise UsageError(
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
             next="--plugin FILE.py for a file, or install the package",
         )
     with _convert_import_errors(name):
-        objects = [(point.group.removeprefix(_GROUP), point.name, point.load()) for point in points]
+        entries = [
+            (point.group.removeprefix(_GROUP_PREFIX), point.name, point.load()) for point in points
+        ]
 
-    # The digest covers every file of the modules at the top.
+    # The digest covers all Python files of the top-level modules.
     digests = {}
     for top in {point.module.partition(".")[0] for point in points}:
         module = sys.modules[top]
@@ -214,10 +214,10 @@ def _plugin_of_package(name: str) -> tuple[Plugin, list[Entry]]:
         for folder in map(Path, module.__path__):
             for path in folder.rglob("*.py"):
                 digests[f"{top}/{path.relative_to(folder).as_posix()}"], _ = sha256_file(path)
-    return Plugin(source=name, sha256=json_digest(digests)), objects
+    return Plugin(source=name, sha256=json_digest(digests)), entries
 
 
-def _plugin_of_file(path: Path) -> tuple[Plugin, list[Entry]]:
+def _import_file(path: Path) -> tuple[Plugin, list[Entry]]:
     name = path.stem
     if (
         not name.isidentifier()
@@ -225,7 +225,7 @@ def _plugin_of_file(path: Path) -> tuple[Plugin, list[Entry]]:
         or _file_of_module(name) not in {None, str(path)}
     ):
         raise UsageError(
-            f"{path.name} cannot be a plugin: {name!r} is the name of another module, or none.",
+            f"{path.name} cannot be a plugin: {name!r} is not a valid module name, or is taken.",
             next="use another name for the file",
         )
     try:
@@ -241,13 +241,13 @@ def _plugin_of_file(path: Path) -> tuple[Plugin, list[Entry]]:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         with _convert_import_errors(path.name):
-            # The bytes whose digest a run records; workers of a build import the file by its name.
+            # Run the same bytes that were hashed. Workers of a build import the file by its name.
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
         table = getattr(module, "PLUGIN", None)
         if not isinstance(table, Mapping) or not all(
             isinstance(group, Mapping) for group in table.values()
         ):
-            groups = ", ".join(_NEEDED)
+            groups = ", ".join(_REQUIRED_ATTRIBUTES)
             raise UsageError(
                 f"The plugin {path.name} has no table PLUGIN.",
                 expected=f'PLUGIN = {{"datasets": {{"NAME": CLASS}}, …}}, with any of {groups}',
@@ -258,10 +258,10 @@ def _plugin_of_file(path: Path) -> tuple[Plugin, list[Entry]]:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     plugin = Plugin(source=str(path), sha256=hashlib.sha256(code).hexdigest())
-    objects = []
+    entries = []
     for group, values in table.items():
-        objects += [(group, key, value) for key, value in values.items()]
-    return plugin, objects
+        entries += [(group, key, value) for key, value in values.items()]
+    return plugin, entries
 
 
 def _file_of_module(module: str) -> str | None:
@@ -273,27 +273,27 @@ def _file_of_module(module: str) -> str | None:
 
 @contextlib.contextmanager
 def _convert_import_errors(name: str) -> Iterator[None]:
-    """Turn whatever a plugin raises while it is imported into one error with its own last line."""
+    """Turn any exception of a plugin's import into ``UsageError`` with its file and line."""
     try:
         yield
     except Ended:
         raise  # a signal to this process, not the plugin's sys.exit()
     except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {error}"
-        if not isinstance(error, SyntaxError):  # which names file and line itself
+        if not isinstance(error, SyntaxError):  # its message has file and line already
             frame = traceback.extract_tb(error.__traceback__)[-1]
             message += f" ({frame.filename}, line {frame.lineno})"
         raise UsageError(f"The plugin {name} cannot be imported.", found=message) from error
 
 
 def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
-    """Return an object as its group has it.
+    """Return the object to register: the pipeline of a dataset, else ``value`` itself.
 
-    Raises ``UsageError`` where it cannot be added under a name.
+    Raises ``UsageError`` if its group, name or attributes are not valid.
     """
-    if group not in _NEEDED:
+    if group not in _REQUIRED_ATTRIBUTES:
         raise unknown_name_error(
-            "group of plugins", group, list(_NEEDED), command="docs/bring-your-own.md"
+            "group of plugins", group, list(_REQUIRED_ATTRIBUTES), command="docs/bring-your-own.md"
         )
     label = f"{name!r} in {group} of the plugin {plugin.name}"
     if _NAME.fullmatch(str(name)) is None:
@@ -302,14 +302,17 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
         )
     shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
     if name in shipped.get(group, ()):
-        raise UsageError(f"{label} is a name of kmip-data itself.", next="use another name")
+        raise UsageError(f"{label} is built into kmip-data.", next="use another name")
     if name in ADDED[group]:
-        raise UsageError(f"{label} is a name of the plugin {ADDED[group][name].plugin.name}, too.")
+        other_plugin = ADDED[group][name].plugin.name
+        raise UsageError(f"{label} is already added by the plugin {other_plugin}.")
 
-    missing = [attribute for attribute in _NEEDED[group] if not hasattr(value, attribute)]
+    missing = [
+        attribute for attribute in _REQUIRED_ATTRIBUTES[group] if not hasattr(value, attribute)
+    ]
     missing += sorted(getattr(value, "__abstractmethods__", ()))
     if group == "models" and isinstance(value, Mapping):
-        # Keys of a network of GPS layers; a module is a whole network.
+        # A mapping configures a network of GPS layers; any other model is a network itself.
         missing = [
             key for key in ("attention", "local") if "kind" not in _as_mapping(value.get(key))
         ]
@@ -320,18 +323,19 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
             next=f"{group} in docs/bring-your-own.md",
         )
 
-    stated = name
+    name_of_object = name
     if group == "encodings":
-        stated = value.stem
-    elif _NEEDED[group] is _PART:
-        stated = getattr(value.model_fields.get("kind"), "default", "")
-    if stated != name:
-        raise UsageError(f"{label} calls itself {stated!r}.", next="use one name for both")
+        name_of_object = value.stem
+    elif _REQUIRED_ATTRIBUTES[group] is _COMPONENT_ATTRIBUTES:
+        name_of_object = getattr(value.model_fields.get("kind"), "default", "")
+    if name_of_object != name:
+        raise UsageError(f"{label} calls itself {name_of_object!r}.", next="use one name for both")
     if group != "datasets":
         return value
     manifest = _plugin_manifest(plugin, name, value)
     with _convert_import_errors(plugin.name):
-        return value(manifest)  # a pipeline
+        pipeline: object = value(manifest)
+    return pipeline
 
 
 def _as_mapping(value: object) -> Mapping[str, object]:
@@ -339,7 +343,7 @@ def _as_mapping(value: object) -> Mapping[str, object]:
 
 
 def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
-    """Return the manifest of a plugin's dataset: its ``manifest_fields``, and defaults for the others."""
+    """Return the manifest of a plugin's dataset: its ``manifest_fields``, filled up with defaults."""
     if not isinstance(pipeline.manifest_fields, Mapping):
         raise UsageError(
             f"`manifest_fields` of {name!r} of the plugin {plugin.name} is not a mapping."

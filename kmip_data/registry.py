@@ -1,4 +1,4 @@
-"""Names that loaded plugins add to tables, and modules that are discovered."""
+"""Registry of objects added by plugins, and discovery of modules."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ T = TypeVar("T")
 
 
 def import_modules_in(package: ModuleType) -> list[ModuleType]:
-    """Import every module that lies directly in ``package``, by name."""
-    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    """Import all modules directly in ``package``, sorted by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 class Plugin(Strict):
-    """A plugin: code from outside the package (:mod:`kmip_data.plugins`)."""
+    """Source and digest of a plugin (:mod:`kmip_data.plugins`)."""
 
     source: str  #: path of a Python file, or name of an installed package
-    sha256: (
-        Digest  #: digest of the file; for a package, digest of the names and digests of its files
-    )
+    sha256: Digest  #: digest of the file, or of the names and digests of a package's files
 
     @property
     def name(self) -> str:
@@ -36,26 +34,26 @@ class Plugin(Strict):
 
 
 class Added(NamedTuple):
-    """An object that a plugin has added under a name."""
+    """Object added by a plugin."""
 
     value: Any
     plugin: Plugin
 
 
-#: Objects that loaded plugins have added: group of entry points -> name -> object.
+#: Objects added by loaded plugins: group of entry points -> name -> object.
 ADDED: defaultdict[str, dict[str, Added]] = defaultdict(dict)
 
 
-def with_plugin_entries(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
-    """Return ``ours`` and the names that loaded plugins have added to the group.
+def with_plugin_entries(group: str, built_in: Mapping[str, T]) -> Mapping[str, T]:
+    """Return ``built_in`` and the objects that loaded plugins added to the group.
 
-    Raises ``UsageError`` where a plugin has taken one of our names.
+    Raises ``UsageError`` if a plugin uses the name of a built-in object.
     """
     if not (added := ADDED[group]):
-        return ours
+        return built_in
     for name, entry in added.items():
-        if name in ours:
+        if name in built_in:
             raise UsageError(
-                f"The plugin {entry.plugin.name} names {name!r}, which kmip-data has itself."
+                f"The plugin {entry.plugin.name} adds {name!r}, which is built into kmip-data."
             )
-    return {**ours, **{name: entry.value for name, entry in added.items()}}
+    return {**built_in, **{name: entry.value for name, entry in added.items()}}

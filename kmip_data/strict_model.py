@@ -1,4 +1,4 @@
-"""Files of ``manifests/``, and the base of typed data."""
+"""Base class of typed data, and files shipped in ``manifests/``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Strict(BaseModel):
-    """Base of all typed data: a frozen model without unknown keys, with finite numbers."""
+    """Base of all typed data: a frozen model that refuses unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def shipped_datasets() -> list[str]:
-    """Return the names of the shipped datasets, sorted: the folders in ``manifests/datasets``."""
+    """Return the sorted names of the shipped datasets: the folders in ``manifests/datasets``."""
     folders = (resources.files("kmip_data.manifests") / "datasets").iterdir()
     return sorted(folder.name for folder in folders if (folder / "dataset.toml").is_file())
 
 
 def shipped_names(folder: str) -> list[str]:
-    """Return the names of the files in ``manifests/<folder>``, without ``.toml``, sorted."""
+    """Return the sorted names of the files in ``manifests/<folder>``, without ``.toml``."""
     files = (resources.files("kmip_data.manifests") / folder).iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 

@@ -36,7 +36,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Strict
-from kmip_data.text import OPTIONS, count_with_noun, is_likely_typo, nearest_name
+from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, nearest_name
 
 
 class BuildParams(Strict):
@@ -315,7 +315,7 @@ class Pipeline(ABC, Generic[P, S]):
 
         The module ``sample`` in the family's folder does it, by ``write_sample``.
         """
-        if self.manifest.is_of_plugin:
+        if self.manifest.is_from_plugin:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
@@ -364,7 +364,7 @@ def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
         return True
     # Judge by sizes on disk, without reading.
     size = sum((raw.path / member).stat().st_size for member in raw.members)
-    if pipeline.manifest.is_of_plugin:
+    if pipeline.manifest.is_from_plugin:
         return 0 < size <= PLUGIN_BYTES
     return pipeline.one_unit and size <= pipeline.small_bytes
 
@@ -384,7 +384,7 @@ def require_raw(manifest: Manifest, raw: Path | None) -> Path:
 
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or a loaded plugin's."""
-    if manifest.is_of_plugin:
+    if manifest.is_from_plugin:
         added: AnyPipeline = type(ADDED["datasets"][manifest.registered_name].value)(manifest)
         return added
     module = importlib.import_module(f"{_FAMILIES}.{manifest.pipeline}")
@@ -491,7 +491,7 @@ def _nearest_value(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, 
     if nearest is None or nearest is PydanticUndefined:
         return None
     text = str(nearest).lower() if isinstance(nearest, bool) else str(nearest)
-    if name in OPTIONS:
+    if name in PARAMETER_OPTIONS:
         return str(typed), text
     return f"{name}={typed}", f"{name}={text}"
 

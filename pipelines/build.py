@@ -14,7 +14,7 @@ from kmip_data.builds.home import Build, Home, find_build, make_build_newest
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
 from kmip_data.files.path_errors import absolute_path, occupied_error
-from kmip_data.format.card import PART, Card
+from kmip_data.format.card import INCOMPLETE, Card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset, with_build_name
 from kmip_data.pipelines.added_splits import add_split, ensure_split
@@ -204,7 +204,7 @@ def _check_files(build: Build) -> None:
 
 def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
     """True if the build covers part of the published set and the rest has arrived since."""
-    if card.extent != PART:
+    if card.coverage != INCOMPLETE:
         return False
     for copy in list_copies(home.raw / card.dataset):
         is_complete_copy = is_complete(copy, pipeline.manifest) or copy.downloaded

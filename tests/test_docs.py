@@ -26,7 +26,7 @@ from kmip_data.graphs.encoding import known_encodings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.text import OPTIONS
+from kmip_data.text import PARAMETER_OPTIONS
 from tools import structure
 
 PAGES = [
@@ -191,7 +191,7 @@ def test_every_parameter_of_a_dataset_is_on_a_page():
         pipeline = load_pipeline(load_manifest(dataset))
         text = "".join(page.read_text("utf-8") for page in PAGES if page.name != "fidelity.md")
         for name in (*pipeline.Params.model_fields, *pipeline.SplitParams.model_fields):
-            assert OPTIONS.get(name, name) in text, f"{name} of {dataset} is on no page"
+            assert PARAMETER_OPTIONS.get(name, name) in text, f"{name} of {dataset} is on no page"
 
     check_each(check, dataset_names())
 

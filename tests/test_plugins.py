@@ -321,13 +321,13 @@ ERRORS = {
     ),
     "our dataset": (
         f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}",
-        "of kmip-data itself",
+        "is built into kmip-data",
     ),
-    "our model": ('PLUGIN = {"models": {"gcn": {}}}', "of kmip-data itself"),
+    "our model": ('PLUGIN = {"models": {"gcn": {}}}', "is built into kmip-data"),
     "a loss": ('PLUGIN = {"losses": {"x": len}}', "'x' in losses .* lacks compute, target_type"),
     "a schedule": ('PLUGIN = {"schedules": {"x": 1}}', "'x' in schedules .* lacks build"),
     "an optimizer": ('PLUGIN = {"optimizers": {"x": 1}}', "'x' in optimizers .* lacks build"),
-    "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
+    "our kind": (PART.replace("late", "k-mip"), "adds 'k-mip', which is built into kmip-data"),
 }
 
 
@@ -353,7 +353,7 @@ def test_plugins_that_are_not_there(folder, package, monkeypatch):
     points.write_text("[kmip_data.attention]\nlate = lib_of_paths.attention:Gone\n")
     for source, message in {
         "gone.py": "gone.py.\n  next: check the path of the plugin",
-        "json.py": "'json' is the name of another module",
+        "json.py": "'json' is not a valid module name, or is taken",
         "no-such-package": "There is no plugin 'no-such-package'",
         "lib-of-paths": "found: AttributeError: module 'lib_of_paths.attention' has no attribute 'Gone'",
     }.items():

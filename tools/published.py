@@ -57,21 +57,21 @@ def write_digests(home: Home) -> None:
     for build in list_builds(home):
         card = build.card
         if card.dataset not in dataset_names() or load_manifest(card.dataset).recipe:
-            print(f"{card.key} of {card.name_in_runs}: left out, not a registered dataset")  # noqa: T201
+            print(f"{card.key} of {card.dataset_label}: left out, not a registered dataset")  # noqa: T201
             continue
         file = MANIFESTS / "datasets" / card.manifest / "digests.toml"
         tables = tomllib.loads(file.read_text("utf-8")) if file.exists() else {}
         parameters = ", ".join(
             f"{name}={value}" for name, value in card.parameters.items() if value is not None
         )
-        about = f"{card.name_in_runs}, pipeline {card.pipeline_version}" + (
+        about = f"{card.dataset_label}, pipeline {card.pipeline_version}" + (
             f": {parameters}" if parameters else ""
         )
         tables[card.key] = {"about": about, **card.digests}
         file.write_text(
             tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"]))), "utf-8"
         )
-        print(f"{card.key} of {card.name_in_runs}: {file}")  # noqa: T201
+        print(f"{card.key} of {card.dataset_label}: {file}")  # noqa: T201
 
 
 def write_results(home: Home, name: str, names: list[str]) -> None:

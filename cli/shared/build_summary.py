@@ -70,7 +70,7 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
         # Nothing is trained on it, so its split has no use.
         predict = f"kmip-data predict {_run_for(build)} --dataset {_selecting_argument(build)}"
         return f"""\
-{card.dataset}{card.remark}
+{card.dataset}{card.coverage_suffix}
 {format_facts(pairs, indent=2)}
 
 Next: kmip-data preview {_selecting_argument(build)}; to predict: {predict}"""
@@ -83,7 +83,7 @@ Next: kmip-data preview {_selecting_argument(build)}; to predict: {predict}"""
         if family_of(card.dataset, card) is None:
             step += " --set data.features=degree-profile"
     return f"""\
-{card.dataset}{card.remark}
+{card.dataset}{card.coverage_suffix}
 {format_facts(pairs, indent=2)}
 
 {parts}

@@ -11,8 +11,8 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.output import Json
-from kmip_data.errors import UsageError, given_twice_error
-from kmip_data.text import OPTIONS
+from kmip_data.errors import UsageError, conflicting_values_error
+from kmip_data.text import PARAMETER_OPTIONS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ def _stored_option(store: str, name: str) -> click.Option:
     metavars = {"split_rule": "RULE", "images": "DIR", "masks": "DIR", "like": "DATASET"}
     metavar = "N" if value_type is int else metavars.get(parameter, parameter.upper())
     return click.Option(
-        [OPTIONS.get(name, f"--{parameter}"), name],
+        [PARAMETER_OPTIONS.get(name, f"--{parameter}"), name],
         type=value_type,
         metavar=metavar,
         expose_value=False,
@@ -140,8 +140,8 @@ def store_settings(dataset: str, settings: Sequence[str]) -> None:
         store, value_type = known[name]
         values = meta.setdefault(store, {})
         if name in by_option[store] and str(values[name]) != value:
-            option = OPTIONS.get(name, f"--{name}")
-            raise given_twice_error(option, values[name], item)
+            option = PARAMETER_OPTIONS.get(name, f"--{name}")
+            raise conflicting_values_error(option, values[name], item)
         # An option of a tuple, also of one that may be none, takes each of its values.
         if any(get_origin(member) is tuple for member in (value_type, *get_args(value_type))):
             values.setdefault(name, []).append(value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from kmip_data.errors import MAX_SHOWN, UsageError
-from kmip_data.text import OF_ONE_COMMAND, dataset_name_from, nearest_names
+from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -84,9 +84,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         text = str(value)
         home = Home.locate(None if ctx is None else ctx.params.get("home"))
         if {"dataset", "build"} & {*self.kinds}:
-            from kmip_data.plugins import import_plugins_of
+            from kmip_data.plugins import import_installed_plugins
 
-            import_plugins_of(text)
+            import_installed_plugins(text)
 
         if self.kinds == ("build",) and (parts := _dataset_and_model(text, home)):
             dataset, model = parts
@@ -119,7 +119,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         # 2. The folder of a run, or the end of its path; `find_run` refuses one that several share.
         if not meant and "run" in self.kinds:
             in_folder = (Path(text).expanduser() / "config.toml").is_file()
-            endings = OF_ONE_COMMAND if "sweep" in self.kinds else ""
+            endings = RUN_NAME_SUFFIXES if "sweep" in self.kinds else ""
             of_name = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}{endings}")
             runs = [name for name in known if name.count("/") == 2]
             meant = in_folder or any(map(of_name.fullmatch, runs))
@@ -208,7 +208,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             text,
             known,
             command=f"kmip-data {_LISTS[kind]}",
-            own=[name for name in likely_names if name not in shipped],
+            listed=[name for name in likely_names if name not in shipped],
         )
 
 

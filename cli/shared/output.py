@@ -197,7 +197,7 @@ def fact_pairs_of_build(build: Build) -> list[tuple[str, object]]:
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
-        ("raw files", card.origin),
+        ("raw files", card.raw_file_status),
         ("license", card.license.get("notice")),
     ]
 

@@ -33,9 +33,11 @@ def builds_table(builds: list[Build]) -> str:
             [build.path.name, card.counts.get("graphs", 0), size, date_of_build(build)[:10]]
         )
 
-        same_name = [other for other in builds if other.card.name_in_runs == card.name_in_runs]
+        same_name = [other for other in builds if other.card.dataset_label == card.dataset_label]
         difference = differences_of_builds(same_name)[same_name.index(build)]
-        state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
+        state = card.coverage or (
+            COMPLETE_BY_COUNTS if card.raw_file_status == COMPLETE_BY_COUNTS else ""
+        )
         date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""
         about = ", ".join(filter(None, [difference, card.sources, date, state]))
         notes.append(wrap(about, 76))

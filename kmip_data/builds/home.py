@@ -211,7 +211,7 @@ def require_build(
             dataset,
             sorted(known),
             command="kmip-data list",
-            own=user_names,
+            listed=user_names,
         )
 
     if sample and dataset not in dataset_names():

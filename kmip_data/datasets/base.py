@@ -22,7 +22,7 @@ from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.find import obtain, obtain_split, parameter_names
-from kmip_data.plugins import import_plugin_of
+from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
 
 Folder = str | os.PathLike[str]
@@ -164,7 +164,7 @@ class BuiltDataset(ShardedDataset):
         may be among ``arguments``. The transform that ``class_transform`` makes for the build precedes
         the user's; ``required_columns`` are read besides the user's.
         """
-        import_plugin_of("datasets", self.dataset_name)
+        import_installed_plugin("datasets", self.dataset_name)
         of_records, of_split = parameter_names(self.dataset_name)
         own_keys = (of_records | of_split) - parameters.keys()
         for key in arguments:

@@ -11,7 +11,7 @@ from kmip_data.datasets.base import Folder, Transform
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find import find
-from kmip_data.plugins import import_plugin_of
+from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.text import is_address
 
@@ -63,7 +63,7 @@ def open(  # noqa: A001 -- its public name
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
         if path_or_name not in dataset_names():
-            import_plugin_of("datasets", os.fspath(path_or_name))
+            import_installed_plugin("datasets", os.fspath(path_or_name))
         try:
             build = find(path_or_name, parameters, home=home, root=root, sample=sample)
         except UsageError as error:

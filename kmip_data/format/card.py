@@ -1,4 +1,4 @@
-"""The card of a build: ``card.json``, written last, describes the folder that holds it."""
+"""Card of a build: the file ``card.json``, written last, which describes its folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kmip_data.strict_model import Strict
 from kmip_data.text import format_parameters
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
-NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
+NAME_RULE = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
 PathComponent = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardPath = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
@@ -42,20 +42,20 @@ _Counts = Annotated[list[Count], FailFast()]
 
 
 def is_path_component(text: str) -> bool:
-    """True if a text is a :data:`PathComponent`."""
+    """True if ``text`` is a valid :data:`PathComponent`."""
     return re.fullmatch(_NAME, text) is not None
 
 
 def _check_parameters(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse parameters that no option can set."""
-    # Parameters are compared, printed and typed: nothing nested survives that.
+    """Refuse parameters that no command-line option could set."""
+    # Nested values could not be compared, printed and typed.
     for name, value in parameters.items():
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
             raise ValueError(
                 f"{name[:80]} is neither a number, a string, a boolean nor a list of these"
             )
-    # These two are read by code that relies on their types.
+    # The reader and the builder rely on the type of these two.
     for name in ("k", "limit"):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
@@ -66,9 +66,7 @@ def _check_parameters(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
 Parameters = Annotated[dict[str, Any], AfterValidator(_check_parameters)]
 
 
-# Known keys of the statistics; a writer may add others.
-
-
+# Models of the known statistics; a writer may add other keys.
 class _Histogram(BaseModel):
     low: _Counts
     high: _Counts
@@ -77,7 +75,7 @@ class _Histogram(BaseModel):
     @model_validator(mode="after")
     def _check_lengths(self) -> _Histogram:
         if not len(self.low) == len(self.high) == len(self.count) > 0:
-            raise ValueError("low, high and count are not of one length")
+            raise ValueError("low, high and count differ in length")
         return self
 
 
@@ -96,7 +94,7 @@ class _Classes(BaseModel):
     def _check_class_counts(self) -> _Classes:
         rows = (row for parts in self.splits.values() for row in parts.values())
         if self.total and any(len(row) != len(self.total) for row in rows):
-            raise ValueError("a part has other classes than all records")
+            raise ValueError("a part has another number of classes than the whole dataset")
         return self
 
 
@@ -109,20 +107,20 @@ class _Features(BaseModel):
     coordinate_range: Annotated[list[_Range], Field(min_length=2, max_length=2)]
 
 
-_Nothing = Annotated[dict[str, object], Field(max_length=0)]
+_Empty = Annotated[dict[str, object], Field(max_length=0)]
 
 
 class _City(BaseModel):
-    features: _Features | _Nothing = {}
+    features: _Features | _Empty = {}
     vocabulary: dict[str, list[object]] | None = None
     warnings: list[str] = []
 
 
 class _Statistics(BaseModel):
-    nodes_per_graph: _Spread | _Nothing = {}
-    edges_per_graph: _Spread | _Nothing = {}
-    in_degree: _Spread | _Nothing = {}
-    out_degree: _Spread | _Nothing = {}
+    nodes_per_graph: _Spread | _Empty = {}
+    edges_per_graph: _Spread | _Empty = {}
+    in_degree: _Spread | _Empty = {}
+    out_degree: _Spread | _Empty = {}
     classes: _Classes = _Classes()
     city: _City = _City()
     standardisation: dict[str, Standardisation] = {}
@@ -135,24 +133,22 @@ def _check_statistics(statistics: dict[str, object]) -> dict[str, object]:
 
 CARD_NAME = "card.json"
 CARD_VERSION = 3
-PART = "part of the published set"
-PUBLISHED = "the published files"
+INCOMPLETE = "part of the published set"
 COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 
+#: Note below results on a sample.
+SAMPLE_NOTE = "A sample is generated: its results say nothing about the model or the dataset."
 
-#: Line below results on a sample.
-OF_SAMPLE = "A sample is generated: its results say nothing about the model or the dataset."
 
-
-def name_remark(sample: bool, complete: bool | None) -> str:
+def coverage_suffix(sample: bool, complete: bool | None) -> str:
     """Return the remark that follows the name of a sample or of an incomplete dataset."""
     if sample:
         return " (sample: generated, not the real data)"
-    return f" ({PART})" if complete is False else ""
+    return f" ({INCOMPLETE})" if complete is False else ""
 
 
 class ShardMember(Strict):
-    """One file of a shard that is cut, or the only one."""
+    """One file on disk of a shard, which may be split over several."""
 
     sha256: str
     crc32: Crc32
@@ -160,12 +156,9 @@ class ShardMember(Strict):
 
 
 class FileEntry(Strict):
-    """One file with the records of a shard, relative to its folder.
+    """Records of one shard: digests and counts; a large shard is split into member files."""
 
-    A large one is cut into members.
-    """
-
-    file: PathComponent
+    file: PathComponent  #: name relative to its folder
     sha256: str  #: digest of the bytes of all members in order
     crc32: Crc32  #: CRC-32 of the same bytes, compared when the file is opened
     bytes: Count
@@ -180,20 +173,20 @@ class FileEntry(Strict):
 
     @property
     def files(self) -> dict[str, ShardMember]:
-        """Each file on disk by its name: ``file`` alone, or the members."""
+        """Files on disk by name: ``file`` itself, or its members."""
         if not self.members:
             return {self.file: ShardMember(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
         return {shard_member_name(self.file, i): member for i, member in enumerate(self.members)}
 
 
 class ShardEntry(FileEntry):
-    """One shard file, relative to the build folder."""
+    """Records of one shard; ``file`` is relative to the build folder."""
 
     file: ShardPath
 
 
 class SplitPart(Strict):
-    """One part (train, val or test) of a split: counts and the digest of its keys in order."""
+    """One part (train, val or test) of a split: counts, and the digest of its ordered keys."""
 
     graphs: Count
     nodes: Count
@@ -202,7 +195,7 @@ class SplitPart(Strict):
 
 
 class SplitEntry(Strict):
-    """A split file of a build: its rule, parameters and parts."""
+    """Split file of a build: its rule, parameters and parts."""
 
     file: SplitPath
     sha256: str
@@ -217,10 +210,10 @@ class SplitEntry(Strict):
 
 
 class Receipt(Strict):
-    """Origin of a raw file. It has no time stamp: equal inputs give equal cards."""
+    """Origin of a raw file, without a timestamp: equal inputs give equal cards."""
 
     name: str
-    origin: str  #: url, archive file name or 'generated sample'
+    origin: str  #: URL, archive file name or 'generated sample'
     sha256: str
     bytes: int
 
@@ -228,19 +221,21 @@ class Receipt(Strict):
 class Card(Strict, frozen=False):
     """Identity, provenance and content of a build.
 
-    ``version`` rises with every change of the fields; a reader takes its own version alone.
+    ``version`` increases with every change of the fields; a reader accepts its own version only.
     """
 
     version: Literal[3] = 3
+    #: name of the dataset that users type: a shipped name, or the name they gave their own data
     dataset: PathComponent
-    manifest: PathComponent | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
-    pipeline: PathComponent | Literal[""] = ""  #: stem of the pipeline's module; empty if saved
+    #: name of the manifest it was built with: the recipe for your own data; empty if saved in Python
+    manifest: PathComponent | Literal[""] = ""
+    #: last word of the pipeline's module; empty if saved in Python
+    pipeline: PathComponent | Literal[""] = ""
     title: str
-    key: PathComponent
-    sample: bool  #: generated in the upstream layout, not the real data
-    complete: bool | None  #: has the counts of the published set; null: none was published
-    #: every raw file has a digest that the manifest pins
-    pinned: bool = False
+    key: PathComponent  #: digest of the parameters, which tells builds of one dataset apart
+    sample: bool  #: True if generated in the layout of the raw files; not the real data
+    complete: bool | None  #: True if the counts are the published ones; null if none are published
+    pinned: bool = False  #: True if the manifest pins a digest of every raw file
     parameters: Parameters
     pipeline_version: int
     format_version: int
@@ -249,21 +244,21 @@ class Card(Strict, frozen=False):
     receipts: Annotated[list[Receipt], FailFast()]
     content_digest: str  #: SHA-256 over the digests of the raw members used
     data_schema: dict[str, object]
-    default_split: str  #: key in ``splits`` that the classes use by default
+    default_split: str  #: key in ``splits`` that dataset classes use by default
     class_names: Annotated[list[str], FailFast()]
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
     splits: dict[PathComponent, SplitEntry]
     counts: dict[str, Count]
     statistics: Annotated[dict[str, Any], AfterValidator(_check_statistics)]
     versions: dict[str, str]
-    notes: Annotated[list[str], FailFast()]  #: sentences of manifest, pipeline and engine
-    #: SHA-256 of this card without this field; filled by to_json, checked by verify
+    notes: Annotated[list[str], FailFast()]  #: notes of the manifest, the pipeline and the build
+    #: SHA-256 of this card without this field; set by ``to_json``, checked by ``read_card``
     digest: str = ""
 
     @model_validator(mode="after")
-    # Check fields against each other: a card may be an untrusted file.
     def _check_fields(self) -> Self:
-        # Parse the schema for its errors alone; readers use the property ``schema_``.
+        """Check fields against each other: a card may be an untrusted file."""
+        # Parse the schema only to check it; readers use the property ``schema_``.
         parse_schema(json.dumps(self.data_schema))
         for unit in ("edges", "graphs", "nodes"):
             if unit not in self.counts:
@@ -276,30 +271,30 @@ class Card(Strict, frozen=False):
 
     @property
     def heading(self) -> str:
-        """The title, preceded by the dataset's name if it lacks it, and followed by the remark."""
+        """Title, with the dataset's name in front if it lacks it, and the coverage suffix."""
         heading = self.title
         if self.dataset.lower() not in heading.lower():
             heading = f"{self.dataset}: {heading}"
-        return f"{heading}{self.remark}"
+        return f"{heading}{self.coverage_suffix}"
 
     @property
-    def name_in_runs(self) -> str:
-        """Name of the dataset in the folders of runs, with ``-sample`` for a sample."""
+    def dataset_label(self) -> str:
+        """Dataset name, followed by ``-sample`` for a sample: the folder of its runs."""
         return f"{self.dataset}-sample" if self.sample else self.dataset
 
     @property
-    def remark(self) -> str:
-        """Remark after the name of the dataset, see :func:`name_remark`."""
-        return name_remark(self.sample, self.complete)
+    def coverage_suffix(self) -> str:
+        """Remark after the name of a sample or of an incomplete dataset."""
+        return coverage_suffix(self.sample, self.complete)
 
     @property
-    def variant(self) -> str:
-        """Parameters and, for data of your own, sources."""
+    def parameters_and_sources(self) -> str:
+        """Parameters and, for your own data, the source files, as one line."""
         return "; ".join(filter(None, [format_parameters(self.parameters), self.sources]))
 
     @property
     def sources(self) -> str:
-        """``from`` and the files of your own that it was built from; empty for a shipped dataset."""
+        """Your own files that it was built from, after ``from``; empty for a shipped dataset."""
         origins = list(dict.fromkeys(entry.origin for entry in self.receipts))
         if not origins or self.manifest in {"", self.dataset}:
             return ""
@@ -307,27 +302,27 @@ class Card(Strict, frozen=False):
         return f"from {listed}, …" if len(origins) > 3 else f"from {listed}"
 
     @property
-    def extent(self) -> str:
+    def coverage(self) -> str:
         """``sample``, ``part of the published set``, or an empty string."""
         if self.sample:
             return "sample"
-        return PART if self.complete is False else ""
+        return INCOMPLETE if self.complete is False else ""
 
     @property
-    def origin(self) -> str:
+    def raw_file_status(self) -> str:
         """``the published files``; ``complete by counts, bytes not pinned``; or an empty string."""
         if self.pinned:
-            return PUBLISHED
+            return "the published files"
         return COMPLETE_BY_COUNTS if self.complete else ""
 
     @property
     def schema_(self) -> Schema:
-        """The schema as an object."""
+        """Schema of the records, parsed."""
         return parse_schema(json.dumps(self.data_schema))[0]
 
     @property
     def identity(self) -> dict[str, object]:
-        """Fields that identify the data in a result."""
+        """Fields that identify the data of a result."""
         return {
             "dataset": self.dataset,
             "sample": self.sample,
@@ -337,12 +332,12 @@ class Card(Strict, frozen=False):
 
     @property
     def split_records(self) -> int:
-        """Number of records that a split divides: graphs, or the nodes of a single graph."""
+        """Number of records that a split divides: graphs, or nodes if there is only one graph."""
         return self.counts["nodes"] if self.counts["graphs"] == 1 else self.counts["graphs"]
 
     @property
     def files(self) -> dict[str, ShardMember]:
-        """The files of all shards."""
+        """Files of all shards by name."""
         files = {}
         for entry in self.shards:
             files.update(entry.files)
@@ -350,13 +345,12 @@ class Card(Strict, frozen=False):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each file of a shard or split."""
-        # One digest per file on disk: for a shard in several files, the digests of its members.
+        """SHA-256 of each file on disk of a shard or split."""
         shards = {file: member.sha256 for file, member in self.files.items()}
         return shards | {entry.file: entry.sha256 for entry in self.splits.values()}
 
     def to_json(self) -> str:
-        """Return stable, readable JSON with a new ``digest``: equal cards give equal text."""
+        """Return the card as readable JSON with a new ``digest``; equal cards give equal bytes."""
         return sealed_json(self.model_dump(mode="json"))
 
 
@@ -367,15 +361,15 @@ class _Version(BaseModel):
 def read_card(folder: Path) -> Card:
     """Read the card of a build folder.
 
-    Raises ``UsageError`` if there is none (an unfinished build), or if a newer kmip-data wrote it:
-    such a build is sound and must not be repaired by this version. ``DamagedInput`` if it does not
-    follow the model, or was changed after it was written.
+    Raises ``UsageError`` if the folder has no card (an unfinished build), or if a newer kmip-data
+    wrote it: such a build is sound, and this version must not repair it. Raises ``DamagedInput`` if
+    the card does not follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
     remedy = f"move {path} away, and build it again with the same command: its shards stay"
     problem = "cannot be read as a card"
     try:
-        # Only the version counts here: the other fields of a newer card may have any form.
+        # Check the version first: a newer card may have other fields.
         version = read_model(path, _Version, problem, next=remedy).version
     except FileNotFoundError as error:
         step = "kmip-data list, which names your builds"

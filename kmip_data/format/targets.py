@@ -13,7 +13,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 #: Type of the targets: a value of ``training.task``, or links.
 TargetType = Literal["classification", "multilabel", "regression", "links"]
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
-USUAL_METRICS: dict[TargetType, str] = {
+DEFAULT_METRICS: dict[TargetType, str] = {
     "classification": "accuracy",
     "multilabel": "ap",
     "regression": "mae",
@@ -91,7 +91,7 @@ def is_integer_column(column: Column) -> bool:
 
 
 def target_type_of(column: Column) -> TargetType:
-    """Return the type of targets: a key of :data:`USUAL_METRICS`."""
+    """Return the type of targets: a key of :data:`DEFAULT_METRICS`."""
     if column.attribute == LINKS:
         return "links"
     if column.shape == () and is_integer_column(column):
@@ -137,4 +137,4 @@ def eval_metric(schema: Schema, manifest: str) -> str | None:
         return None
     target_type = target_type_of(column)
     chosen = load_manifest(manifest).metrics if manifest in dataset_names() else {}
-    return chosen.get(target_type, USUAL_METRICS[target_type])
+    return chosen.get(target_type, DEFAULT_METRICS[target_type])

@@ -18,7 +18,7 @@ from kmip_data.builds.home import Build, Home, added_column_names, list_builds
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
-from kmip_data.format.card import PART, Card, read_card
+from kmip_data.format.card import INCOMPLETE, Card, read_card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.split_files import NODE_PARTS, TRAIN_AND_VAL, keys_digest, part_name
 from kmip_data.reading import gather
@@ -90,10 +90,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             folder = absolute_path(path, "build folder")
             build = Build(folder, read_card(folder))
         # Figures of a part of the set must not pass for figures of the published set.
-        if build.card.extent == PART:
+        if build.card.coverage == INCOMPLETE:
             graphs = count_with_noun(build.card.counts["graphs"], "graph")
             warnings.warn(
-                f"{build.path} has {graphs}, {PART}; see kmip-data info {build.path}",
+                f"{build.path} has {graphs}, {INCOMPLETE}; see kmip-data info {build.path}",
                 PartialBuildWarning,
                 stacklevel=2,
             )
@@ -280,7 +280,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return counts
 
     def __repr__(self) -> str:
-        name = f"{self.card.dataset!r} {self.card.extent}".rstrip()
+        name = f"{self.card.dataset!r} {self.card.coverage}".rstrip()
         parts = [name, count_with_noun(len(self), "graph")]
         if self.split is not None:
             parts.append(f"split={self.split!r}, split_name={self.split_name!r}")

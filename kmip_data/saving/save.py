@@ -23,7 +23,7 @@ from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.format.card import NAME_WORDS, is_path_component
+from kmip_data.format.card import NAME_RULE, is_path_component
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawFolder, check_params
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -167,7 +167,7 @@ def check_new_folder(folder: Path, name: str) -> None:
     if not is_path_component(name):
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
-            expected=NAME_WORDS,
+            expected=NAME_RULE,
             next="use another name: save(…, name=…), build pyg --name NAME",
         )
     # The name of a recipe, such as graphs, is free, as its builds have their own names.

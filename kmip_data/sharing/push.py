@@ -22,7 +22,7 @@ from kmip_data.files.atomic_writes import build_lock, final_name, remove_partial
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
-from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_path_component
+from kmip_data.format.card import CARD_NAME, NAME_RULE, Card, is_path_component
 from kmip_data.format.card_page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, print_status
@@ -170,7 +170,7 @@ def _open_push_address(address: str, kind: str, source: Path) -> Remote:
     if not is_path_component(name):
         raise UsageError(
             f"The folder {name!r} cannot be pushed under its name.",
-            expected=NAME_WORDS,
+            expected=NAME_RULE,
         )
     if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"The {kind} {source} cannot be pushed into itself.")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest
-from kmip_data.format.card import name_remark
+from kmip_data.format.card import coverage_suffix
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
@@ -308,7 +308,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
     mean = statistics.fmean(tests)
     hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
     memory = [run.result.memory.device or run.result.memory.host for run in runs]
-    share = name_remark(first.sample, first.complete).strip(" ()")
+    share = coverage_suffix(first.sample, first.complete).strip(" ()")
     if first.complete and not share:
         share = "all"
 

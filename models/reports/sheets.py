@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kmip_data.drawing.style import STYLES
 from kmip_data.files.page_templates import asset_text, page_template
-from kmip_data.format.card import OF_SAMPLE
+from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.reports.pictures import plots_of_table, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
@@ -238,7 +238,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard uses the complete published data; these rows do not.")
     if "sample" in first["share"]:
-        notes.append(OF_SAMPLE)
+        notes.append(SAMPLE_NOTE)
     pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
     if pairs:
         count = " or ".join(map(str, pairs))

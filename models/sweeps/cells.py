@@ -335,7 +335,7 @@ def _dataset_label(config: RunConfig, home: Home) -> str:
         require_dataset(load_manifest(data.dataset))
         parameters_on_card(data.dataset, data.parameters)
         return f"{data.dataset}-sample" if data.sample else data.dataset
-    return find(data.dataset, data.parameters, home=home, sample=data.sample).card.name_in_runs
+    return find(data.dataset, data.parameters, home=home, sample=data.sample).card.dataset_label
 
 
 def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:

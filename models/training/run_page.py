@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.build_files import PAGE_NAME
-from kmip_data.format.card import name_remark
+from kmip_data.format.card import coverage_suffix
 from kmip_data.format.card_page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
@@ -39,7 +39,7 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
 
 def run_page(result: RunResult) -> str:
     """Return the model card of a run, with the header of a hub."""
-    data_remark = name_remark(result.sample, result.complete)
+    data_remark = coverage_suffix(result.sample, result.complete)
     measured = result.metrics.get("test", {})
     entry = {
         "task": {"type": "graph-ml"},

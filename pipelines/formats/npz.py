@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import Array, DType, shape_fits, shape_text
+from kmip_data.arrays import Array, DType, format_shape_pattern, shape_matches
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import PIECE, archive_errors, first_bytes, sniff_format
 
@@ -58,11 +58,11 @@ class NpzFile:
         self.read.add(name)
         stream = ArrayStream(self._read_pieces(member), member.file_size, f"{self.name}, {name}")
         if stream.dtype.kind not in dtype_kinds or not (
-            shape is None or shape_fits(stream.shape, shape)
+            shape is None or shape_matches(stream.shape, shape)
         ):
             raise DamagedInput(
                 f"{stream.name} is {stream.dtype} {stream.shape}.",
-                expected=f"a dtype of kind {' or '.join(dtype_kinds)}, shape {shape_text(shape or ())}",
+                expected=f"a dtype of kind {' or '.join(dtype_kinds)}, shape {format_shape_pattern(shape or ())}",
             )
         return stream
 

@@ -29,7 +29,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kmip_data.arrays import Array, shape_fits, shape_text
+from kmip_data.arrays import Array, format_shape_pattern, shape_matches
 from kmip_data.columns.attribute_levels import concatenated_axis
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import (
@@ -132,11 +132,11 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as
     :func:`read_torch_file`, or where the file holds something else.
     """
-    expected = f"one {dtype} tensor of shape {shape_text(shape)}"
+    expected = f"one {dtype} tensor of shape {format_shape_pattern(shape)}"
     tensor = read_torch_file(path)
     if not isinstance(tensor, np.ndarray):
         raise _damaged_error(path.name, f"a {type(tensor).__name__}", expected)
-    if not shape_fits(tensor.shape, shape) or tensor.dtype != dtype:
+    if not shape_matches(tensor.shape, shape) or tensor.dtype != dtype:
         raise _damaged_error(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
     return np.ascontiguousarray(tensor)
 

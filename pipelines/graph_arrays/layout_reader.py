@@ -16,7 +16,7 @@ from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import ColumnForm, Layout, Manifest
+from kmip_data.manifest import ColumnLayout, Layout, Manifest
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
@@ -119,7 +119,7 @@ def columns_of(manifest: Manifest) -> tuple[Column, ...]:
     return tuple(column_of(key, form) for key, form in manifest.layout.columns.items())
 
 
-def column_of(key: str, form: ColumnForm) -> Column:
+def column_of(key: str, form: ColumnLayout) -> Column:
     """Return the column of a key of the layout; one with classes is the label."""
     if form.classes is not None:
         return class_column(key, form.classes, form.doc)

@@ -18,7 +18,7 @@ from kmip_data.cli.shared.datasets import RECORDS, store_settings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime.extras import install_command
-from kmip_data.text import OPTIONS
+from kmip_data.text import PARAMETER_OPTIONS
 
 #: Line -> words of its error.
 CASES = {
@@ -235,7 +235,7 @@ def test_each_parameter_of_a_dataset_that_is_no_option_is_a_key():
     def check(dataset):
         pipeline = load_pipeline(load_manifest(dataset))
         for name in {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}:
-            if name not in OPTIONS:
+            if name not in PARAMETER_OPTIONS:
                 with click.Context(root) as context:
                     store_settings(dataset, [f"{name}=1", f"{name.replace('_', '-')}=2"])
                     [(store, values)] = context.meta.items()

@@ -63,7 +63,7 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, for
 def test_a_sample_is_never_pinned(tmp_path):
     card = GeomGCN("texas", root=tmp_path, sample=True, limit=60, quiet=True).card
     assert not card.pinned
-    assert card.origin == ""
+    assert card.raw_file_status == ""
 
 
 def test_stratified_parts_keep_the_sizes_of_the_fold(tmp_path):

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import given_twice_error
+from kmip_data.errors import conflicting_values_error
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
 from kmip_data.models.training.config.presets import adapt_to_data, config_for_data, preset_on_data
-from kmip_data.plugins import import_plugins_of
+from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import OPTIONS
+from kmip_data.text import PARAMETER_OPTIONS
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
 #: Default epochs of a sample: each dataset's ends within two minutes on two cores.
@@ -28,7 +28,7 @@ KEYS = {
     "device": "system.device",
     "devices": "system.devices",
 }
-_OPTIONS = {**OPTIONS, "neighbors": "--neighbor-sampling"}
+_OPTIONS = {**PARAMETER_OPTIONS, "neighbors": "--neighbor-sampling"}
 
 
 def compose_configuration(  # noqa: PLR0913 -- options, by keyword
@@ -57,7 +57,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     if preset is not None:
         config, replaced = preset_on_data(str(dataset), preset, variant, home=home)
     elif file is None:
-        import_plugins_of(model=model)
+        import_installed_plugins(model=model)
         config = config_for_data(str(dataset), model, variant, home=home)
     else:
         if file.suffix.lower() in YAML:
@@ -113,4 +113,4 @@ def _refuse_twice(
         name, value = options_by_key.get(key.strip(), ("", None))
         if value is not None and str(value).lower() != text.strip().lower():
             option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-            raise given_twice_error(option, value, item)
+            raise conflicting_values_error(option, value, item)

@@ -159,15 +159,15 @@ def config_from_mapping(
     """Validate ``values`` as a configuration; ``origin`` is their source, for errors.
 
     Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is
-    the folder of their files: :func:`kmip_data.plugins.allowed_plugins`, whose errors are raised, too.
+    the folder of their files: :func:`kmip_data.plugins.resolve_plugins`, whose errors are raised, too.
 
     Raises ``UsageError``, which lists every problem: an unknown key, a missing one or a value of the
     wrong type.
     """
     if values.get("plugins"):
-        from kmip_data.plugins import allowed_plugins
+        from kmip_data.plugins import resolve_plugins
 
-        values = {**values, "plugins": allowed_plugins(values["plugins"], origin, plugins_in)}
+        values = {**values, "plugins": resolve_plugins(values["plugins"], origin, plugins_in)}
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -231,9 +231,9 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
 
     # 2. A name that no table has may be a plugin's.
     if key is not None and key.names is not None and text not in key.names.table():
-        from kmip_data.plugins import import_plugin_of
+        from kmip_data.plugins import import_installed_plugin
 
-        import_plugin_of(key.names.group, text)
+        import_installed_plugin(key.names.group, text)
 
     # 3. A key, the kind of a section, a free key of a table, or an error.
     if key is not None and key.field is not None:

@@ -22,7 +22,7 @@ from kmip_data.format.card import COMPLETE_BY_COUNTS, Card, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
-    USUAL_METRICS,
+    DEFAULT_METRICS,
     TargetType,
     check_network_inputs,
     eval_metric,
@@ -111,7 +111,7 @@ def _check_classes_are_numbers(card: Card, task: Task) -> None:
 def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head filled in by the task."""
     loss = USUAL_LOSSES[task.target_type]
-    metric = task.metric or USUAL_METRICS[task.target_type]
+    metric = task.metric or DEFAULT_METRICS[task.target_type]
     if task.target_type == "classification" and task.level == "node":
         loss = "weighted_cross_entropy"
     config = config.with_values(
@@ -313,8 +313,11 @@ class RunData(ABC):
         """Describe the data in a line."""
         card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
-        line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name!r}: {sizes} {self.unit}"
-        if card.origin == COMPLETE_BY_COUNTS:
+        line = (
+            f"{card.dataset}{card.coverage_suffix}, {self.build.path}, split {self.split_name!r}: "
+        )
+        line += f"{sizes} {self.unit}"
+        if card.raw_file_status == COMPLETE_BY_COUNTS:
             line += f"; raw files: {COMPLETE_BY_COUNTS}"
         return line
 

@@ -117,7 +117,7 @@ class Evaluation:
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
             metrics_table([self.metrics]),
-            f"{card.dataset}{card.remark}, split {self.split.name!r}; weights of epoch {epoch}",
+            f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
         ]
         if self.equals_result is not None:
             lines.append(

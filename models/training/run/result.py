@@ -21,7 +21,7 @@ from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.columns.column_uses import description_on_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small_file, sealed_json
-from kmip_data.format.card import OF_SAMPLE, name_remark
+from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.config.overrides import read_config
@@ -369,7 +369,7 @@ class Summary:
         first = self.results[0]
         seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
-        dataset = f"{first.dataset}{name_remark(first.sample, first.complete)}"
+        dataset = f"{first.dataset}{coverage_suffix(first.sample, first.complete)}"
         table = metrics_table([result.metrics for result in self.results])
         folds = ""
         if self.folds:
@@ -380,7 +380,7 @@ class Summary:
             f"{table}\n{dataset}, {first.model},{folds} seed {seeds}; weights of epoch {best} "
             f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
-        return f"{text}\n{OF_SAMPLE}" if first.sample else text
+        return f"{text}\n{SAMPLE_NOTE}" if first.sample else text
 
 
 def own_build(result: RunResult, home: Home) -> Build | None:

@@ -22,7 +22,7 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.pipelines.find import parameter_names, parameters_on_card
-from kmip_data.text import OF_ONE_COMMAND, dataset_name_from, parameters_as_options
+from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, parameters_as_options
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -148,7 +148,7 @@ def runs_of_name(run: str | os.PathLike[str], home: Home) -> list[Path]:
 
     Errors as of :func:`find_run`, whose run is returned alone for any other name.
     """
-    matches = _matching_runs(Path(run), home, endings=OF_ONE_COMMAND)
+    matches = _matching_runs(Path(run), home, endings=RUN_NAME_SUFFIXES)
     exact = any(folder.name == Path(run).name for folder in matches)
     one_folder = len({folder.parent for folder in matches}) == 1
     if not exact and one_folder:

@@ -204,7 +204,7 @@ def _train_one(
     if memory_estimate.is_graph_too_large(data.pin_settings(config), data, device, log):
         data.sample_evaluation()
     config = data.pin_settings(config)
-    label = data.build.card.name_in_runs
+    label = data.build.card.dataset_label
     existing = home.runs / label / config.model.name / name
     if marker_content(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
         if _build_key(existing) == data.build.card.key:
@@ -482,7 +482,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
             # The loop owns the memory of captured steps, and frees it after training.
             captured=CapturedSteps(CudaGraphs(device), run.log) if not_captured is None else None,
             quiet=run.quiet,
-            logger=build_logger(config, main, f"kmip-data-{data.build.card.name_in_runs}"),
+            logger=build_logger(config, main, f"kmip-data-{data.build.card.dataset_label}"),
         )
         try:
             if last is not None:

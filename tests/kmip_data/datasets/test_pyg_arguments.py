@@ -16,7 +16,7 @@ from kmip_data.datasets import base
 from kmip_data.datasets.pyg_arguments import STEPS
 from kmip_data.datasets.pyg_named_datasets import GNNBenchmarkDataset, LRGBDataset, ShapeNet
 from kmip_data.errors import UsageError
-from kmip_data.format.targets import USUAL_METRICS, eval_metric, num_tasks, task_type
+from kmip_data.format.targets import DEFAULT_METRICS, eval_metric, num_tasks, task_type
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.pipelines.base import load_pipeline
@@ -326,7 +326,7 @@ def test_a_dataset_has_the_task_that_its_manifest_states(name):
 
 
 def test_metrics_of_datasets_fit_their_tasks():
-    chosen = [*USUAL_METRICS.items()]
+    chosen = [*DEFAULT_METRICS.items()]
     for name in dataset_names():
         chosen += load_manifest(name).metrics.items()
     assert len(chosen) >= 12
@@ -341,4 +341,4 @@ def test_metrics_of_datasets_fit_their_tasks():
     # Without a manifest, the metric that a training takes.
     schemas = [distances, pipeline.schema(pipeline.Params())]
     usual = [eval_metric(schema, "") for schema in schemas]
-    assert usual == [USUAL_METRICS["regression"], USUAL_METRICS["classification"]]
+    assert usual == [DEFAULT_METRICS["regression"], DEFAULT_METRICS["classification"]]

@@ -140,4 +140,4 @@ def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:
     sections["model"]["attention"] = {"kind": "exphormer", "expander": 0}
     assert open_data(
         config_from_mapping(settings, "the test"), home=Home(tmp_path)
-    ).build.card.name_in_runs
+    ).build.card.dataset_label

@@ -86,7 +86,7 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
     options = {"home": home, "parameters": {"k": 3}, "unpinned": True, "jobs": 1, "quiet": True}
     part = building.build_dataset("s3dis", archives=[archive], **options)
     card = read_card(part.path)
-    assert card.extent == "part of the published set"
+    assert card.coverage == "part of the published set"
     assert "49 of the 23,585 graphs" in card.notes[-1]
     with pytest.warns(PartialBuildWarning):
         ShardedDataset(part, "train")

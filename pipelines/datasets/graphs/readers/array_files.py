@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import I64, Array, shape_text
+from kmip_data.arrays import I64, Array, format_shape_pattern
 from kmip_data.columns.part_masks import MASKS
 from kmip_data.columns.target_inference import mask_changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
@@ -221,7 +221,7 @@ def _note_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notice
                 fits = len(stream.shape) == axes and stream.shape[0] == rows > 0
                 if stream.dtype.kind in "biuf" and fits:
                     notices.warnings.append(
-                        f"{key} {shape_text(stream.shape)} is not read: if it is {usual}, rename it so"
+                        f"{key} {format_shape_pattern(stream.shape)} is not read: if it is {usual}, rename it so"
                     )
 
 

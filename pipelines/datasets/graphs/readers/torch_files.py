@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import Array, shape_fits
+from kmip_data.arrays import Array, shape_matches
 from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NODE_PARTS, part_name
@@ -232,7 +232,7 @@ def _graph_arrays(
     if label:
         item["y"] = item.pop(label)
     edges = _attribute_array("edge_index", item.pop("edge_index", None), where, findings, item)
-    if edges is None or edges.dtype.kind not in "iu" or not shape_fits(edges.shape, (2, None)):
+    if edges is None or edges.dtype.kind not in "iu" or not shape_matches(edges.shape, (2, None)):
         raise DamagedInput(
             f"{where}: edge_index is {'missing' if edges is None else _type_name(edges)}.",
             expected="integers of shape (2, any)",

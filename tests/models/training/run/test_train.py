@@ -24,7 +24,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import MARKER
 from kmip_data.format import targets
-from kmip_data.format.card import OF_SAMPLE
+from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.layers.gated_gcn import _find_kernel
 from kmip_data.models.network import build_model
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
@@ -92,7 +92,7 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     result, said = summary.results[0], capsys.readouterr().err
     assert "data: clouds (part of the published set), " in said
     assert "clouds (part of the published set), gps-kmip" in summary.table()
-    assert OF_SAMPLE not in summary.table()
+    assert SAMPLE_NOTE not in summary.table()
     assert (summary.to_dict()["complete"], read_result(summary.runs[0]).complete) == (False, False)
     evaluation = evaluate(summary.runs[0], home=Home(tmp_path))
     test = f"{100 * result.metrics['test'][result.metric]:.2f} %"
@@ -348,9 +348,9 @@ def test_wrong_or_taken_names_of_runs_are_refused(done, build, home, tmp_path):
 def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
     summary = train(config, home=Home(tmp_path))
-    assert summary.table().endswith(f"\n{OF_SAMPLE}")
+    assert summary.table().endswith(f"\n{SAMPLE_NOTE}")
     tables, _ = tables_of_runs(read_finished_runs(summary.runs)[0])
-    assert OF_SAMPLE in results_sheet(tables[0]).notes
+    assert SAMPLE_NOTE in results_sheet(tables[0]).notes
     out, err = capfd.readouterr()
     assert out == ""
     # Without the progress of a slow machine.
