@@ -292,7 +292,7 @@ def influence_of_k(
 
 def _format_mean(row: Json, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
-    from kmip_data.models.training.run.result import metric_text
+    from kmip_data.models.training.run.result import format_metric
 
     mean = row[name]
     if mean is None:
@@ -300,4 +300,4 @@ def _format_mean(row: Json, name: str) -> str | None:
     runs = row["paper_runs" if name.startswith("paper") else "runs"]
     std = row[f"{name}_std"] if runs and runs > 1 else None
     metric = row["metric"] if name.endswith("test") else ""
-    return metric_text(metric, mean, std)
+    return format_metric(metric, mean, std)

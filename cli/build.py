@@ -388,9 +388,9 @@ def _data_of_like(like: str, home: Home) -> str:
     """Return the data of ``--like``: a file, a dataset, or the build that a run was trained on."""
     if os.sep not in like:
         return like
-    from kmip_data.models.training.run.result import data_of_run
+    from kmip_data.models.training.run.result import resolve_dataset
 
-    return data_of_run(like, home)
+    return resolve_dataset(like, home)
 
 
 def _build_class(

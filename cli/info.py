@@ -162,7 +162,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     from kmip_data.models.positions import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for_data, read_preset
-    from kmip_data.models.training.run.published_result import published_result_of
+    from kmip_data.models.training.run.published_result import find_published_result
     from kmip_data.plugins import import_installed_plugins
 
     import_installed_plugins(model=model)
@@ -189,7 +189,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         text.append(f"There is no preset for {target}: these are the defaults.")
         return result, "\n".join(text)
 
-    published_result = published_result_of(config)
+    published_result = find_published_result(config)
     size = ""
     if preset.size is not None:
         size = "{} layers × {} channels: {:,} parameters".format(*preset.size)

@@ -175,7 +175,7 @@ def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> li
 
 def _result_rows(cells: list[Cell]) -> list[Json]:
     """Return a row for each dataset, model and change: its seeds, sizes and published result."""
-    from kmip_data.models.training.run.published_result import published_result_of
+    from kmip_data.models.training.run.published_result import find_published_result
 
     rows: dict[tuple[str, str, str], Json] = {}
     for cell in cells:
@@ -186,9 +186,9 @@ def _result_rows(cells: list[Cell]) -> list[Json]:
         model = cell.config.model
         published = None
         source = None
-        published_result = published_result_of(cell.config)
+        published_result = find_published_result(cell.config)
         if published_result is not None and not (
-            published_result.other_keys or published_result.sample
+            published_result.differing_keys or published_result.sample
         ):
             published = published_result.value
             source = published_result.figure.source

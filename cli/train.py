@@ -226,12 +226,12 @@ def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
     text.append(f"{format_facts(_result_facts(summary))}\n")
     text.append(f"Next: {_run_command('explore', summary)}")
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.result import own_build
+    from kmip_data.models.training.run.result import find_table_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
     predict = f"{_run_command('predict', summary)} --dataset"
-    if own_build(summary.results[0], Home(run.parents[3])):
+    if find_table_build(summary.results[0], Home(run.parents[3])):
         text.append(
             f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
             f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} new"
@@ -280,8 +280,8 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the paper's, the time and the memory."""
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.published_result import published_result_of
-    from kmip_data.models.training.run.result import mean_std, metric_with_unit
+    from kmip_data.models.training.run.published_result import find_published_result
+    from kmip_data.models.training.run.result import format_metric_with_unit, mean_std
 
     first = summary.results[0]
     mean, std = mean_std([result.metrics for result in summary.results])
@@ -289,12 +289,12 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     shown = ""
     if test is not None:
         spread = std["test"][first.metric] if len(summary.results) > 1 else None
-        shown = (
-            f"{all_metrics()[first.metric].title} {metric_with_unit(first.metric, test, spread)}"
-        )
+        shown = f"{all_metrics()[first.metric].title} {format_metric_with_unit(first.metric, test, spread)}"
         if first.chance is not None:
-            shown += f"; a constant answer has {metric_with_unit(first.metric, first.chance)}"
-    published_result = published_result_of(RunConfig.model_validate(first.config))
+            shown += (
+                f"; a constant answer has {format_metric_with_unit(first.metric, first.chance)}"
+            )
+    published_result = find_published_result(RunConfig.model_validate(first.config))
     total = sum(result.seconds.total for result in summary.results)
     epoch = sum(result.seconds.train_epoch for result in summary.results) / len(summary.results)
     host = max(result.memory.host for result in summary.results)
@@ -311,10 +311,10 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
 
 def _run_command(name: str, summary: Summary) -> str:
     """Return the command that shows or measures the first run."""
-    from kmip_data.models.training.run.run_folder import home_option, short_run
+    from kmip_data.models.training.run.run_folder import home_option, short_run_name
 
     run = summary.runs[0]
-    command = f"kmip-data {name} {shlex.quote(short_run(run))}{home_option(run)}"
+    command = f"kmip-data {name} {shlex.quote(short_run_name(run))}{home_option(run)}"
     # A run imports no code by itself, so the command names the plugins.
     for plugin in summary.results[0].config.get("plugins") or ():
         command += f" --plugin {shlex.quote(plugin['source'])}"
@@ -330,7 +330,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.format.targets import learned_column
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.run_folder import home_option
-    from kmip_data.models.training.run.states import fitting_run
+    from kmip_data.models.training.run.states import find_compatible_run
     from kmip_data.pipelines.base import check_params, load_pipeline
     from kmip_data.pipelines.find import find
 
@@ -352,7 +352,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
             error.correction = (data.dataset, other)
         elif build.card.schema_.label_column is None and described is not None and described.task:
             # A build like another: made for predictions.
-            run = fitting_run(build, home)
+            run = find_compatible_run(build, home)
             words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
             error.next = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
         raise

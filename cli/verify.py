@@ -113,14 +113,14 @@ def _verify_run(run: Path) -> None:
     from kmip_data.files.atomic_writes import write_marker
     from kmip_data.files.reading import sha256_file
     from kmip_data.models.training.run.result import read_result
-    from kmip_data.models.training.run.run_folder import RUN
+    from kmip_data.models.training.run.run_folder import RUN_MARKER
 
     problems = []
     for name, digest in read_result(run).files.items():
         if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
             problems.append(f"{name}: another content")
     if not problems:
-        write_marker(run, RUN)
+        write_marker(run, RUN_MARKER)
     text = [] if problems else [f"{run} is sound."]
     print_result({"path": run, "ok": not problems, "problems": problems}, *text)
     if problems:

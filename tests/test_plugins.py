@@ -418,7 +418,7 @@ CHOSEN = (
 
 def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     from kmip_data.models.training.config.overrides import read_config
-    from kmip_data.models.training.run.checkpoint import LAST, read_checkpoint
+    from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT, read_checkpoint
 
     (folder / "own.py").write_text(MINE)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
@@ -440,7 +440,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     with (path / "metrics.csv").open() as file:
         rates = [float(row["lr"]) for row in csv.DictReader(file)]
     assert rates[1] == rates[0] / 2  # half of a line
-    (group,) = read_checkpoint(path / LAST)["optimizer"]["param_groups"]
+    (group,) = read_checkpoint(path / LAST_CHECKPOINT)["optimizer"]["param_groups"]
     assert group["betas"] == (0.8, 0.9)
     assert "decoupled_weight_decay" in group  # RAdam's own
     with fresh():

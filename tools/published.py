@@ -38,8 +38,8 @@ from kmip_data.models.training.config.presets import (
     published_result,
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.result import RunResult, metric_text, metric_title
+from kmip_data.models.training.run.checkpoint import WEIGHTS_NAME
+from kmip_data.models.training.run.result import RunResult, format_metric, metric_title
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.text import format_duration
 
@@ -125,7 +125,7 @@ def run_table(runs: list[Run], *, several: bool) -> dict[str, list[Any]]:
             "val": result.metrics["val"][result.metric],
             "test": result.metrics["test"][result.metric],
             "seconds": round(result.seconds.total, 1),
-            "weights": sha256_file(run.folder / WEIGHTS)[0],
+            "weights": sha256_file(run.folder / WEIGHTS_NAME)[0],
             **first_epochs(run.folder),
         }
         if several:
@@ -221,7 +221,7 @@ def published_table() -> str:
             row.dataset,
             row.model,
             row.mean_text(),
-            metric_text(row.metric, mean, std),
+            format_metric(row.metric, mean, std),
             difference,
             f"`train --reproduce {name}`",
             f"{sum(row.seconds) / 60:.0f}",
@@ -308,7 +308,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
         for dataset, entries in board.entries.items():
             metric = board.metrics[0]
             for name, (mean, *std) in entries.items():
-                text = metric_text(metric, mean, *(std or [None]))
+                text = format_metric(metric, mean, *(std or [None]))
                 if not is_percent(metric):
                     # Three decimals as printed; charges are printed in thousandths.
                     digits = 3 if max(abs(value) for value, *_ in entries.values()) > 0.1 else 6
@@ -335,7 +335,7 @@ def paper_standing(model: str, figure: PaperResult) -> Standing:
     """Return a figure of the paper; shares are printed in percent."""
     scale = 100 if is_percent(figure.metric) else 1
     std = None if figure.std is None else figure.std / scale
-    text = metric_text(figure.metric, figure.mean / scale, std)
+    text = format_metric(figure.metric, figure.mean / scale, std)
     source, _, authors = figure.source.partition(", which takes it from ")
     origin = f"paper, from {authors}" if authors else "paper"
     return Standing(figure.mean / scale, text, model, str(figure.runs), "–", origin, source)

@@ -94,14 +94,14 @@ Next: kmip-data {step}""".rstrip()
 def _run_for(build: Build) -> str:
     """Return the run of the build's home that can predict a build without targets, else RUN."""
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.run_folder import home_option, short_run
-    from kmip_data.models.training.run.states import fitting_run
+    from kmip_data.models.training.run.run_folder import home_option, short_run_name
+    from kmip_data.models.training.run.states import find_compatible_run
 
     home = Home(build.path.parent.parent)
     if build.path.parent != home.built:  # built by --output
         home = Home.locate()
-    run = fitting_run(build, home)
-    return "RUN" if run is None else f"{shlex.quote(short_run(run))}{home_option(run)}"
+    run = find_compatible_run(build, home)
+    return "RUN" if run is None else f"{shlex.quote(short_run_name(run))}{home_option(run)}"
 
 
 def _is_shipped(card: Card) -> bool:

@@ -47,7 +47,7 @@ def builds_table(builds: list[Build]) -> str:
 def runs_table(runs: Sequence[RunStatus]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.result import metric_with_unit
+    from kmip_data.models.training.run.result import format_metric_with_unit
 
     rows = []
     notes = []
@@ -59,7 +59,7 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
             if value is None or run.metric is None:
                 values.append("")
             else:
-                values.append(metric_with_unit(run.metric, value))
+                values.append(format_metric_with_unit(run.metric, value))
         if run.test is not None:
             values[1] = f"{values[1]} {title}"
         if run.edited:
@@ -92,7 +92,7 @@ def report_text(tables: Iterable[Table]) -> str:
 def step_to_best_run(tables: Sequence[Table]) -> str:
     """Return the line that names the next command: it opens the best run of the first table's best row."""
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.run_folder import home_option, short_run
+    from kmip_data.models.training.run.run_folder import home_option, short_run_name
 
     table = tables[0]
     # A table of one row ranks none.
@@ -101,7 +101,7 @@ def step_to_best_run(tables: Sequence[Table]) -> str:
     higher = all_metrics()[runs[0].result.metric].higher_is_better
     best = max(runs, key=lambda run: run.test if higher else -run.test)
     run = best.folder
-    return f"Next: kmip-data explore {shlex.quote(short_run(run))}{home_option(run)}"
+    return f"Next: kmip-data explore {shlex.quote(short_run_name(run))}{home_option(run)}"
 
 
 def _sheet_text(sheet: Sheet) -> str:

@@ -35,7 +35,7 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import accumulate_metrics
 from kmip_data.models.training.run.predictions import predict
-from kmip_data.models.training.run.result import metric_with_unit
+from kmip_data.models.training.run.result import format_metric_with_unit
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -131,7 +131,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     generator = np.random.Generator(np.random.PCG64(0))
     draw = generator.choice(count, min(count, NODES), replace=False)
     with opened.load_module() as module, torch.compiler.set_stance("force_eager"):
-        module.doing = "exploring"
+        module.activity = "exploring"
         batch.x = batch.x.clone().requires_grad_()
         outputs = module.eval()(batch)[0]
         if len(outputs) != count:  # a graph-level task
@@ -264,7 +264,7 @@ class ByDistance:
 
     def formatted_values(self) -> list[str]:
         """Return the formatted values; fractions in percent."""
-        return [metric_with_unit(self.metric, value) for value in self.values]
+        return [format_metric_with_unit(self.metric, value) for value in self.values]
 
 
 def evaluate_by_distance(

@@ -17,7 +17,7 @@ from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training import memory_estimate
-from kmip_data.models.training.capture.cuda_graphs import Learned
+from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -52,7 +52,7 @@ def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     clock = StageClock(loop.device)
     graphs = list[int]()
 
-    def timed_step(batch: Data, *args: object, **step_position: bool) -> Learned:
+    def timed_step(batch: Data, *args: object, **step_position: bool) -> StepOutput:
         learned = run_step(batch, *args, **step_position)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)

@@ -34,7 +34,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
-from kmip_data.models.training.run.run_folder import MAX_VALUE, RESULT_NAME
+from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.pipelines.find import parameters_on_card
 from kmip_data.text import natural_sort_key
 
@@ -83,7 +83,7 @@ def _read_run(folder: Path) -> Run:
     # 1. A metric that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
-    if value is None or abs(value) > MAX_VALUE or abs(result.seconds.total) > MAX_VALUE:
+    if value is None or abs(value) > MAX_METRIC or abs(result.seconds.total) > MAX_METRIC:
         raise DamagedInput(f"It has no {result.metric} on test.")
 
     # 2. Base of the changes: the preset of the run, or else the defaults.

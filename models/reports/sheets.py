@@ -18,7 +18,7 @@ from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.reports.pictures import plots_of_table, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.result import metric_text, metric_title
+from kmip_data.models.training.run.result import format_metric, metric_title
 from kmip_data.text import format_duration
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's
@@ -94,7 +94,7 @@ def _format_mean(name: str, row: Row) -> str:
     """Format a mean, with its deviation if any."""
     if row[name] is None:
         return ""
-    return metric_text(row["metric"], row[name], row[f"{name}_std"])
+    return format_metric(row["metric"], row[name], row[f"{name}_std"])
 
 
 def _format_difference(name: str, row: Row) -> str:
@@ -102,7 +102,7 @@ def _format_difference(name: str, row: Row) -> str:
     if row[name] is None:
         return ""
     sign = "−" if row[name] < 0 else "+"
-    return sign + metric_text(row["metric"], abs(row[name]), None)
+    return sign + format_metric(row["metric"], abs(row[name]), None)
 
 
 def _format_model(row: Row) -> str:
@@ -117,7 +117,7 @@ def _has_few(row: Row) -> bool:
 
 def _format_test(row: Row) -> str:
     std = row["test_std"] if row["runs"] > 1 else None
-    text = metric_text(row["metric"], row["test"], std)
+    text = format_metric(row["metric"], row["test"], std)
     if _has_few(row):
         text += f" {FEW}"
     if row["edited"]:

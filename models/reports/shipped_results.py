@@ -16,8 +16,13 @@ from pydantic import Field
 from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import RunResult, Summary, metric_text, metric_with_unit
-from kmip_data.models.training.run.run_folder import WEIGHTS, metrics_columns
+from kmip_data.models.training.run.result import (
+    RunResult,
+    Summary,
+    format_metric,
+    format_metric_with_unit,
+)
+from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
 #: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).
@@ -94,7 +99,7 @@ class ShippedResult(Strict):
     def mean_text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
-        return metric_text(self.metric, statistics.fmean(values), self._std_over_runs(values))
+        return format_metric(self.metric, statistics.fmean(values), self._std_over_runs(values))
 
 
 @functools.cache
@@ -188,7 +193,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         equal = bool(values) and all(value.here == value.row for value in values)
         if whole:
             test = result.metrics["test"][row.metric]
-            equal = (test, sha256_file(folder / WEIGHTS)[0]) == (published, weights)
+            equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (published, weights)
         reproduced &= same_data and (equal or _is_close(row, test, deciding))
 
         # 3. The seed in the dictionary, and as a line.
@@ -203,8 +208,8 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         )
         parts = []
         if test is not None:
-            before = "–" if published is None else metric_with_unit(row.metric, published)
-            parts.append(f"test {metric_with_unit(row.metric, test)}, row {before}")
+            before = "–" if published is None else format_metric_with_unit(row.metric, published)
+            parts.append(f"test {format_metric_with_unit(row.metric, test)}, row {before}")
         parts += [value.text() for value in deciding]
         if not same_data:
             parts.append("other data")

@@ -26,8 +26,8 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.states import (
     ERROR,
     is_unlocked,
+    last_logged_error,
     log_name,
-    logged_error,
     run_status,
 )
 from kmip_data.pipelines.find import obtain, obtain_columns
@@ -105,7 +105,7 @@ def run_cells(
                 if code is None:
                     continue
                 log = log_of_cell(cell, folder)
-                if not cell.is_done and not logged_error(log):  # killed before it could report
+                if not cell.is_done and not last_logged_error(log):  # killed before it could report
                     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
                         file.write(f"\n{ERROR}it ended {how}\n".encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, runs_of_name
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, find_runs
 
 
 def select_runs(names: Sequence[str], home: Home) -> list[Path]:
@@ -27,7 +27,7 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
         elif "/" not in name and (home.root / "sweeps" / name).is_dir():
             folders += runs_of_sweep_name(name, home)  # runs of a user's plan, by its name
         else:
-            folders += runs_of_name(name, home)
+            folders += find_runs(name, home)
     return list(dict.fromkeys(folders))
 
 

@@ -89,9 +89,9 @@ def check_precision(precision: str, device: Device, *, finished: bool = False) -
 
 
 #: Seconds between checks of the other processes.
-LOOK = 1.0
+POLL_SECONDS = 1.0
 #: Seconds until an exchange with an ended process fails by itself.
-GRACE = 10.0
+GRACE_SECONDS = 10.0
 
 
 def join_processes(config: RunConfig, device_type: str) -> torch.device:
@@ -157,9 +157,9 @@ def _start_others(config: RunConfig) -> None:
 def _end_with_others(others: list[subprocess.Popen[bytes]]) -> None:
     """End this process when another one fails, as exchanges would wait until their time limit."""
     while not any(process.poll() for process in others):
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
     # Usually an exchange fails meanwhile, or this process hits the same error.
-    time.sleep(GRACE)
+    time.sleep(GRACE_SECONDS)
     print_status(f"Error: {lost_process_error()}")
     _end_processes(others)
     os._exit(OutOfResources.exit_code)
@@ -185,7 +185,7 @@ def _end_processes(others: list[subprocess.Popen[bytes]]) -> None:
     for act in ("terminate", "kill"):
         for process in others:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK)
+                process.wait(POLL_SECONDS)
         for process in others:
             getattr(process, act)()
 

@@ -231,7 +231,7 @@ def memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResou
     """Return the error for a failed allocation in training, with options that reduce memory."""
     text = next(iter(str(error).strip().splitlines()), type(error).__name__)
     text = text.rpartition("DefaultCPUAllocator: ")[2]
-    work = module.doing
+    work = module.activity
     if module.size:
         work += f", on {module.size}"
     step = memory_saving_options(module.config, data)

@@ -17,7 +17,7 @@ from kmip_data.models.training.run.result import (
     read_result,
     refuse_edited,
 )
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.sharing.push import push_files, yaml_header
 from kmip_data.sharing.push_files import RUN_FILES, Share
 
@@ -27,13 +27,13 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
     result = read_result(run)
     refuse_edited(run)
     read_config(run / CONFIG_NAME)
-    read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
+    read_weights(run / WEIGHTS_NAME, result.files.get(WEIGHTS_NAME))
     content: dict[str, Path | bytes] = {}
     for name in RUN_FILES:
         if (run / name).is_file():
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
-    key = sha256_file(run / WEIGHTS)[0][:12]
+    key = sha256_file(run / WEIGHTS_NAME)[0][:12]
     return push_files(address, "run", run, key, content, known=result.files, page=page, quiet=quiet)
 
 

@@ -229,7 +229,7 @@ def train_layers(
 ) -> list[Tensor]:
     """Run training steps with two layers; return logits and gradients of the last one."""
     from kmip_data.models.network import build_model
-    from kmip_data.models.training.capture.cuda_graphs import Learned
+    from kmip_data.models.training.capture.cuda_graphs import StepOutput
 
     attention_settings = {**sizes, "search": search, "output_projection": True, "dropout": dropout}
     settings = {"layers": 2, "hidden_dim": attention_settings.pop("hidden_dim"), "dropout": dropout}
@@ -240,14 +240,14 @@ def train_layers(
     model = build_model(config, in_channels=6, num_classes=4).to(device, precision)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
-    def step(batch: Data, *_: object, **__: object) -> Learned:
+    def step(batch: Data, *_: object, **__: object) -> StepOutput:
         optimizer.zero_grad(set_to_none=False)
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype != precision):
             logits = model(batch)
         loss = nn.functional.cross_entropy(logits, batch.y)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        return Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
+        return StepOutput(logits.detach(), batch.y, loss.detach(), loss.detach())
 
     for seed in range(steps):
         batch = _make_batch(sizes["k"], table=table, seed=seed).to(device)

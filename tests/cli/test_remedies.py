@@ -105,7 +105,7 @@ def test_a_warm_up_of_every_epoch(build):
     loud = [word for word in SMALL if word != "--quiet"]
     words = ["train", build.path, *loud, "--set", "training.epochs=1"]
     outcome = done(*words, "--set", "schedule.warmup_epochs=1")
-    remedy = re.search("warm-up takes every epoch; (--set [^ ]+) leaves it out", outcome.err)[1]
+    remedy = re.search("warm-up takes every epoch; (--set [^ ]+) skips it", outcome.err)[1]
     assert "warm-up takes every epoch" not in done(*words, *remedy.split()).err
 
 
@@ -160,7 +160,7 @@ def test_run_on_another_build_in_the_place_of_its_own(build, command):
     shutil.rmtree(build.path)
     learnable_build(build.path, seed=1)
     message = refused(command, run)
-    assert "and the run was trained on" in message
+    assert "but the run was trained on" in message
     remedy = remedy_of(message)
     assert remedy[:4] == [command, run, "--dataset", str(build.path)]
     done(*remedy)

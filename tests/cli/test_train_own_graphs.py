@@ -18,7 +18,7 @@ from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
-from kmip_data.models.training.run.train import try_encoders
+from kmip_data.models.training.run.train import check_encoders
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--model", "gine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
@@ -135,12 +135,12 @@ def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     config = config_for_data(str(tmp_path / "plain"), "gps-kmip")
     data = open_data(config, home=Home.locate(home))
     before = torch.random.get_rng_state()
-    try_encoders(data.pin_settings(config), data)
+    check_encoders(data.pin_settings(config), data)
     assert torch.equal(torch.random.get_rng_state(), before)
     wrong = apply_overrides(config, ["model.edge_encoder=bond", "model.local.kind=gated-gcn"])
     data = open_data(wrong, home=Home.locate(home))
     with pytest.raises(UsageError, match=r"3 columns of torch\.float32"):
-        try_encoders(data.pin_settings(wrong), data)
+        check_encoders(data.pin_settings(wrong), data)
 
 
 def write_rings(folder, sizes):

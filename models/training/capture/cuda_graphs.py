@@ -13,7 +13,7 @@ from torch import Tensor
 from kmip_data.runtime.memory import keeping_alive_for_capture
 
 
-class Learned(NamedTuple):
+class StepOutput(NamedTuple):
     """Result of learning from a batch."""
 
     #: (rows, outputs).
@@ -26,7 +26,7 @@ class Learned(NamedTuple):
 
 
 #: Work on a batch; True if it is captured.
-StepFunction = Callable[[bool], Learned]
+StepFunction = Callable[[bool], StepOutput]
 Results = TypeVar("Results", bound=tuple[Tensor, ...])
 
 

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from kmip_data.files.reading import first_problem
 from kmip_data.models.kernels import DISABLED
-from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, Learned, StepFunction
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, StepFunction, StepOutput
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -33,7 +33,7 @@ WARM_UP = 2
 MAX_GRAPHS = 32
 
 #: Learns from a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
-Step = Callable[..., Learned]
+Step = Callable[..., StepOutput]
 #: Shape of a batch, and its step_position in a step.
 ShapeKey = tuple[object, ...]
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class CapturedSteps:
         self._report = report
         self._seen: Counter[ShapeKey] = Counter()
         #: By shape: batch whose memory the graph reads, replay function, and results.
-        self._steps: dict[ShapeKey, tuple[Data, Callable[[], None], Learned]] = {}
+        self._steps: dict[ShapeKey, tuple[Data, Callable[[], None], StepOutput]] = {}
         self._setting: object = None
         self._rates: _Rates | None = None
         self._failed = False
@@ -87,7 +87,7 @@ class CapturedSteps:
 
     def __call__(
         self, step: Step, batch: Data, optimizer: Optimizer, **step_position: bool
-    ) -> Learned:
+    ) -> StepOutput:
         """Call ``step`` (:data:`Step`), or replay it for a shape that is captured.
 
         ``step_position`` is its ``starts_step`` and ``ends_step``.
@@ -97,7 +97,7 @@ class CapturedSteps:
         rates = self._rates
         rates.copy_changed_rates()
 
-        def work(captured: bool) -> Learned:
+        def work(captured: bool) -> StepOutput:
             with rates.on_device(capturable=captured):
                 return step(batch, optimizer, **step_position)
 
@@ -115,7 +115,7 @@ class CapturedSteps:
             if memory is not batch[name]:
                 memory.copy_(batch[name], non_blocking=True)
         replay()
-        return Learned(*map(Tensor.clone, results))  # the next batch overwrites them
+        return StepOutput(*map(Tensor.clone, results))  # the next batch overwrites them
 
     def _capture(self, key: ShapeKey, batch: Data, work: StepFunction) -> bool:
         """Capture the work on batches of this shape, unless it is too early, too many or impossible."""

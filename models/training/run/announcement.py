@@ -1,4 +1,4 @@
-"""Lines that a run begins with."""
+"""Lines printed at the start of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def announcement(
     run: PreparedRun, module: TrainingModule, not_captured: str | None, *, resumed: bool
 ) -> Iterator[str]:
-    """Yield the lines that a run begins with: data, network, schedule, device, memory, folder."""
+    """Yield the lines to print at the start of a run, from its data to its folder and GPU."""
     config = run.config
     model = config.model
     depth = count_with_noun(model.layers, "layer")
@@ -46,7 +46,7 @@ def announcement(
         line += f"; the run stops after {count_with_noun(last, 'epoch')}"
     yield line
     if warm_up == epochs:
-        yield "warning: warm-up takes every epoch; --set schedule.warmup_epochs=0 leaves it out"
+        yield "warning: warm-up takes every epoch; --set schedule.warmup_epochs=0 skips it"
 
     precision = config.training.precision
     device = f"device: {run.device.name} ({run.device.reason})"

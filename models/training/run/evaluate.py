@@ -34,64 +34,61 @@ from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
     RunResult,
-    SplitUsed,
+    RunSplit,
+    find_table_build,
+    format_metric_by_part,
     is_edited,
-    metric_text_by_part,
     metrics_table,
-    own_build,
     read_result,
 )
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.pipelines.find import find
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.text import count_with_noun
 
-#: Tolerance between machines, absolute and relative.
-CLOSE = 1e-4
+#: Tolerance for metrics measured on another machine, absolute and relative.
+TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Metrics of a run's weights on a build."""
+    """Metrics of a run's best weights on a build."""
 
     run: Path
-    #: epoch of the run's ``result.json``
     result: RunResult
     build: Build
-    split: SplitUsed
+    split: RunSplit
     device: str
-    #: Part -> loss and metrics.
+    #: loss and metrics by part
     metrics: dict[str, dict[str, float]]
     #: True if ``result.json`` was edited after it was written.
     edited: bool
 
     def __repr__(self) -> str:
-        return (
-            f"Evaluation({self.run.name}, {metric_text_by_part(self.result.metric, self.metrics)})"
-        )
+        return f"Evaluation({self.run.name}, {format_metric_by_part(self.result.metric, self.metrics)})"
 
     @property
     def equals_result(self) -> bool | None:
-        """True if the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
+        """True if the metrics are exactly those in ``result.json``; ``None`` on other data."""
         same_build = self.build.card.key == self.result.build_key
         if not same_build or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
 
     def check(self) -> None:
-        """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`CLOSE`."""
+        """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`TOLERANCE`."""
         if self.equals_result is not False:
             return
         differing = []
         for part, values in self.result.metrics.items():
             for name, written in values.items():
                 measured = self.metrics.get(part, {}).get(name, math.nan)
-                if not math.isclose(measured, written, rel_tol=CLOSE, abs_tol=CLOSE):
+                if not math.isclose(measured, written, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
                     differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
         if differing:
             raise CheckFailed(
-                f"{self.run / RESULT_NAME} has other results than its weights.",
+                f"The metrics in {self.run / RESULT_NAME} differ from those of its weights.",
                 found="; ".join(differing),
                 next="evaluate with the versions and on the device that it names; "
                 "if they differ there too, it was edited",
@@ -121,9 +118,7 @@ class Evaluation:
         ]
         if self.equals_result is not None:
             lines.append(
-                "equal to result.json"
-                if self.equals_result
-                else "not bit for bit what result.json has"
+                "equal to result.json" if self.equals_result else "not bitwise equal to result.json"
             )
         if self.edited:
             lines.append(f"{RESULT_NAME} was edited after it was written")
@@ -138,17 +133,17 @@ def evaluate(
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Evaluation:
-    """Evaluate the best weights of ``run`` on its own data, or on another build.
+    """Evaluate the best weights of ``run`` on its own data or on another build.
 
-    On the run's machine, with its thread count and versions, a CPU reproduces the metrics of
-    ``result.json`` exactly.
+    A CPU reproduces the metrics in ``result.json`` exactly on the same machine, with the same number
+    of threads and the same versions.
 
     Parameters
     ----------
     run
         A run folder, or its path below ``runs/``.
     dataset
-        Another dataset or build folder with the same features and classes; its default split.
+        Another dataset or build folder with the same features and classes; its default split is used.
     sample
         Use the sample of a ``dataset`` given by name.
     device
@@ -157,11 +152,11 @@ def evaluate(
     Raises
     ------
     UsageError
-        Unknown run or build, or data that do not fit the weights.
+        Unknown run or build, or data that do not match the weights.
     DamagedInput
         Unfinished run, or a damaged file.
     OutOfResources
-        A batch does not fit.
+        A batch does not fit into memory.
     """
     opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device)
     with opened.load_module() as module:
@@ -172,7 +167,7 @@ def evaluate(
         run=opened.folder,
         result=opened.result,
         build=opened.data.build,
-        split=SplitUsed.of(opened.data),
+        split=RunSplit.of(opened.data),
         device=opened.device.name,
         metrics=metrics,
         edited=is_edited(opened.folder),
@@ -191,10 +186,10 @@ class OpenedRun:
 
     @contextlib.contextmanager
     def load_module(self) -> Iterator[TrainingModule]:
-        """Load the network with the run's best weights; out-of-memory errors name the batch."""
+        """Load the network with the run's best weights; out-of-memory errors state the batch size."""
         module = TrainingModule(self.config, self.data)
         module.finished = True
-        load_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
+        load_weights(module.model, self.folder / WEIGHTS_NAME, self.result.files.get(WEIGHTS_NAME))
         try:
             yield module.to(self.device.type)
         except Exception as error:
@@ -203,10 +198,10 @@ class OpenedRun:
             raise memory_error(error, module, self.data) from error
 
     @contextlib.contextmanager
-    def load_for_inference(self, doing: str) -> Iterator[TrainingModule]:
+    def load_for_inference(self, activity: str) -> Iterator[TrainingModule]:
         """Like :meth:`load_module`, in eval mode, without gradients, in the run's precision."""
         with self.load_module() as module, torch.inference_mode():
-            module.doing = doing
+            module.activity = activity
             with autocast(self.config.training.precision, self.device.type):
                 yield module.eval()
 
@@ -221,44 +216,53 @@ def open_run(
     targets: bool = True,
     command: str = "evaluate",
 ) -> OpenedRun:
-    """Open a finished run with its own or other suitable data; see :func:`evaluate`.
+    """Open a finished run with its own or other compatible data; see :func:`evaluate`.
 
-    ``targets=False``: data to predict may have none. ``command``: command of a remedy.
+    With ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest in
+    errors.
     """
     home = Home.locate(home)
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = read_result(folder)
-    chosen = choose_device(device or config.system.device)
-    check_precision(config.training.precision, chosen, finished=True)
-    # Every search returns the same bits, and the run's may need another device.
+
+    # 1. Device. All search backends return the same bits, and the run's may need another device.
+    selected = choose_device(device or config.system.device)
+    check_precision(config.training.precision, selected, finished=True)
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.with_values("model", attention=attention)
-    if chosen.type == "cuda":
-        self_check.check_gpu_before_run(config.model, chosen.name)
+    if selected.type == "cuda":
+        self_check.check_gpu_before_run(config.model, selected.name)
+
+    # 2. Data.
     if dataset is None:
-        config = run_folder.config_without_foreign_system(config, folder, home)
+        config = run_folder.restrict_foreign_config(config, folder, home)
     else:
         config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
-    on_build = config
+    data_config = config
     if dataset is None:
-        on_build = run_folder.config_on_own_build(config, lambda: result.build_key, home)
+        data_config = run_folder.config_with_build_folder(config, lambda: result.build_key, home)
     try:
-        data = open_data(on_build, home=home, required=(), build=False, task=result.task)
+        data = open_data(data_config, home=home, required=(), build=False, task=result.task)
     except UsageError as error:
-        # Other settings would need another training.
-        if dataset is not None and (difference := _other_targets(dataset, sample, home, result)):
+        difference = ""
+        if dataset is not None:
+            difference = _describe_other_targets(dataset, sample, home, result)
+        if difference:
             raise UsageError(
                 f"The run {folder.name!r} learned {difference}.",
                 next=f"use data with the targets of {result.dataset}; kmip-data list shows your builds",
             ) from error
+        # A finished run cannot follow the advice to change settings.
         if dataset is None or not (error.next or "").startswith("--set"):
             raise
         raise UsageError(
             f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.message}",
             next=f"use data with the features and targets of {result.dataset}; kmip-data list shows your builds",
         ) from error
+
+    # 3. Agreement of the data with the weights.
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
@@ -268,15 +272,15 @@ def open_run(
     if dataset is None and data.build.card.key != result.build_key:
         words = ["kmip-data", command, str(folder), "--dataset", str(data.build.path)]
         raise UsageError(
-            f"The build of {data.build.card.dataset} is {data.build.card.key}, and the run was trained "
+            f"The build of {data.build.card.dataset} is {data.build.card.key}, but the run was trained "
             f"on {result.build_key}.",
-            next=f"{shlex.join(words)}{run_folder.home_option(folder)}, to use this build all the same",
+            next=f"{shlex.join(words)}{run_folder.home_option(folder)}, to use this build anyway",
         )
-    return OpenedRun(folder, config, result, data, chosen)
+    return OpenedRun(folder, config, result, data, selected)
 
 
-def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) -> str:
-    """Return the targets of a run and of other data in words; empty if they are of one kind."""
+def _describe_other_targets(dataset: str, sample: bool, home: Home, result: RunResult) -> str:
+    """Describe how the targets of a run and of other data differ; empty if type and level agree."""
     column = target_column(find(dataset, home=home, sample=sample).card.schema_)
     if column is None:
         return ""
@@ -287,28 +291,28 @@ def _other_targets(dataset: str, sample: bool, home: Home, result: RunResult) ->
     return f"{learned}, and {dataset} has targets for {available}"
 
 
-def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
-    """Return the next command where data have other columns or classes than the run's data.
+def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
+    """Return what to do if data have other columns or classes than the run's data.
 
-    Files of your own with the run's columns are built again; others need a run of their own.
+    Your own files are rebuilt if they have the run's columns; otherwise choose another run.
     """
-    trained_on = own_build(result, home)
+    trained_on = find_table_build(result, home)
     described = description_on_card(card.statistics)
     if trained_on is None or described is None:
         return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
 
-    # 1. The same files with the run's columns.
+    # 1. Rebuild the same files like the run's build.
     copies = list_copies(home.raw / card.dataset)
     paths = [copy.path for copy in copies if copy.content_digest == card.content_digest]
-    wanted = description_on_card(trained_on.card.statistics)
-    assert wanted is not None, "a build of your own tables"
-    existing = {(column.rows, column.name) for column in described.columns}
-    needed = {
+    required = description_on_card(trained_on.card.statistics)
+    assert required is not None, "a build of your own tables"
+    existing_columns = {(column.rows, column.name) for column in described.columns}
+    required_columns = {
         (column.rows, column.name)
-        for column in wanted.columns
+        for column in required.columns
         if column.use not in {"label", "ignored", "part"}
     }
-    if paths and needed <= existing:
+    if paths and required_columns <= existing_columns:
         name = f"{card.dataset}-new"
         number = 2
         while list_builds(home, name):
@@ -318,52 +322,56 @@ def _next_step_of_misfit(card: Card, result: RunResult, home: Home) -> str:
         command = shlex.join([*words, "--archive", str(paths[0]), "--like", trained_on.path.name])
         return f"{command}; then the same command with --dataset {name}"
 
-    # 2. A run trained on the data, the newest; without targets there is none.
+    # 2. Use the newest run trained on the data; data without targets have no runs.
     if card.schema_.label_column is None:
         return f"use data with the columns of {result.dataset}; kmip-data list shows your builds"
     runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)
     command = f"kmip-data train {shlex.quote(card.dataset)}"
     if runs:
-        run = shlex.quote(run_folder.short_run(runs[-1].parent))
+        run = shlex.quote(run_folder.short_run_name(runs[-1].parent))
         command = f"kmip-data predict {run}"
     return f"{card.dataset} has other columns; choose a run trained on {card.dataset}: {command}"
 
 
 def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
+    """Raise ``UsageError`` unless columns, classes and categories of the data match those of a run."""
     card = data.build.card
-    difference = ""
-    misfit = []
-    # Names count in their order: a network has outputs, not names. Classes of a city are named by
-    # its own ranges.
+
+    # 1. Class names, whose order must match, as outputs have positions. The classes of a city are
+    #    named after its own value ranges, so they are not compared.
     names: Sequence[str] = () if is_city(card) else card.class_names
     trained_names: Sequence[str] = result.class_names
     has_classes = data.task.target_type == "classification" and target_column(card.schema_)
     if has_classes and bool(names) != bool(trained_names) and not is_city(card):
-        # Classes without names are numbers.
+        # Classes without names are named by their numbers.
         numbers = tuple(map(str, range(result.num_classes)))
         names = names or numbers
         trained_names = trained_names or numbers
-    for what, trained, found in (
+    difference = ""
+    for kind, expected_names, existing_names in (
         ("class", trained_names, names),
         ("column", result.columns, data.inputs.names),
     ):
-        for expected, name in zip(trained, found, strict=False):
+        for expected, name in zip(expected_names, existing_names, strict=False):
             if name != expected and not difference:
-                difference = f"the {what} {name!r}, not {expected!r}"
+                difference = f"the {kind} {name!r}, not {expected!r}"
+
+    # 2. Numbers of columns and classes, which replace a difference in names.
     features = data.in_channels
     classes = data.task.outputs
+    differing_counts = []
     if features != result.num_features:
-        misfit.append((count_with_noun(features, "node feature"), result.num_features))
+        differing_counts.append((count_with_noun(features, "node feature"), result.num_features))
     if classes != result.num_classes:
         noun = "classes" if data.task.target_type == "classification" else "targets"
-        misfit.append((f"{classes} {noun}", result.num_classes))
-    if misfit:
-        found_words = " and ".join(words for words, _ in misfit)
-        trained_words = " and ".join(str(number) for _, number in misfit)
-        difference = f"{found_words}; the run was trained with {trained_words}"
+        differing_counts.append((f"{classes} {noun}", result.num_classes))
+    if differing_counts:
+        data_counts = " and ".join(count for count, _ in differing_counts)
+        trained_counts = " and ".join(str(number) for _, number in differing_counts)
+        difference = f"{data_counts}; the run was trained with {trained_counts}"
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",
-            next=_next_step_of_misfit(card, result, home),
+            next=_misfit_remedy(card, result, home),
         )
     check_same_categories(card, data.inputs, result.vocabulary, result.dataset)

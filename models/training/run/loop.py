@@ -1,8 +1,8 @@
-"""The training loop, from the first epoch to the last, from top to bottom.
+"""The training loop, from the first epoch to the last.
 
-``training.accumulate`` batches make a step: forward, backward, then clip, step, move the
-schedule. After an epoch the network is evaluated, the best weights are saved, and a
-checkpoint is written, from which a resumed run reaches the same weights, bitwise on a CPU.
+A step takes ``training.accumulate`` batches: forward and backward for each, then clip the gradient,
+step the optimizer and the schedule. After an epoch, evaluate the network and save the best weights
+and a checkpoint. A run resumed from a checkpoint reaches the same weights, bitwise on a CPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import csv_bytes
 from kmip_data.format.split_files import PARTS
-from kmip_data.models.training.capture.cuda_graphs import Learned
+from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, Step
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
 from kmip_data.models.training.machine import (
@@ -41,8 +41,8 @@ from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
-from kmip_data.models.training.run.result import metric_text, metric_title
-from kmip_data.models.training.run.run_folder import BEST, METRICS_NAME
+from kmip_data.models.training.run.result import format_metric, metric_title
+from kmip_data.models.training.run.run_folder import BEST_WEIGHTS, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import time_without_compiling
 from kmip_data.runtime.memory import HeapBound
@@ -51,11 +51,11 @@ from kmip_data.text import count_with_noun, format_duration
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
 FORECAST_SECONDS = 1_800.0
-#: Batch that the forecast is made from: the first two are slower, as they compile and plan.
-FORECAST_AFTER = 3
-#: Columns of a metric in the row of an epoch.
-WIDTH = 8
-#: Row of an epoch: epoch, lr, seconds, train_loss, val_f1 …
+#: Number of the batch whose time is extrapolated: the first two are slower, as they compile and plan.
+FORECAST_BATCH = 3
+#: Width of a metric in the printed table of epochs, in characters.
+METRIC_WIDTH = 8
+#: Values of an epoch by name: epoch, lr, seconds, train_loss, val_f1 …
 Row = dict[str, float]
 
 
@@ -65,7 +65,7 @@ class Loop:
     Parameters
     ----------
     folder
-        Folder for checkpoint, metrics and best weights; ``None``: write nothing.
+        Folder for checkpoints, metrics and best weights; ``None`` to write nothing.
     captured
         Called with :meth:`eager_step` and its arguments; replays the step as a CUDA graph.
     logger
@@ -98,7 +98,7 @@ class Loop:
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
-        # Position of the run: finished epochs, batches done of the current epoch, optimizer steps.
+        # Position: finished epochs, finished batches of the current epoch, optimizer steps.
         self.epoch = 0
         self.batches_done = 0
         self.step = 0
@@ -113,26 +113,26 @@ class Loop:
         )
 
         self.metric = str(self.training.metric)
-        #: One row an epoch.
+        #: one row per epoch
         self.history: list[Row] = []
-        #: The best epoch and its weights.
+        #: the best epoch and its weights
         self.best_weights: dict[int, dict[str, Tensor]] = {}
-        #: True once this process has written a checkpoint, so the one it resumed from was sound.
-        self.proven = False
-        #: Measurements of a resumed epoch.
+        #: True once this process has written a checkpoint: the one it resumed from was valid
+        self.has_saved = False
+        #: measurements of the epoch that a resumed run continues
         self._unfinished: dict[str, Any] | None = None
         self._heap = HeapBound()
-        self._begun = time_without_compiling()
-        self._saved_at = self._begun
+        self._epoch_start = time_without_compiling()
+        self._saved_at = self._epoch_start
         self.progress = Progress("train", 0, quiet=True)
-        self._headed = False
-        # End times of the first batches of this process.
-        self._ends: list[float] = []
+        self._header_printed = False
+        #: end times of this process's first batches
+        self._batch_ends: list[float] = []
 
     def train_epochs(self) -> None:
         """Train from the current position to the last epoch, or until patience runs out."""
         epochs = self.training.last_epoch
-        # Show one progress bar: evaluations after epochs have none.
+        # Show a single progress bar, so silence evaluations after epochs.
         self.module.quiet = True
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.batches_per_epoch + self.batches_done
@@ -140,7 +140,7 @@ class Loop:
                 "training", epochs * self.batches_per_epoch, unit="batches", initial=done
             )
         if rank() and not self.epoch and not self.batches_done:
-            # All processes begin with the run's seed, for equal weights; dropout must differ.
+            # All processes start with the run's seed for equal weights, but dropout must differ.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:
@@ -154,38 +154,38 @@ class Loop:
             self.captured = None
             self.run_step = self.eager_step
 
-    def train_epoch(self, most: int | None = None) -> None:
-        """Train on the rest of the current epoch, or on at most ``most`` of its batches."""
+    def train_epoch(self, max_batches: int | None = None) -> None:
+        """Train on the remaining batches of the current epoch, at most ``max_batches``."""
         module = self.module
         meter = module.meter
         accumulate = self.training.accumulate
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
-            self.captured.discard_if_changed(k)  # captured steps are compiled for this number
-        self._begun = time_without_compiling()
+            self.captured.discard_if_changed(k)  # captured steps contain k
+        self._epoch_start = time_without_compiling()
         meter.begin(
             self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
         )
-        # Include the batches of this epoch from before the resumption.
+        # Restore the measurements of the batches that were trained on before the run was resumed.
         if self._unfinished is not None:
-            self._begun -= self._unfinished["seconds"]
+            self._epoch_start -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"])
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
         batches = self.data.train_batches(self.epoch, self.batches_done)
-        for batch in islice(prefetch_to_device(batches, self.device), most):
+        for batch in islice(prefetch_to_device(batches, self.device), max_batches):
             number = self.batches_done
-            last = number + 1 == self.batches_per_epoch
-            module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
-            # A step ends after ``accumulate`` batches, or at the end of the epoch with fewer.
+            is_last = number + 1 == self.batches_per_epoch
+            module.activity = f"training in epoch {self.epoch + 1}, batch {number + 1}"
+            # A step ends after ``accumulate`` batches, or earlier at the end of the epoch.
             starts_step = number % accumulate == 0
-            ends_step = last or (number + 1) % accumulate == 0
-            learned = self.run_step(
+            ends_step = is_last or (number + 1) % accumulate == 0
+            output = self.run_step(
                 batch, self.optimizer, starts_step=starts_step, ends_step=ends_step
             )
-            meter.record_loss(number, learned.loss, learned.norm if ends_step else None)
-            module.metrics.update(learned.logits, learned.target, learned.loss)
+            meter.record_loss(number, output.loss, output.norm if ends_step else None)
+            module.metrics.update(output.logits, output.target, output.loss)
             if ends_step:
                 self.step += 1
                 if self.config.schedule.per == "step":
@@ -193,21 +193,22 @@ class Loop:
             self.batches_done += 1
             self._heap.return_excess()
             self.progress.update(1)
-            if len(self._ends) < FORECAST_AFTER:
+            if len(self._batch_ends) < FORECAST_BATCH:
                 self._print_forecast()
-            # Checkpoints have no gradients, so none is written within a step; the end of an epoch
-            # writes its own.
-            if ends_step and not last and self._checkpoint_is_due():
-                module.stop_if_diverged()  # the GPU may hold a loss that was not read yet
+            # A checkpoint holds no gradients, so it cannot be written within a step. The end of an
+            # epoch writes its own.
+            if ends_step and not is_last and self._is_checkpoint_due():
+                module.raise_if_diverged()  # the GPU may hold a loss that was not read yet
                 self.save()
 
     def _print_forecast(self) -> None:
-        """Print the expected time of a long run after this process's third batch."""
-        self._ends.append(time_without_compiling())
-        if len(self._ends) < FORECAST_AFTER:
+        """Print the expected duration of a long run after this process's third batch."""
+        self._batch_ends.append(time_without_compiling())
+        if len(self._batch_ends) < FORECAST_BATCH:
             return
         epochs = self.training.last_epoch
-        seconds = (self._ends[-1] - self._ends[-2]) * self.batches_per_epoch * epochs
+        batch_seconds = self._batch_ends[-1] - self._batch_ends[-2]
+        seconds = batch_seconds * self.batches_per_epoch * epochs
         if seconds >= FORECAST_SECONDS:
             self.progress.print_line(
                 f"time: about {format_duration(seconds)} for {count_with_noun(epochs, 'epoch')} "
@@ -221,18 +222,18 @@ class Loop:
         *,
         starts_step: bool,
         ends_step: bool,
-    ) -> Learned:
-        """Learn from one batch; after the last batch of a step, clip the gradient and step."""
+    ) -> StepOutput:
+        """Accumulate the gradient of one batch; at the end of a step, clip it and update the weights."""
         module = self.module
         training = self.training
-        # Gradients are exchanged once, at the end of a step.
-        waits = module.shared and not ends_step
-        with module.network.no_sync() if waits else nullcontext():
+        # Processes exchange gradients only once per step, at its end.
+        defers_exchange = module.shared and not ends_step
+        with module.network.no_sync() if defers_exchange else nullcontext():
             logits, target, loss, backward_loss = module.train_loss(batch)
             if starts_step:
-                # Zero in place, because captured steps contain the addresses of gradients.
+                # With captured steps, zero in place: they contain the addresses of gradients.
                 optimizer.zero_grad(set_to_none=self.captured is None)
-            # Divide each loss by the full number of batches, also in a short last group.
+            # Divide by ``accumulate`` even if the last step of an epoch has fewer batches.
             self.scaler.scale(backward_loss / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
         if ends_step:
@@ -245,34 +246,33 @@ class Loop:
                 clip_grads_with_norm_(parameters, training.clip_norm, norm)
             self.scaler.step(optimizer)  # without mixed precision: optimizer.step()
             self.scaler.update()
-        return Learned(logits.detach(), target, loss.detach(), norm)
+        return StepOutput(logits.detach(), target, loss.detach(), norm)
 
     def end_epoch(self) -> None:
-        """Evaluate if due, record the epoch, move the schedule, and save."""
-        # 1. Measurements of the epoch.
+        """Evaluate if due, record the epoch, step the schedule, and save."""
+        # 1. Collect the measurements of the epoch.
         epoch = self.epoch
         module = self.module
-        module.stop_if_diverged()
+        module.raise_if_diverged()
         train = module.metrics.compute()
-        seconds = time_without_compiling() - self._begun
-        measured = module.meter.epoch_measurements()
+        seconds = time_without_compiling() - self._epoch_start
+        step_measurements = module.meter.epoch_measurements()
         share_buffers(module.model)
         rate = float(self.optimizer.param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
 
-        # 2. The evaluation.
-        # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG
-        # 2.0.4.
+        # 2. Evaluate, always after the first and the last epoch, like
+        #    ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
         is_due = (epoch + 1) % self.training.eval_every == 0
         is_due |= epoch in {0, self.training.epochs - 1}
         if is_due:
             row |= self.evaluate(epoch)
-        row["seconds"] = round(time_without_compiling() - self._begun, 6)
-        row |= measured
+        row["seconds"] = round(time_without_compiling() - self._epoch_start, 6)
+        row |= step_measurements
         self.history.append(row)
 
-        # 3. The position and the schedule, then files and lines.
+        # 3. Advance the position and the schedule, then write files and print.
         self.epoch = epoch + 1
         self.batches_done = 0
         if self.config.schedule.per == "epoch":
@@ -280,15 +280,15 @@ class Loop:
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write_metrics_and_weights(best=self.best_epoch == epoch)
         self.save()
-        # Evaluate for the result, because the run stops here. The checkpoint was written before, so
-        # that a resumed run equals an uninterrupted one.
+        # A run that stops here needs an evaluation for its result. The checkpoint was written first,
+        # so that a resumed run equals an uninterrupted one.
         if not is_due and self.epoch == self.training.last_epoch:
             row |= self.evaluate(epoch)
             self.write_metrics_and_weights(best=self.best_epoch == epoch)
         if f"val_{self.metric}" in row:
-            if not self._headed:
+            if not self._header_printed:
                 self.progress.print_line(self._table_header())
-                self._headed = True
+                self._header_printed = True
             self.progress.print_line(self._epoch_line(row))
         if self.out_of_patience and self.epoch < self.training.last_epoch:
             title = all_metrics()[self.metric].title
@@ -296,10 +296,10 @@ class Loop:
             self.progress.print_line(f"stopped: no better val {title} in {patience} evaluations")
 
     def _table_header(self) -> str:
-        """Return the names of the columns of :meth:`_epoch_line`, and what they hold."""
+        """Return the header of the table of epochs, with a line that explains its columns."""
         cells = ["train loss".rjust(10)]
         parts = [part for part in PARTS if part == "train" or part in self.data.evaluated_parts]
-        cells += [f"{part:>{WIDTH}} " for part in parts]
+        cells += [f"{part:>{METRIC_WIDTH}} " for part in parts]
         columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
         return (
             f"{metric_title(self.metric)} after each epoch; train: while the weights change; *: best on val\n"
@@ -311,7 +311,7 @@ class Loop:
         return max(len("epoch"), 2 * len(str(self.training.epochs)) + 1)
 
     def _epoch_line(self, row: Row) -> str:
-        """Return an epoch as an aligned row of at most 100 columns."""
+        """Format an epoch as an aligned row of at most 100 characters."""
         cells = [
             f"{self.epoch}/{self.training.epochs}".rjust(self._epoch_width),
             f"{row['train_loss']:.4f}".rjust(10),
@@ -320,44 +320,42 @@ class Loop:
             value = row.get(f"{part}_{self.metric}")
             if value is not None:
                 mark = "*" if part == "val" and self.best_epoch == row["epoch"] else " "
-                cells.append(metric_text(self.metric, value, None).rjust(WIDTH) + mark)
+                cells.append(format_metric(self.metric, value, None).rjust(METRIC_WIDTH) + mark)
         cells.append(f"{row['seconds']:.1f}".rjust(7))
-        left = self._seconds_left(row)
-        if left:
+        seconds_left = self._seconds_left(row)
+        if seconds_left:
             # Patience may end the run earlier.
-            about = "" if self.training.patience is None else "at most "
-            cells.append(f"{about}{format_duration(left)}")
+            qualifier = "" if self.training.patience is None else "at most "
+            cells.append(f"{qualifier}{format_duration(seconds_left)}")
         return "  ".join(cells).rstrip()
 
     def _seconds_left(self, row: Row) -> float:
-        """Estimate the seconds of the remaining epochs; ``row`` is the last one, with an evaluation."""
+        """Estimate the seconds of the remaining epochs from the last ten, and the evaluation in ``row``."""
         epochs = self.training.last_epoch - self.epoch
-        # Use the latest ten epochs.
         recent = [past["seconds_train"] for past in self.history[-10:]]
         evaluation = row["seconds"] - row["seconds_train"]
         return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
     def evaluate(self, epoch: int) -> Row:
-        """Measure the network after ``epoch``, and copy the best weights."""
+        """Measure the network after ``epoch``, and copy its weights if it is the best so far."""
         row: Row = {}
         measure = partial(
             evaluate_parts, self.module, self.data, self.data.evaluated_parts, self.device
         )
-        measured = (
+        metrics = (
             measure() if self.captured is None else self.captured.run_with_free_memory(measure)
         )
-        # The first process's metrics decide for all processes which epoch is best and which the last.
-        for part, values in all_gather(measured)[0].items():
-            # The column "train" is measured while learning.
-            column = "train_eval" if part == "train" else part
-            row |= {f"{column}_{name}": value for name, value in values.items()}
+        # All processes use the first one's metrics, so that they agree on the best and the last epoch.
+        for part, values in all_gather(metrics)[0].items():
+            # The prefix "train" is for metrics measured during training.
+            prefix = "train_eval" if part == "train" else part
+            row |= {f"{prefix}_{name}": value for name, value in values.items()}
 
-        # A metric that the targets of val do not define stays undefined: do not train on for it.
+        # If the targets of val leave the metric undefined, further epochs cannot change that.
         value = row[f"val_{self.metric}"]
         if math.isnan(value) and all_metrics()[self.metric].needs:
             check_finite({"val": {self.metric: value}})
 
-        # The first of equal epochs is the best.
         best = None
         if self.best_epoch is not None:
             best = self.history[self.best_epoch][f"val_{self.metric}"]
@@ -367,12 +365,12 @@ class Loop:
 
     @property
     def best_epoch(self) -> int | None:
-        """First epoch with the best validation metric; ``None`` before the first evaluation."""
+        """First epoch with the best validation metric, or ``None`` before the first evaluation."""
         return next(iter(self.best_weights), None)
 
     @property
     def out_of_patience(self) -> bool:
-        """True if the last ``training.patience`` evaluations did not improve on the best before them."""
+        """True if the last ``training.patience`` evaluations did not improve the best metric."""
         patience = self.training.patience
         if patience is None:
             return False
@@ -381,31 +379,28 @@ class Loop:
         return evaluations >= patience
 
     def save(self) -> None:
-        """Write a checkpoint of the current position.
-
-        Every process takes part, the first one writes.
-        """
+        """Write a checkpoint of the current position; all processes must call this, the first writes."""
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder, state)
         self._saved_at = time_without_compiling()
-        self.proven = True
+        self.has_saved = True
 
-    def _checkpoint_is_due(self) -> bool:
+    def _is_checkpoint_due(self) -> bool:
         minutes = self.config.system.checkpoint_every
         if minutes is None:
             return False
-        # The clock of the first process decides: all must save after the same batch.
+        # All processes must save after the same batch, so the first one's clock decides.
         due = time_without_compiling() - self._saved_at >= 60 * minutes
         return bool(all_gather(due)[0])
 
     def state(self) -> dict[str, Any]:
-        """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
+        """Return everything a resumed run needs, as tensors and built-in types (``weights_only=True``)."""
         unfinished = {}
-        # Within an epoch, include each process's measurements so far.
+        # Within an epoch, include this process's measurements so far.
         if self.batches_done:
             unfinished = {
-                "seconds": time_without_compiling() - self._begun,
+                "seconds": time_without_compiling() - self._epoch_start,
                 "meter": self.module.meter.values.cpu(),
                 "metrics": self.module.metrics.state(),
             }
@@ -427,16 +422,17 @@ class Loop:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`.
+        """Continue from the result of :meth:`state`.
 
-        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of a different number
-        of processes, and any exception for an impossible history or weights of another network.
+        Raises ``CheckFailed`` if the data differ; ``UsageError`` for a checkpoint from within an epoch
+        if the number of processes differs; any exception for an inconsistent history or weights of
+        another network.
         """
-        # 1. Check everything before anything is loaded: data, position, history, best weights.
+        # 1. Check data, position, history and best weights before loading anything.
         if state["data"] != self.data.identity:
             raise CheckFailed(
-                f"The data are not those that the run began with: {self.data.identity}, not {state['data']}.",
-                next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
+                f"The data differ from those the run started with: {self.data.identity}, not {state['data']}.",
+                next="build the dataset as it was (the run's config.toml has the parameters), or start a new run",
             )
         epoch = state["epoch"]
         batch = state["batch"]
@@ -444,37 +440,42 @@ class Loop:
         if batch and len(state["processes"]) != self.config.processes:
             raise UsageError(
                 f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
-                next="resume with as many devices as it began with",
+                next="resume with the number of devices that the run started with",
             )
-        measured = all(f"val_{self.metric}" in history[best] for best in state["best_weights"])
-        if not measured or len(history) != epoch or not 0 <= batch < self.batches_per_epoch:
-            raise ValueError("the history does not fit the position or the best epoch")
+        has_best_metric = all(
+            f"val_{self.metric}" in history[best] for best in state["best_weights"]
+        )
+        if not has_best_metric or len(history) != epoch or not 0 <= batch < self.batches_per_epoch:
+            raise ValueError("the history does not match the position or the best epoch")
         for weights in (*state["best_weights"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
-        # 2. Weights, optimizer, schedule and history.
+
+        # 2. Restore weights, optimizer, schedule and history.
         self.history = history
         self.best_weights = state["best_weights"]
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         if self.training.lengthened[-1:] == (epoch,) and isinstance(self.schedule, LambdaLR):
-            # The optimizer has the last rate of the shorter schedule: set the longer one's rate.
+            # The optimizer has the last rate of the shorter schedule; set the longer one's rate.
             self.schedule.last_epoch -= 1
             self.schedule.step()
         self.scaler.load_state_dict(state["scaler"])
-        # 3. The position. The order of an epoch is a function of its number, so the batches before
-        #    ``batch`` are skipped, not loaded.
+
+        # 3. Restore the position. The order of an epoch is a function of its number, so the batches
+        #    before ``batch`` are skipped without loading them.
         self.epoch = epoch
         self.batches_done = batch
         self.step = state["step"]
-        # 4. This process's measurements of an unfinished epoch, and its random numbers: last,
-        #    because nothing may draw any before the next batch.
-        mine = state["processes"][rank() % len(state["processes"])]
-        self._unfinished = mine["unfinished"] if batch else None
-        checkpoint.set_random_state(mine["random"])
-        self.write_metrics_and_weights()  # overwrite metrics and weights of an unsaved epoch
+
+        # 4. Restore this process's measurements of an unfinished epoch, then its random generators:
+        #    nothing may draw from them before the next batch.
+        process_state = state["processes"][rank() % len(state["processes"])]
+        self._unfinished = process_state["unfinished"] if batch else None
+        checkpoint.set_random_state(process_state["random"])
+        self.write_metrics_and_weights()  # overwrite those of an epoch that was not saved
 
     def write_metrics_and_weights(self, *, best: bool = True) -> None:
-        """Write the metrics and, if they are new, the best weights."""
+        """Write the metrics and, if ``best``, the best weights."""
         if self.folder is None or not is_main_process():
             return
         names: dict[str, None] = {}
@@ -483,4 +484,4 @@ class Loop:
         cells = ([row.get(name) for name in names] for row in self.history)
         write_file(self.folder / METRICS_NAME, csv_bytes(list(names), cells))
         if best and self.best_epoch is not None:
-            checkpoint.write_weights(self.folder / BEST, self.best_weights[self.best_epoch])
+            checkpoint.write_weights(self.folder / BEST_WEIGHTS, self.best_weights[self.best_epoch])

@@ -1,4 +1,4 @@
-"""Network of a run with loss, metrics, measurements of steps, and evaluation."""
+"""Network of a run, with its loss, metrics, step measurements and evaluation."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class TrainLoss(NamedTuple):
 
     logits: Tensor  #: (rows, outputs)
     target: Tensor  #: targets of the rows
-    loss: Tensor  #: mean loss of all rows, for reports
-    #: Loss to differentiate. It is not ``loss`` if processes share the batch: each has its rows.
+    loss: Tensor  #: mean loss over all rows, for reporting
+    #: loss to differentiate; differs from ``loss`` if each process has some of the batch's rows
     backward_loss: Tensor
 
 
@@ -48,7 +48,7 @@ class TrainingModule(nn.Module):
     Parameters
     ----------
     config
-        Configuration. Loss, metric and head are filled in by the task of ``data``.
+        Configuration. An unset loss, metric or head follows from the task of ``data``.
     recompute
         Recompute each layer in the backward pass instead of saving its activations.
     """
@@ -67,24 +67,24 @@ class TrainingModule(nn.Module):
         self.meter = Meter(
             config.training.accumulate, scaled=config.training.precision == "16-mixed"
         )
-        #: True if several processes share each batch.
+        #: True if several processes share each batch
         self.shared = self.config.processes > 1
         self._norms = []
         if self.shared:
             self._norms = [
                 module for module in self.model.modules() if isinstance(module, BatchNorm)
             ]
-        #: The model, or DistributedDataParallel around it.
+        #: the model, or DistributedDataParallel around it
         self.network: Any = self.model
-        #: Current epoch, from 0.
+        #: current epoch, from 0
         self.epoch = 0
-        #: Size of the current batch, for the error when it does not fit.
+        #: size of the current batch, for out-of-memory errors
         self.size: BatchSize | None = None
-        #: Current activity, for errors.
-        self.doing = "starting"
-        #: False to print the progress of evaluations.
+        #: current activity, for error messages
+        self.activity = "starting"
+        #: False to show the progress of evaluations
         self.quiet = True
-        #: True where the weights of a finished run are applied, whose keys no option changes.
+        #: True for a finished run, whose configuration can no longer change
         self.finished = False
 
     def forward(self, batch: Data) -> tuple[Tensor, Tensor]:
@@ -94,16 +94,16 @@ class TrainingModule(nn.Module):
         """
         self.size = BatchSize.of(batch)
         try:
-            # DDP only in training: it would exchange buffers in an evaluation, too.
+            # Evaluate without DDP, which would exchange buffers.
             network = self.network if self.training else self.model
             logits = network(batch)
-            # A sampled neighbourhood has predictions for its seeds alone.
+            # In a sampled neighbourhood, only the seeds, which come first, have predictions.
             return logits, self.task.targets(batch)[: len(logits)]
         except NotFinite as error:
-            # Raised by the search: add the step and a cause. An earlier loss of the epoch may have
-            # diverged.
+            # The search raised this: add the step and a cause. If an earlier loss of the epoch has
+            # diverged, report that one.
             if self.training:
-                self.stop_if_diverged()
+                self.raise_if_diverged()
             subject = "The numbers inside the network"
             if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
                 subject = "The weights"
@@ -113,13 +113,13 @@ class TrainingModule(nn.Module):
 
     def train_loss(self, batch: Data) -> TrainLoss:
         """Compute the loss of a batch's train rows."""
-        # Ignore rows of a repeated graph.
+        # A process without graphs of its own repeats one with a mask: batch norms ignore its rows.
         share = float("train_mask" not in batch)
         for norm in self._norms:
             norm.share = share
         device_type = next(self.model.parameters()).device.type
         with autocast(self.config.training.precision, device_type, cached=False):
-            logits, target = rows_of_part(batch, "train", *self(batch))
+            logits, target = select_part_rows(batch, "train", *self(batch))
             if self.shared:
                 backward_loss, loss = self.loss.divided(logits, target)
             else:
@@ -128,7 +128,7 @@ class TrainingModule(nn.Module):
         return TrainLoss(logits, target, loss, backward_loss)
 
     def begin_epoch(self, epoch: int) -> int | None:
-        """Set the current epoch, and k if it has a schedule; return that k."""
+        """Set the current epoch, and k if it has a schedule; return the scheduled k."""
         self.epoch = epoch
         training = self.config.training
         if not training.k_schedule:
@@ -137,31 +137,33 @@ class TrainingModule(nn.Module):
         set_training_k(self.model, k)
         return k
 
-    def stop_if_diverged(self) -> None:
+    def raise_if_diverged(self) -> None:
         """Raise ``CheckFailed`` for the epoch's first batch with a loss or gradient that is not finite.
 
-        This waits for a GPU, so it is called once an epoch, and before a checkpoint within one.
+        This waits for the GPU, so call it only once per epoch and before a checkpoint within one.
         """
         problem = self.meter.first_not_finite()
         if problem is not None:
             message, batch, step = problem
-            self.doing = (
+            self.activity = (
                 f"training in epoch {self.epoch + 1}, batch {batch + 1} "
                 f"(step {step + 1} of the run)"
             )
             raise self.divergence_error(message)
 
     def divergence_error(self, message: str, detail: str | None = None) -> CheckFailed:
-        """Return the error for a diverged run, with its current activity."""
+        """Return the error for a diverged run, which names its current activity."""
         step = f"kmip-data verify {self.build}"
         if not self.finished:
             step = f"a lower --set optimizer.lr=…, --set training.precision=32, or {step}"
-        return CheckFailed(f"{message}, {self.doing}.", found=detail, next=step)
+        return CheckFailed(f"{message}, {self.activity}.", found=detail, next=step)
 
 
-def rows_of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows (N, C) of a part: the rows of its mask, or all rows without masks."""
-    # On a GPU: indexing by a mask makes the host wait for the number of rows.
+def select_part_rows(
+    batch: Data, part: str, logits: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Select the rows (N, C) of a part: the rows in its mask, or all rows without masks."""
+    # Stored row numbers spare a GPU the wait of mask indexing, where the host needs the row count.
     rows = getattr(batch, ROWS[part], None)
     if rows is not None:
         return logits.index_select(0, rows), target.index_select(0, rows)
@@ -175,35 +177,35 @@ def rows_of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tupl
 def evaluate_parts(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
 ) -> dict[str, dict[str, float]]:
-    """Measure ``parts`` in eval mode: part -> loss and metrics.
+    """Measure loss and metrics of ``parts`` in eval mode; return them by part and name.
 
-    Parts that share a graph are measured in one pass. Nothing random happens in eval mode, so
-    generators keep their state. A metric that is undefined for a part, such as R² of a single
-    target, is left out, unless it is the run's. Raises ``CheckFailed`` if a loss is not finite.
+    Parts that share a graph are measured in one pass. Eval mode draws no random numbers. A metric
+    that is undefined for a part, such as R² of a single target, is omitted unless it is
+    ``training.metric``. Raises ``CheckFailed`` if a loss is not finite.
     """
     metrics = accumulate_metrics(module, data, parts, device)
     values = {part: metrics[part].compute() for part in parts}
-    chosen = module.config.training.metric
+    selection_metric = module.config.training.metric
     for part in parts:
         loss = values[part]["loss"]
         if not math.isfinite(loss):
-            module.doing = f"evaluating {part}"
+            module.activity = f"evaluating {part}"
             raise module.divergence_error(f"The loss is {loss}")
         values[part] = {
             name: value
             for name, value in values[part].items()
-            if not math.isnan(value) or name == chosen or not all_metrics()[name].needs
+            if not math.isnan(value) or name == selection_metric or not all_metrics()[name].needs
         }
     return values
 
 
 def check_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
-    """Raise ``CheckFailed`` for a part whose metrics are not all finite, such as ROC-AUC of one class."""
-    known = all_metrics()
+    """Raise ``CheckFailed`` if a metric of a part is not finite, such as ROC-AUC with one class."""
+    definitions = all_metrics()
     for part, values in metrics.items():
         undefined = [name for name, value in values.items() if not math.isfinite(value)]
         if undefined:
-            needs = [known[name].needs for name in undefined if name in known]
+            needs = [definitions[name].needs for name in undefined if name in definitions]
             raise CheckFailed(
                 f"The {part} part has no finite {', '.join(undefined)}.",
                 expected="; ".join(filter(None, needs)) or None,
@@ -217,44 +219,44 @@ def accumulate_metrics(
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
     settings = module.config.training
     metrics = {part: SplitMetrics(module.task, settings.metric).to(device) for part in parts}
-    training = module.training
+    was_training = module.training
     module.eval()
     try:
-        for measured, batches in data.evaluation_passes(parts):
-            module.doing = f"evaluating {', '.join(measured)}"
+        for parts_in_pass, batches in data.evaluation_passes(parts):
+            module.activity = f"evaluating {', '.join(parts_in_pass)}"
             progress = Progress(
-                module.doing,
+                module.activity,
                 len(batches),  # type: ignore[arg-type] # a loader or a list
                 unit="batches",
                 quiet=module.quiet,
             )
-            evaluating = autocast(settings.precision, device.type)
-            with torch.inference_mode(), evaluating, progress:
+            precision = autocast(settings.precision, device.type)
+            with torch.inference_mode(), precision, progress:
                 for batch in prefetch_to_device(batches, device):
                     logits, target = module(batch)
-                    for part in measured:
-                        rows = rows_of_part(batch, part, logits, target)
+                    for part in parts_in_pass:
+                        rows = select_part_rows(batch, part, logits, target)
                         metrics[part].update(*rows, module.loss(*rows))
                     progress.update(1)
     finally:
-        module.train(training)
+        module.train(was_training)
     return metrics
 
 
 class Meter:
-    """Losses and gradient norms of an epoch, read at its end, so that no step waits for a GPU."""
+    """Losses and gradient norms of an epoch, kept on the GPU until its end so that no step waits."""
 
     def __init__(self, accumulate: int, *, scaled: bool) -> None:
-        #: Batches of a step.
+        #: batches per step
         self.accumulate = accumulate
-        #: True if losses are scaled (``16-mixed``), where an infinite gradient only skips a step.
+        #: True if losses are scaled (``16-mixed``): an infinite gradient then only skips a step
         self.scaled = scaled
         self.begin(0, 0, torch.device("cpu"))
 
     def begin(self, step: int, batches: int, device: torch.device) -> None:
-        """Begin an epoch of ``batches`` batches, with first step ``step`` of the run."""
+        """Begin an epoch of ``batches`` batches that starts with step ``step`` of the run."""
         self._first_step = step
-        #: Losses, and norms of batches that end a step.
+        #: (2, batches): losses; gradient norms of batches that end a step
         self.values = torch.zeros(2, batches, device=device)
 
     def record_loss(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
@@ -264,7 +266,7 @@ class Meter:
             self.values[1, batch] = norm
 
     def first_not_finite(self) -> tuple[str, int, int] | None:
-        """Return a message for the first loss or gradient that is not finite, its batch and its step."""
+        """Find the first loss or gradient that is not finite: a message, its batch and its step."""
         for batch, (loss, norm) in enumerate(self.values.T.tolist()):
             step = self._first_step + batch // self.accumulate
             if not math.isfinite(loss):
@@ -274,11 +276,11 @@ class Meter:
         return None
 
     def epoch_measurements(self) -> dict[str, float]:
-        """Return the measurements of a whole epoch in ``metrics.csv``."""
-        # The last batch of a step has the norm of its gradient.
+        """Return gradient norms and peak memory of a finished epoch, for ``metrics.csv``."""
+        # The norm is stored with the last batch of each step.
         all_norms = self.values[1].tolist()
-        ends = [*all_norms[self.accumulate - 1 : -1 : self.accumulate], all_norms[-1]]
-        norms = [norm for norm in ends if math.isfinite(norm)]
+        step_norms = [*all_norms[self.accumulate - 1 : -1 : self.accumulate], all_norms[-1]]
+        norms = [norm for norm in step_norms if math.isfinite(norm)]
 
         device = self.values.device
         memory = peak_host_memory()

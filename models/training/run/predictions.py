@@ -1,4 +1,4 @@
-"""Predictions for one part of a split: made by a run, stored as ``.npz``, and measured."""
+"""Predictions for one part of a split: compute with a run, store as ``.npz``, and measure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import ALL, RunData, prefetch_to_device
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
-from kmip_data.models.training.run.module import rows_of_part
+from kmip_data.models.training.run.module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
@@ -42,7 +42,7 @@ ARRAYS = ("logits", "pred", "key", "ptr")
 
 
 class PredictionOrigin(Strict, extra="ignore"):
-    """Origin of predictions, as stated in their file."""
+    """Origin of predictions, stored in their file."""
 
     dataset: str
     sample: bool
@@ -54,10 +54,10 @@ class PredictionOrigin(Strict, extra="ignore"):
     level: Level
     target_type: TargetType
     class_names: tuple[str, ...] = ()
-    target_names: tuple[str, ...] = ()  #: of the outputs of a regression, or of several labels
+    target_names: tuple[str, ...] = ()  #: names of regression targets or labels
     run: str
-    batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
-    #: Metric of the run, as some are computed on request alone; ``None`` without targets.
+    batch_size: int = Field(ge=1, description="graphs per batch, which decides the order of sums")
+    #: metric of the run, as some are computed only on request; ``None`` without targets
     metric: str | None = None
 
 
@@ -65,40 +65,37 @@ class PredictionOrigin(Strict, extra="ignore"):
 class Predictions:
     """Predictions for the records of a part, in order."""
 
-    #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of
-    #: nodes; ``None`` for values. A row is a node, a graph, or a pair of nodes: n² pairs for a
-    #: graph of n nodes, (0, 0), (0, 1) … (n - 1, n - 1).
+    #: (rows, outputs) float32: scores of classes before softmax, of labels before sigmoid, or of
+    #: pairs of nodes; ``None`` for regression. A row is a node, a graph, or a pair of nodes: n²
+    #: pairs for a graph of n nodes, (0, 0), (0, 1) … (n - 1, n - 1).
     logits: Array | None = None
     #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None``
-    #: for links.
+    #: for links
     pred: Array | None = None
-    #: Keys of the records (G,), or the ids of the nodes of one graph (rows,), else their numbers.
+    #: keys of the records (G,); for a single graph the ids or numbers of its nodes (rows,)
     key: Array | None = None
-    #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key.
+    #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``; ``None``: one row per key
     ptr: Array | None = None
-    #: ``None`` if unknown.
+    #: origin; ``None`` if unknown
     about: PredictionOrigin | None = None
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Existing arrays by name."""
+        """Arrays that are not ``None``, by name."""
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
 
 def keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | None]:
-    """Return ``key`` and ``ptr`` of the predictions of a part.
-
-    Raise UsageError where it is empty.
-    """
+    """Return ``key`` and ``ptr`` of the predictions for a part; raise ``UsageError`` if it is empty."""
     data.check_part(part)
     if data.task.level == "node" and data.build.card.counts["graphs"] == 1:
         ids = _node_ids(data.build)
         if part == ALL or data.unit != "nodes":
             return ids, None
-        whole = ShardedDataset(data.build, split_name=data.split_name, columns=[])
-        return ids[whole.masks[f"{part}_mask"].numpy()], None
-    chosen = None if part == ALL else part
-    dataset = ShardedDataset(data.build, chosen, split_name=data.split_name, columns=[])
+        graph = ShardedDataset(data.build, split_name=data.split_name, columns=[])
+        return ids[graph.masks[f"{part}_mask"].numpy()], None
+    part_or_all = None if part == ALL else part
+    dataset = ShardedDataset(data.build, part_or_all, split_name=data.split_name, columns=[])
     keys = np.array(dataset.keys)
     if data.task.level == "graph":
         return keys, None
@@ -107,15 +104,15 @@ def keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | None]:
 
 
 def _node_ids(build: Build) -> Array:
-    """Return the ids of the nodes of one graph (N,), of int64 or texts; without stored ids, their numbers."""
+    """Return the node ids of a single graph (N,), int64 or strings; node numbers if it stores none."""
     if all(column.key != NODE_ID for column in build.card.schema_.columns):
         return np.arange(build.card.counts["nodes"])
     dataset = ShardedDataset(build, columns=["node_id"])
     ids: Array = dataset.node_id.numpy()
     if ids.ndim == 1:
         return ids
-    texts = ids.view(f"S{ids.shape[1]}").reshape(-1)
-    return np.char.decode(texts, "utf-8", "replace")
+    encoded = ids.view(f"S{ids.shape[1]}").reshape(-1)
+    return np.char.decode(encoded, "utf-8", "replace")
 
 
 def predict(
@@ -129,10 +126,10 @@ def predict(
 ) -> Predictions:
     """Predict records with the best weights of ``run``, in the batches of ``evaluate``.
 
-    ``split`` is a part of the split, or ``all`` records; default: test, and all of another
-    ``dataset``, which needs no targets. Other arguments and errors as for
-    :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError`` also where there is no
-    such part.
+    ``split`` is ``train``, ``val``, ``test`` or ``all``. The default is test, or all records of
+    another ``dataset``, which needs no targets. Other arguments and errors as for
+    :func:`kmip_data.models.training.run.evaluate.evaluate`; also raises ``UsageError`` for a missing
+    part.
     """
     split = split or ("test" if dataset is None else ALL)
     opened = open_run(
@@ -152,8 +149,8 @@ def predict(
     with opened.load_for_inference(f"predicting {split}") as module:
         for _, batches in data.evaluation_passes((split,)):
             for batch in prefetch_to_device(batches, torch.device(opened.device.type)):
-                logits, target_rows = rows_of_part(batch, split, *module(batch))
-                # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
+                logits, target_rows = select_part_rows(batch, split, *module(batch))
+                # Pairs of nodes are padded to the largest graph: drop the padding.
                 if task.target_type == "links":
                     logits = logits[target_rows != NO_PAIR, None]
                 rows.append(logits.float().cpu())
@@ -185,7 +182,7 @@ def predict(
 
 
 def _target_names(card: Card) -> tuple[str, ...]:
-    """Return the names of the targets of a build, also of one of your own that lacks them."""
+    """Return the names of a build's targets, even if a build of your own tables lacks the values."""
     described = description_on_card(card.statistics)
     if described is not None:
         return tuple(column.name for column in described.columns if column.use == "label")
@@ -194,10 +191,10 @@ def _target_names(card: Card) -> tuple[str, ...]:
 
 
 def predictions_table(predictions: Predictions) -> bytes:
-    """Return predictions as a CSV file: a line for each row, with its key.
+    """Format predictions as CSV, with one line and its key for each row.
 
-    ``row`` counts the rows of a graph from 0. Classes are names where the build has some;
-    ``probability`` columns are softmax or sigmoid of the ``logit`` columns.
+    ``row`` numbers the rows of a graph from 0. Classes are written by name if the build names them;
+    ``probability`` columns are the softmax or sigmoid of the ``logit`` columns.
     """
     arrays = predictions.arrays
     about = predictions.about
@@ -231,7 +228,7 @@ def predictions_table(predictions: Predictions) -> bytes:
 
 
 def _probabilities(logits: Array, about: PredictionOrigin | None) -> Array | None:
-    """Return the probabilities of classes and labels, (rows, outputs); None for other targets."""
+    """Return the probabilities of classes or labels, (rows, outputs); ``None`` for other targets."""
     scores = logits.astype(np.float64)
     match about and about.target_type:
         case "classification":
@@ -243,10 +240,7 @@ def _probabilities(logits: Array, about: PredictionOrigin | None) -> Array | Non
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Write the arrays of :class:`Predictions`, and ``about`` as JSON, to an ``.npz`` file.
-
-    A ``.csv`` gets :func:`predictions_table`.
-    """
+    """Write :func:`predictions_table` to a ``.csv``, else an ``.npz`` with ``about`` as JSON."""
     if path.suffix == ".csv":
         write_output(path, predictions_table(predictions))
         return
@@ -259,14 +253,14 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Read such a file, or any ``.npz`` with ``logits`` or ``pred``, without executing code.
+    """Read a file of :func:`write_predictions`, or any ``.npz`` with ``logits`` or ``pred``.
 
-    Raises ``DamagedInput`` for other files; ``OutOfResources`` if it unpacks to more than the free
-    memory.
+    This executes no code from the file. Raises ``DamagedInput`` for other files; ``OutOfResources``
+    if the file unpacks to more than the free memory.
     """
     try:
         with open_regular_file(path) as file, io.BufferedReader(file) as stream:
-            # A small file may unpack to any size.
+            # Even a small file may unpack to any size.
             with zipfile.ZipFile(stream) as archive:
                 size = sum(member.file_size for member in archive.infolist())
                 free = free_host_memory()
@@ -290,7 +284,7 @@ def read_predictions(path: Path) -> Predictions:
 
 @dataclass(frozen=True)
 class PredictionMetrics:
-    """Metrics of predictions for one part of a build."""
+    """Metrics of predictions for a part of a build."""
 
     build: Build
     split: str
@@ -306,29 +300,29 @@ def evaluate_predictions(
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
 ) -> PredictionMetrics:
-    """Measure predictions for a part, as ``evaluate`` measures a run's, without the loss.
+    """Measure predictions for a part, with the metrics of ``evaluate`` except the loss.
 
     Parameters
     ----------
     predictions
         A file of ``kmip-data predict``, an ``.npz`` file, or arrays by name: ``logits``, or
         ``pred`` for classes and values, in the order of the part, shaped as in
-        :class:`Predictions`; ``key`` and ``ptr`` are checked if they are given.
+        :class:`Predictions`; ``key`` and ``ptr``, if given, are checked.
     dataset
-        A dataset or build folder; its split is the file's, or the default.
+        A dataset or build folder; its split is the one named in the file, or the default.
     split
-        ``train``, ``val`` or ``test``; default: the file's part, else test.
+        ``train``, ``val`` or ``test``; default: the part named in the file, or test.
     sample
-        With the name of a dataset: its sample.
+        Use the sample of a ``dataset`` given by name.
 
     Raises
     ------
     UsageError
-        There is no such finished build or part, or keys, shapes or values do not fit it.
+        No such finished build or part, or keys, shapes or values that do not match it.
     DamagedInput
         The file cannot be read.
     """
-    # 1. The predictions, and a configuration for their data.
+    # 1. Read the predictions, and make a configuration for their data.
     if isinstance(predictions, Mapping):
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in predictions.items()}
         predictions = Predictions(**arrays)
@@ -339,27 +333,26 @@ def evaluate_predictions(
     config = config_for_data(dataset, home=home)
     config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
     if about is not None:
-        # The file states the type of the targets; batches decide the order of sums.
         task = about.target_type if about.target_type in get_args(TaskName) else None
-        # A plugin's metric is unknown without the plugin.
+        # A plugin's metric is unavailable unless the plugin is loaded.
         metric = about.metric if about.metric in all_metrics() else None
         config = config.with_values(
             "training", batch_size=about.batch_size, task=task, loss=None, metric=metric
         )
 
-    # 2. The part, and matching values.
+    # 2. Open the part, and check that the values match it.
     stored_split = None if about is None else about.split
     data = open_data(config, home=home, required=(), build=False, split=stored_split)
     part = split or ("test" if about is None else about.part)
     values = _checked_values(predictions, data, part)
 
-    # 3. The metrics, in the batches of an evaluation.
+    # 3. Compute the metrics in the batches of an evaluation.
     links = data.task.target_type == "links"
     metrics = SplitMetrics(data.task, config.training.metric)
     start = 0
     for batch in data.evaluation_passes((part,))[0][1]:
         targets = data.task.targets(batch)
-        _, targets = rows_of_part(batch, part, targets, targets)
+        _, targets = select_part_rows(batch, part, targets, targets)
         real = targets != NO_PAIR
         end = start + (int(real.sum()) if links else len(targets))
         rows = values[start:end]
@@ -373,8 +366,8 @@ def evaluate_predictions(
 
 
 def _checked_values(predictions: Predictions, data: RunData, part: str) -> Tensor:
-    """Return checked values for the metrics, (rows, outputs)."""
-    # 1. The array that the task needs: logits, or classes or values without them.
+    """Check predictions against a part, and return them as input of the metrics, (rows, outputs)."""
+    # 1. Select the array: logits or, if missing, predicted classes or values.
     task = data.task
     key, ptr = keys_and_pointers(data, part)
     rows = len(key) if ptr is None else int(ptr[-1])
@@ -387,16 +380,16 @@ def _checked_values(predictions: Predictions, data: RunData, part: str) -> Tenso
             columns = 1
             dtype_kinds = "iu"
 
-    # 2. Its shape, kind and range, and the keys of the part.
+    # 2. Check its shape, dtype and range, and the keys.
     fits = array is not None and array.size == rows * columns and array.dtype.kind in dtype_kinds
     fits = fits and array.shape[:1] == (rows,) and not np.isnan(array).any()
     if fits and dtype_kinds == "iu":
         fits = array.min() >= 0 and array.max() < task.outputs
     for name, expected in (("key", key), ("ptr", ptr)):
         if fits and name in predictions.arrays:
-            # Keys may be text or objects.
-            texts = predictions.arrays[name].astype(str)
-            fits = np.array_equal(texts, np.asarray(expected, str))
+            # Keys may be strings or objects.
+            keys = predictions.arrays[name].astype(str)
+            fits = np.array_equal(keys, np.asarray(expected, str))
     if not fits:
         shapes = [
             f"{name} {stored.dtype} {stored.shape}" for name, stored in predictions.arrays.items()
@@ -406,7 +399,7 @@ def _checked_values(predictions: Predictions, data: RunData, part: str) -> Tenso
             expected=f"logits, numbers without NaN of shape {(rows, task.outputs)}, or pred of classes or"
             " values; key and ptr of the part, in its order, if any",
             found=", ".join(shapes),
-            next="predictions in the order of the part: kmip_data.open(NAME, split=…).keys",
+            next="write predictions in the order of the part: kmip_data.open(NAME, split=…).keys",
         )
 
     values = torch.from_numpy(array.astype(np.result_type(array, np.float32)))

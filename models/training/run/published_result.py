@@ -1,4 +1,4 @@
-"""Published result that a run aims to reproduce."""
+"""Published result that a run reproduces."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import is_percent
-from kmip_data.models.training.run.result import metric_with_unit
+from kmip_data.models.training.run.result import format_metric_with_unit
 from kmip_data.text import count_with_noun
 
 _K = "model.attention.k"
+#: Sections whose keys affect a result.
 _SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
-#: Sections and keys that do not affect a result, or appear in a run's path.
-_IRRELEVANT = {"data.dataset", "data.sample", "training.seed"}
+#: Keys in these sections that are not compared: they do not affect a result, or are in a run's path.
+_NOT_COMPARED = {"data.dataset", "data.sample", "training.seed"}
 
 
 class PublishedResult(NamedTuple):
-    """A result of the paper, and the differences between a run and its settings."""
+    """A result of the paper, and how a run's settings differ from the paper's."""
 
     figure: PaperResult
-    other_keys: list[str]  #: keys with another value
-    sample: bool  #: True if the run is on a sample
+    differing_keys: list[str]  #: keys whose values differ
+    sample: bool  #: True if the run uses a sample
 
     @property
     def value(self) -> str:
@@ -37,50 +38,50 @@ class PublishedResult(NamedTuple):
         figure = self.figure
         scale = 0.01 if is_percent(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
-        value = metric_with_unit(figure.metric, scale * figure.mean, std)
+        value = format_metric_with_unit(figure.metric, scale * figure.mean, std)
         return f"{figure.metric} {value}, {count_with_noun(figure.runs, 'run')}"
 
     @property
     def line(self) -> str:
-        """Log line: the figure, its source, and the run's differences."""
+        """Line to log: the figure, its source, and the run's differences."""
         line = f"published: {self.value} ({self.figure.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
-        if self.other_keys:
-            line += f"; this run has other values of {', '.join(self.other_keys)}"
+        if self.differing_keys:
+            line += f"; this run has other values of {', '.join(self.differing_keys)}"
         return line
 
 
-def published_result_of(config: RunConfig) -> PublishedResult | None:
-    """Return the published result of a run's dataset, model and metric; None without one.
+def find_published_result(config: RunConfig) -> PublishedResult | None:
+    """Find the published result for a run's dataset, model and metric; ``None`` without one.
 
-    Runs with the settings of the paper's experiment on the influence of k are compared with the
-    figure for their k, other runs with the figure for their preset's k.
+    A run with the settings of the paper's experiment on the influence of k is compared with the
+    figure for its k, any other run with the figure for its preset's k.
     """
     if not config.preset:
         return None
     preset = read_preset(*config.preset.split("/"))
     folder = build_folder_or_none(config.data.dataset)
     dataset = config.data.dataset if folder is None else read_card(folder).dataset
-    if dataset != preset.dataset:  # the settings of another one
+    if dataset != preset.dataset:  # a preset of another dataset
         return None
 
     k = getattr(config.model.attention, "k", None)
     if isinstance(k, int) and preset.model == "gps-kmip":
         figure = published_at_k(preset.dataset, config.variant, k)
-        if figure is not None and set(_other_keys(config, config.variant)) <= {_K}:
+        if figure is not None and set(_differing_keys(config, config.variant)) <= {_K}:
             return PublishedResult(figure, [], config.data.sample)
 
     if preset.paper is None or preset.paper.metric != config.training.metric:
         return None
     variant = "text" if config.variant == "text" else preset.default
-    return PublishedResult(preset.paper, _other_keys(config, variant), config.data.sample)
+    return PublishedResult(preset.paper, _differing_keys(config, variant), config.data.sample)
 
 
-def _other_keys(config: RunConfig, variant: str) -> list[str]:
-    """Return the keys in which ``config`` is not its preset's ``variant``."""
+def _differing_keys(config: RunConfig, variant: str) -> list[str]:
+    """Return the keys in which ``config`` differs from the ``variant`` of its preset."""
     dataset, model = config.preset.split("/")
-    seed = config.training.seed  # also the seed of a split that follows the run
+    seed = config.training.seed  # also the split's seed if it follows the run's
     config = config.with_seed(seed)
     preset = load_preset(dataset, model, variant).with_seed(seed)
     names = dict.fromkeys(key.name for key in documented_keys())
@@ -88,6 +89,6 @@ def _other_keys(config: RunConfig, variant: str) -> list[str]:
         name
         for name in names
         if name.startswith(_SECTIONS)
-        and name not in _IRRELEVANT
+        and name not in _NOT_COMPARED
         and key_value(config, name) != key_value(preset, name)
     ]

@@ -1,4 +1,4 @@
-"""Result of a run: ``result.json``, means over runs, and its tables."""
+"""Result of a run in ``result.json``, and tables and means over runs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from kmip_data.text import count_with_noun
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
 
-#: Part -> name -> value.
+#: Metric values by part and metric name.
 Metrics = dict[str, dict[str, float]]
 
 
-class SplitUsed(Strict):
-    """Split that the run was trained on."""
+class RunSplit(Strict):
+    """Split of a run."""
 
     name: str
     rule: str
@@ -49,7 +49,7 @@ class SplitUsed(Strict):
     digests: dict[str, str] = Field(description="part -> digest of its keys in order")
 
     @classmethod
-    def of(cls, data: RunData) -> SplitUsed:
+    def of(cls, data: RunData) -> RunSplit:
         """Describe the split of ``data``."""
         return cls(
             name=data.split_name,
@@ -59,15 +59,15 @@ class SplitUsed(Strict):
         )
 
 
-class TargetsUsed(Strict):
-    """Targets that the run predicts, kept so that it can predict data without targets."""
+class RunTargets(Strict):
+    """Targets of a run, which it needs to predict data that have none."""
 
     level: Level
     target_type: TargetType
     log10: bool = Field(description="true: decimal logarithms of the numbers that metrics compare")
 
     @classmethod
-    def of(cls, task: Task) -> TargetsUsed:
+    def of(cls, task: Task) -> RunTargets:
         """Describe the targets of ``task``."""
         return cls(level=task.level, target_type=task.target_type, log10=task.log10)
 
@@ -75,19 +75,19 @@ class TargetsUsed(Strict):
 class Seconds(Strict):
     """Wall-clock times of a run, in seconds."""
 
-    train_epoch: float = Field(description="mean over epochs, evaluation not counted")
-    total: float = Field(description="all epochs with their evaluations, over every resumption")
+    train_epoch: float = Field(description="mean over epochs, without evaluations")
+    total: float = Field(description="all epochs with their evaluations, including before a resume")
 
 
 class Memory(Strict):
     """Peak memory of the (first) process in bytes."""
 
     device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
-    host: int = Field(description="resident set of the whole process")
+    host: int = Field(description="resident set size of the process")
 
 
 class RunResult(Strict):
-    """Result of a run. Metrics belong to the best epoch's weights, from one pass in eval mode over each part."""
+    """Result of a run; its metrics are measured in eval mode with the weights of the best epoch."""
 
     version: Literal[1] = 1
     name: str
@@ -101,37 +101,37 @@ class RunResult(Strict):
     )
     build_key: str
     build_parameters: dict[str, Any]
-    split: SplitUsed
+    split: RunSplit
     model: str
     preset: str
     variant: str
-    config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
+    config: dict[str, Any] = Field(description="complete configuration, as in config.toml")
     num_features: int = Field(description="columns of x")
-    columns: tuple[str, ...] = Field(
-        default=(), description="names of the columns of x, where they have any"
-    )
+    columns: tuple[str, ...] = Field(default=(), description="names of the columns of x, if any")
     vocabulary: str = Field(
-        default="", description="digest of the categories of one-hot columns, where there are any"
+        default="", description="digest of the categories of one-hot columns, if any"
     )
-    targets: TargetsUsed
+    targets: RunTargets
     num_classes: int = Field(description="outputs of the network: classes, labels or targets")
     class_names: tuple[str, ...] = Field(
-        default=(), description="names of the classes or labels, where they have any"
+        default=(), description="names of the classes or labels, if any"
     )
     num_parameters: int
     seed: int
     device: str
-    hardware: str = Field(default="", description="processor and PyTorch's threads, or the GPU")
+    hardware: str = Field(
+        default="", description="processor and number of PyTorch's threads, or the GPU"
+    )
     versions: dict[str, str]
     epochs: int
     best_epoch: int = Field(
-        description="counted from 0; first epoch with the best validation metric"
+        description="first epoch with the best validation metric, counted from 0"
     )
-    metric: str = Field(description="the metric that chose the epoch")
-    metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
+    metric: str = Field(description="metric that selects the best epoch")
+    metrics: dict[str, dict[str, float]] = Field(description="loss and metrics by part")
     chance: float | None = Field(
         default=None,
-        description="the metric on test of an answer that looks at nothing; none: not known",
+        description="metric of a constant prediction on test; none: not computed",
     )
     seconds: Seconds
     memory: Memory
@@ -144,15 +144,15 @@ class RunResult(Strict):
 
     @property
     def task(self) -> Task:
-        """The task of the run."""
+        """Task of the run."""
         return Task(**self.targets.model_dump(), outputs=self.num_classes)
 
     @model_validator(mode="after")
-    def _makes_a_table(self) -> Self:
-        # A metric that is undefined in a part is missing there, but never the one that chose the epoch.
+    def _check_metrics(self) -> Self:
+        # A part may lack metrics that it leaves undefined, but never the selection metric.
         complete = bool(self.metrics)
         complete &= all(self.metric in values for values in self.metrics.values())
-        # A plugin's metric is unknown here, but the configuration names it.
+        # A plugin's metric may not be loaded, but the configuration names it.
         known: set[str | None] = set(all_metrics())
         training = self.config.get("training")
         plugins = self.config.get("plugins") or ()
@@ -170,7 +170,7 @@ class RunResult(Strict):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``UsageError`` if none exists (unfinished run); ``DamagedInput`` if it is not a result of
+    Raises ``UsageError`` if the run is unfinished; ``DamagedInput`` if the file is not a result of
     version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
@@ -179,7 +179,7 @@ def read_result(run: Path) -> RunResult:
             run / RESULT_NAME,
             RunResult,
             "cannot be read as a result",
-            next=f"{resume} writes it anew from the run's last checkpoint",
+            next=f"{resume} rewrites it from the run's last checkpoint",
         )
     except FileNotFoundError as error:
         raise UsageError(
@@ -189,7 +189,7 @@ def read_result(run: Path) -> RunResult:
 
 
 def is_edited(run: Path) -> bool:
-    """True if the file differs from the serialisation of its content and digest."""
+    """True if a run's result file was changed after it was written."""
     path = run / RESULT_NAME
     return sealed_json(read_json(path)).encode() != read_small_file(path)
 
@@ -198,14 +198,14 @@ def refuse_edited(run: Path) -> None:
     """Raise ``DamagedInput`` if the result was edited."""
     if is_edited(run):
         raise DamagedInput(
-            f"{run / RESULT_NAME} was edited: its digest does not fit its content.",
+            f"{run / RESULT_NAME} was edited: its digest does not match its content.",
             next=f"restore it; or remove it, and kmip-data train --resume {shlex.quote(str(run))} "
             "measures the last checkpoint again",
         )
 
 
 def package_versions() -> dict[str, str]:
-    """Return versions of Python, this package and the packages that affect results."""
+    """Return the versions of Python, this package and the packages that affect results."""
     versions = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
     for package in ("torch", "torch-geometric", "numpy", "numba", "pykeops"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -214,14 +214,14 @@ def package_versions() -> dict[str, str]:
 
 
 def sample_std(values: Sequence[float]) -> float:
-    """Return the sample standard deviation (n - 1); 0 of a single value, NaN of NaN."""
+    """Return the sample standard deviation (n - 1): 0 for a single value, NaN if any value is NaN."""
     if any(map(math.isnan, values)):
         return math.nan
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
-    """Mean and sample standard deviation of every metric over runs."""
+    """Return the mean and the sample standard deviation of every metric over runs."""
     mean: Metrics = {}
     std: Metrics = {}
     for part in runs[0]:
@@ -235,10 +235,10 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 
 
 def chance_metric(data: RunData, metric: str) -> float | None:
-    """Return the metric on test of a constant answer.
+    """Return the metric of a constant prediction on test, or ``None`` for other metrics.
 
-    That is the accuracy of the largest class, a ROC-AUC of a half, the MAE of the median of the
-    train targets, or the R² of their mean.
+    The prediction is the largest class for accuracy, the median of the train targets for MAE, and
+    their mean for R²; a constant has a ROC-AUC of 0.5.
     """
     if metric == "roc_auc":
         return 0.5
@@ -252,7 +252,7 @@ def chance_metric(data: RunData, metric: str) -> float | None:
 
 
 def _metric_of_constant(data: RunData, metric: str) -> float | None:
-    """Return the metric on test of the median (MAE) or mean (R²) of the train targets, each by itself."""
+    """Return the metric on test if each target is predicted by its train median (MAE) or mean (R²)."""
     import torch
 
     from kmip_data.models.training.accumulators import SplitMetrics
@@ -267,15 +267,15 @@ def _metric_of_constant(data: RunData, metric: str) -> float | None:
 
 
 def metric_title(name: str) -> str:
-    """Return the title of a metric, or of the loss, with its unit."""
+    """Return the title of a metric or of the loss, with its unit."""
     metric = all_metrics().get(name)
     if metric is None:
         return name
     return f"{metric.title} [%]" if metric.percent else metric.title
 
 
-def metric_text(name: str, mean: float, std: float | None) -> str:
-    """Format a metric, or the loss, with its deviation if any; fractions in percent, NaN as –."""
+def format_metric(name: str, mean: float, std: float | None) -> str:
+    """Format a metric or the loss, with its deviation if given; fractions in percent, NaN as –."""
     if math.isnan(mean):
         return "–"
     scale, digits = (100, 2) if is_percent(name) else (1, 4)
@@ -285,21 +285,21 @@ def metric_text(name: str, mean: float, std: float | None) -> str:
     return f"{text} ± {scale * std:.{digits}f}"
 
 
-def metric_with_unit(name: str, mean: float, std: float | None = None) -> str:
-    """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
-    text = metric_text(name, mean, std)
+def format_metric_with_unit(name: str, mean: float, std: float | None = None) -> str:
+    """Format a metric with its unit, such as 0.2562 for ``mae`` and 66.31 % for ``ap``."""
+    text = format_metric(name, mean, std)
     return f"{text} %" if is_percent(name) and text != "–" else text
 
 
 def metrics_table(runs: Sequence[Metrics]) -> str:
-    """Format parts against metrics, fractions in percent; mean ± std over several runs.
+    """Format a table of parts and metrics, fractions in percent; mean ± std over several runs.
 
-    An undefined metric is –, with its reason below the table.
+    An undefined metric is shown as –, with the reason below the table.
     """
     mean, std = mean_std(runs)
     measured = {name for values in mean.values() for name in values}
     if "mae" in measured:
-        measured.discard("mae_batches")  # nearly the same number, for comparison with others' logs
+        measured.discard("mae_batches")  # nearly equal; only for comparison with other software
     names = [name for name in ("loss", *all_metrics()) if name in measured]
     notes = []
     rows = [["", *map(metric_title, names)]]
@@ -309,8 +309,8 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
         row = [part]
         for name in names:
             value = mean[part].get(name, math.nan)
-            spread = std[part].get(name) if len(runs) > 1 else None
-            row.append(metric_text(name, value, spread))
+            deviation = std[part].get(name) if len(runs) > 1 else None
+            row.append(format_metric(name, value, deviation))
             metric = all_metrics().get(name)
             if math.isnan(value) and metric is not None and metric.needs:
                 notes.append(f"–: {metric.title} needs {metric.needs}")
@@ -320,16 +320,17 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
     return "\n".join([*lines, *dict.fromkeys(notes)])
 
 
-def metric_text_by_part(name: str, metrics: Metrics) -> str:
-    """Return one metric of each part, such as ``train accuracy 71.00 %, val accuracy 70.00 %``."""
+def format_metric_by_part(name: str, metrics: Metrics) -> str:
+    """Format a metric of each part, such as ``train accuracy 71.00 %, val accuracy 70.00 %``."""
     return ", ".join(
-        f"{part} {name} {metric_with_unit(name, values[name])}" for part, values in metrics.items()
+        f"{part} {name} {format_metric_with_unit(name, values[name])}"
+        for part, values in metrics.items()
     )
 
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """Results of one configuration with different seeds or folds, and their folders."""
+    """Run folders and results of one configuration with different seeds or folds."""
 
     runs: list[Path]
     results: list[RunResult]
@@ -338,25 +339,25 @@ class Summary:
         first = self.results[0]
         mean, _ = mean_std([result.metrics for result in self.results])
         count = count_with_noun(len(self.runs), "run")
-        return f"Summary({first.dataset}/{first.model}, {count}, {metric_text_by_part(first.metric, mean)})"
+        return f"Summary({first.dataset}/{first.model}, {count}, {format_metric_by_part(first.metric, mean)})"
 
     @property
     def folds(self) -> list[int]:
-        """Fold of each run; empty if all are equal."""
+        """Fold of each run; empty if all runs have the same fold."""
         folds = [result.split.parameters.get("fold", 0) for result in self.results]
         return folds if len({*folds}) > 1 else []
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``train --json`` prints.
 
-        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several
-        runs the mean ``metrics``, their deviation ``std``, and ``runs``, one object each, with its
-        ``fold`` where there are several.
+        For one run: ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. For
+        several: the mean ``metrics``, their deviation ``std``, and ``runs``, an object for each run,
+        with its ``fold`` if folds differ.
         """
-        shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
+        fields = {"seed", "best_epoch", "metrics", "sample", "complete"}
         runs = []
         for folder, result in zip(self.runs, self.results, strict=True):
-            runs.append({"run": str(folder)} | result.model_dump(include=shown))
+            runs.append({"run": str(folder)} | result.model_dump(include=fields))
         if len(runs) == 1:
             return runs[0]
         for run, fold in zip(runs, self.folds, strict=False):
@@ -368,38 +369,38 @@ class Summary:
         """Format a table of parts and metrics (mean ± std over runs), with the data and the model."""
         first = self.results[0]
         seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
-        best = ", ".join(str(result.best_epoch + 1) for result in self.results)
+        best_epochs = ", ".join(str(result.best_epoch + 1) for result in self.results)
         dataset = f"{first.dataset}{coverage_suffix(first.sample, first.complete)}"
         table = metrics_table([result.metrics for result in self.results])
-        folds = ""
+        aggregation = ""
         if self.folds:
-            folds = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"
+            aggregation = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"
         if len(self.runs) > 1:
-            folds += f" mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
+            aggregation += f" mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
         text = (
-            f"{table}\n{dataset}, {first.model},{folds} seed {seeds}; weights of epoch {best} "
-            f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
+            f"{table}\n{dataset}, {first.model},{aggregation} seed {seeds}; weights of epoch "
+            f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
         return f"{text}\n{SAMPLE_NOTE}" if first.sample else text
 
 
-def own_build(result: RunResult, home: Home) -> Build | None:
-    """Return the build of your own tables that a run was trained on, if it exists."""
+def find_table_build(result: RunResult, home: Home) -> Build | None:
+    """Find the build of your own tables that a run was trained on; ``None`` for other data."""
     for build in list_builds(home, result.dataset):
         if build.card.key == result.build_key and description_on_card(build.card.statistics):
             return build
     return None
 
 
-def data_of_run(name: str, home: Home) -> str:
-    """Return the dataset, or the folder of the build, that a run was trained on.
+def resolve_dataset(name: str, home: Home) -> str:
+    """Return the dataset, or the build folder, that the run ``name`` was trained on.
 
-    A ``name`` that is another folder or a file is returned.
+    If ``name`` is a file or a folder other than a run, it is returned unchanged.
     """
     path = Path(name)
     if os.path.lexists(path) and not (path / run_folder.CONFIG_NAME).is_file():
         return name
     run = run_folder.find_run(name, home)
     config = read_config(run / run_folder.CONFIG_NAME)
-    config = run_folder.config_on_own_build(config, lambda: read_result(run).build_key, home)
+    config = run_folder.config_with_build_folder(config, lambda: read_result(run).build_key, home)
     return config.data.dataset

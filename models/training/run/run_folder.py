@@ -27,27 +27,35 @@ from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, parameters_as_o
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-#: Weights from another run at the start of this one.
-INITIAL = "initial.safetensors"
+#: Weights from another run that this one starts with.
+INITIAL_WEIGHTS = "initial.safetensors"
 #: Weights of the best epoch of a finished run.
-WEIGHTS = "model.safetensors"
-#: Everything that resuming needs.
-LAST = "checkpoints/last.ckpt"
-#: The checkpoint before the last one.
-PREVIOUS = "checkpoints/previous.ckpt"
-#: SHA-256 of initial weights and latest checkpoints, one per line, newest first.
-DIGESTS = "checkpoints/digests"
+WEIGHTS_NAME = "model.safetensors"
+LAST_CHECKPOINT = "checkpoints/last.ckpt"
+PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"
+#: SHA-256 digests of the initial weights or the latest checkpoints, one per line, newest first.
+CHECKPOINT_DIGESTS = "checkpoints/digests"
 #: Weights of the best epoch so far.
-BEST = "checkpoints/best.safetensors"
-#: The configuration comes last.
-_FILES = (BEST, DIGESTS, LAST, PREVIOUS, INITIAL, METRICS_NAME, WEIGHTS, RESULT_NAME, CONFIG_NAME)
-MAX_VALUE = 1e100  #: largest metric that is read; sums of larger ones could overflow
-RUN = "run"  #: marker of a run folder
+BEST_WEIGHTS = "checkpoints/best.safetensors"
+#: Files of a run; the configuration is last, because it makes the folder a run.
+_FILES = (
+    BEST_WEIGHTS,
+    CHECKPOINT_DIGESTS,
+    LAST_CHECKPOINT,
+    PREVIOUS_CHECKPOINT,
+    INITIAL_WEIGHTS,
+    METRICS_NAME,
+    WEIGHTS_NAME,
+    RESULT_NAME,
+    CONFIG_NAME,
+)
+MAX_METRIC = 1e100  #: largest metric value that is read; sums of larger ones could overflow
+RUN_MARKER = "run"  #: marker of a run folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def check_name(name: str) -> None:
-    """Raise ``UsageError`` unless ``name`` is a file name."""
+    """Raise ``UsageError`` unless ``name`` can name a run folder."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a name for a run.",
@@ -58,11 +66,11 @@ def check_name(name: str) -> None:
 
 @contextlib.contextmanager
 def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
-    """Make a new run folder and hold its lock.
+    """Create a new run folder and hold its lock.
 
-    A folder without a configuration is the rest of a run that was killed early, and is reused.
-    Raises ``UsageError`` if the name exists, or a parent folder is a link; ``OutOfResources``
-    without disk space.
+    A folder without a configuration is left over from a run that was killed early, and is reused.
+    Raises ``UsageError`` if the name exists or a parent folder is a link; ``OutOfResources`` if the
+    disk is full.
     """
     folder = home.runs / dataset / model / name
     with write_errors(folder):
@@ -74,12 +82,12 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
                 f"A run called {folder.name!r} already exists: {folder}",
                 next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
             )
-        begin_folder(folder, RUN)
+        begin_folder(folder, RUN_MARKER)
         yield folder
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Return the file names of a run in its folder, with outputs of commands, the configuration last."""
+    """List a run's existing files, including outputs of commands; the configuration comes last."""
     return [name for name in (*unchanged_outputs(folder), *_FILES) if (folder / name).is_file()]
 
 
@@ -92,34 +100,37 @@ def home_option(run: Path) -> str:
     return f" --home {shlex.quote(str(home.root))}"
 
 
-def short_run(run: Path) -> str:
-    """Return RUN for a command line: DATASET/MODEL/NAME of a run in a home, else the path."""
+def short_run_name(run: Path) -> str:
+    """Return the RUN argument for a run: DATASET/MODEL/NAME if it lies in a home, else its path."""
     short = "/".join(run.parts[-3:])
     return short if run == Home(Path(*run.parts[:-4])).runs / short else str(run)
 
 
 def resume_command(run: Path) -> str:
-    """Return the command that continues a run."""
+    """Return the command that resumes a run."""
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
 
 
 def check_settings(folder: Path, config: RunConfig) -> None:
-    """Raise ``UsageError``, which names the differences, unless a run has these settings."""
+    """Raise ``UsageError`` with the differing keys unless a run has the settings of ``config``."""
     stored = read_config(folder / CONFIG_NAME)
     if stored == config:
         return
     existing = dict(dotted_keys(stored.model_dump(mode="json")))
-    wanted = dict(dotted_keys(config.model_dump(mode="json")))
-    keys = [key for key in {**existing, **wanted} if existing.get(key) != wanted.get(key)]
+    requested = dict(dotted_keys(config.model_dump(mode="json")))
+    keys = [key for key in {**existing, **requested} if existing.get(key) != requested.get(key)]
+
     step = resume_command(folder)
     epochs = config.training.epochs
-    longer = (folder / RESULT_NAME).is_file() and epochs > existing["training.epochs"]
-    if longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
+    is_finished = (folder / RESULT_NAME).is_file()
+    is_longer = is_finished and epochs > existing["training.epochs"]
+    if is_longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
         step += f" --epochs {epochs}"
-    elif (folder / RESULT_NAME).is_file():
-        step = ""  # a finished run has nothing to resume
+    elif is_finished:
+        step = ""  # a finished run cannot be resumed
+
     lines = [
-        f"{key}: {_text_or_none(existing.get(key))}, not {_text_or_none(wanted.get(key))}"
+        f"{key}: {_format_value(existing.get(key))}, not {_format_value(requested.get(key))}"
         for key in keys
     ]
     if len(lines) > MAX_SHOWN:
@@ -127,52 +138,52 @@ def check_settings(folder: Path, config: RunConfig) -> None:
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found="\n         ".join(lines),
-        next=f"{step and f'{step}; '}a new run: --name {_free_name(folder)}",
+        next=f"{step and f'{step}; '}a new run: --name {_unused_name(folder)}",
     )
 
 
-def _free_name(folder: Path) -> str:
-    """Return the name of the run with the first number that no run has."""
+def _unused_name(folder: Path) -> str:
+    """Append the first number for which no run exists to the name of ``folder``."""
     number = 2
-    while (free := folder.with_name(f"{folder.name}-{number}")).exists():
+    while (candidate := folder.with_name(f"{folder.name}-{number}")).exists():
         number += 1
-    return free.name
+    return candidate.name
 
 
-def _text_or_none(value: object) -> str:
+def _format_value(value: object) -> str:
     return "none" if value in {None, ""} else str(value)
 
 
-def runs_of_name(run: str | os.PathLike[str], home: Home) -> list[Path]:
-    """Return the runs that one command trained under a name: of all its seeds and folds.
+def find_runs(run: str | os.PathLike[str], home: Home) -> list[Path]:
+    """Return the runs that one command trained under a name, one for each seed and fold.
 
-    Errors as of :func:`find_run`, whose run is returned alone for any other name.
+    For any other name, return the single run of :func:`find_run`, or raise its errors.
     """
-    matches = _matching_runs(Path(run), home, endings=RUN_NAME_SUFFIXES)
-    exact = any(folder.name == Path(run).name for folder in matches)
-    one_folder = len({folder.parent for folder in matches}) == 1
-    if not exact and one_folder:
+    matches = _matching_runs(Path(run), home, suffix=RUN_NAME_SUFFIXES)
+    is_exact = any(folder.name == Path(run).name for folder in matches)
+    share_parent = len({folder.parent for folder in matches}) == 1
+    if not is_exact and share_parent:
         return matches
     return [find_run(run, home)]
 
 
-def _matching_runs(run: Path, home: Home, *, endings: str = "") -> list[Path]:
-    """Return the runs whose path ends in these parts, and in one of the ``endings``, a pattern."""
-    of_name = re.compile(f"{re.escape(run.name)}{endings}")
+def _matching_runs(run: Path, home: Home, *, suffix: str = "") -> list[Path]:
+    """Return the runs whose path ends in ``run``, followed by the regular expression ``suffix``."""
+    pattern = re.compile(f"{re.escape(run.name)}{suffix}")
     matches = []
     for config in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
         folder = config.parent
         *parents, name = folder.parts[-len(run.parts) :]
-        if run.parts and parents == [*run.parts[:-1]] and of_name.fullmatch(name):
+        if run.parts and parents == [*run.parts[:-1]] and pattern.fullmatch(name):
             matches.append(folder)
     return matches
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
-    """Resolve RUN: a run folder, or its path below ``runs/``.
+    """Resolve a RUN argument: a run folder, or its path below ``runs/``.
 
-    The last parts suffice, if they are unique. Raises ``UsageError`` if no run matches, or several
-    do.
+    The last parts of the path suffice if they are unique. Raises ``UsageError`` unless exactly one
+    run matches.
     """
     text = os.fspath(run)
     path = absolute_path(text, "run")
@@ -182,11 +193,10 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        several = "".join(f"\n    {folder}" for folder in matches)
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
-            found=several,
+            found="".join(f"\n    {folder}" for folder in matches),
             next=f"its path, such as {newest}",
         )
         error.correction = (text, str(newest))
@@ -197,9 +207,9 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
 
 
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the columns of ``metrics.csv``: epochs, from 1, with their finite values.
+    """Read the columns of ``metrics.csv`` as pairs of epoch, from 1, and finite value.
 
-    Cells that cannot be read are omitted.
+    Unreadable cells are omitted.
     """
     columns: dict[str, list[tuple[int, float]]] = {}
     with contextlib.suppress(OSError, ValueError, csv.Error):
@@ -208,16 +218,19 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
             for name, cell in row.items():
                 with contextlib.suppress(ValueError, TypeError):
                     value = float(cell)
-                    if abs(value) <= MAX_VALUE:  # never true of NaN
+                    if abs(value) <= MAX_METRIC:  # False for NaN
                         columns.setdefault(name, []).append((epoch, value))
     return columns
 
 
-def config_on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -> RunConfig:
-    """Return the configuration of a run with the folder of the build it was trained on as its data.
+def config_with_build_folder(
+    config: RunConfig, key: Callable[[], str | None], home: Home
+) -> RunConfig:
+    """Return a run's configuration with its dataset replaced by the folder of its build.
 
-    The name of your own data means their newest build. ``key`` returns the run's, and is called if
-    the home has several builds of that name. Raises ``UsageError`` if the home has none.
+    The name of your own data would refer to their newest build. ``key`` reads the key of the run's
+    build; it is called only if the home has several builds of that name. Raises ``UsageError`` if
+    the home has none.
     """
     name = config.data.dataset
     if name in dataset_names() or build_of_folder(name, home) is not None:
@@ -226,7 +239,7 @@ def config_on_own_build(config: RunConfig, key: Callable[[], str | None], home: 
     if not builds:
         raise UsageError(
             f"The build of {name} that the run was trained on is gone.",
-            next=_command_that_builds(name, config.data.parameters),
+            next=_build_command(name, config.data.parameters),
         )
     if len(builds) == 1:
         return config
@@ -237,26 +250,26 @@ def config_on_own_build(config: RunConfig, key: Callable[[], str | None], home: 
     return config
 
 
-def _command_that_builds(name: str, parameters: Mapping[str, object]) -> str:
-    """Return the command that makes a build of your own data with all its ``parameters`` again.
+def _build_command(name: str, parameters: Mapping[str, object]) -> str:
+    """Return the command that rebuilds your own data with these ``parameters``.
 
-    A run does not record the recipe or the files: the recipe is the one with these parameters.
+    A run records neither the recipe nor the files, so the recipe is inferred from the parameters.
     """
     for recipe in dataset_names():
         if not load_manifest(recipe).recipe or not {*parameters} <= parameter_names(recipe)[0]:
             continue
         defaults = parameters_on_card(recipe, {})
-        unusual = {key: value for key, value in parameters.items() if value != defaults[key]}
-        options = parameters_as_options(unusual)
+        changed = {key: value for key, value in parameters.items() if value != defaults[key]}
+        options = parameters_as_options(changed)
         command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"
         return f"{command.strip()}, where FILE is what it was built from"
     return f"save or pull {name} again; kmip-data list shows your builds"
 
 
-def config_without_foreign_system(config: RunConfig, folder: Path, home: Home) -> RunConfig:
-    """Return the configuration of a run; one from another home may not run commands or open folders.
+def restrict_foreign_config(config: RunConfig, folder: Path, home: Home) -> RunConfig:
+    """Reset the system settings of a run from outside the home, which must not run commands.
 
-    Raises ``UsageError`` if such a run has a folder as its data.
+    Raises ``UsageError`` if such a run names a folder as its data.
     """
     if folder.resolve().is_relative_to(home.runs.resolve()):
         return config

@@ -1,4 +1,4 @@
-"""States of runs, from their folders and the logs of sweeps."""
+"""Status of runs, read from their folders and the logs of sweeps."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from kmip_data.models.training.run.run_folder import (
 )
 from kmip_data.text import format_duration, timestamp
 
-ERROR = "Error: "  #: prefix of the message of a command that failed
+ERROR = "Error: "  #: prefix of a failed command's message
 
 
 def log_name(run: Path) -> str:
-    """Return the file name of the log of a run's last process."""
+    """Return the file name of a run's log in the folder of a sweep."""
     return f"{'.'.join(run.parts[-3:])}.log"
 
 
 def is_unlocked(path: Path) -> bool:
     """True if no process holds the lock of ``path``."""
     if not lock_path(path).exists():
-        return True  # without creating a lock file
+        return True  # taking the lock would create the file
     try:
         with build_lock(path, wait=False):
             return True
-    except KmipDataError as error:  # anything else at the path cannot be locked
+    except KmipDataError as error:  # if the lock file is invalid, nothing can hold it
         return not isinstance(error, FolderInUse)
 
 
-def logged_error(log: Path) -> str:
-    """Return the last error in a log; empty if there is none."""
+def last_logged_error(log: Path) -> str:
+    """Return the last error in a log; empty without one."""
     try:
         with open_regular_file(log) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BYTES))
@@ -58,8 +58,8 @@ def logged_error(log: Path) -> str:
     return ""
 
 
-def fitting_run(build: Build, home: Home) -> Path | None:
-    """Return the newest finished run with the columns and classes of a build without targets, if any."""
+def find_compatible_run(build: Build, home: Home) -> Path | None:
+    """Find the newest finished run that can predict a build without targets; ``None`` without one."""
     described = description_on_card(build.card.statistics)
     features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
     if described is None or features is None:
@@ -71,9 +71,9 @@ def fitting_run(build: Build, home: Home) -> Path | None:
             result = read_result(path.parent)
             classes = result.class_names or tuple(map(str, range(result.num_classes)))
             same_classes = not described.classes or classes == described.classes
-            # A label that a build was not given by name may have any.
-            given = result.build_parameters.get("label") or labels
-            same_target = result.targets.target_type == described.task and [*given] == labels
+            # If the run's build inferred its label, the name is not recorded, and any matches.
+            run_labels = result.build_parameters.get("label") or labels
+            same_target = result.targets.target_type == described.task and [*run_labels] == labels
             if result.columns == features.fields and same_classes and same_target:
                 return path.parent
     return None
@@ -84,39 +84,39 @@ RunState = Literal["waiting", "running", "stopped", "failed", "done"]
 
 @dataclass
 class RunStatus:
-    """State of a run, and the facts that lists of runs show. A waiting run has no folder yet."""
+    """State of a run with the details shown in lists; a waiting run has no folder yet."""
 
     path: Path
     dataset: str
     model: str
     name: str
-    seed: int | None  #: None: its configuration cannot be read
+    seed: int | None  #: ``None`` if the configuration cannot be read
     state: RunState
     epoch: int  #: number of finished epochs
     epochs: int | None
-    metric: str | None = None  #: metric that chose the epoch, of a finished run
-    val: float | None = None  #: value of the metric
-    test: float | None = None  #: value of the metric
-    edited: bool = False  #: True if the result file was changed by hand
-    left: str = ""  #: estimated time that a running run still takes
-    reason: str = ""  #: reason why it failed or stopped
-    resume: str | None = None  #: command that resumes it, unless it runs or is done
-    begun: str = ""  #: date of its configuration; empty: not asked for
+    metric: str | None = None  #: metric that selected the best epoch, for a finished run
+    val: float | None = None  #: value of the metric on val
+    test: float | None = None  #: value of the metric on test
+    edited: bool = False  #: True if the result file was edited
+    left: str = ""  #: estimated remaining time
+    reason: str = ""  #: reason for failing or stopping
+    resume: str | None = None  #: command to resume the run, unless it is running or done
+    begun: str = ""  #: date of the configuration; empty if not requested
 
     def as_json(self) -> dict[str, Any]:
-        """Return the facts by name, without an empty ``begun``."""
-        facts = dict(vars(self))
+        """Return the fields by name, omitting an empty ``begun``."""
+        fields = dict(vars(self))
         if not self.begun:
-            del facts["begun"]
-        return facts
+            del fields["begun"]
+        return fields
 
 
 def list_runs(home: Home) -> list[RunStatus]:
-    """Return the runs below ``home.runs``, the latest first."""
+    """Return the runs below ``home.runs``, newest first."""
     configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
-    begun = [(path.stat().st_mtime, path.parent) for path in configs]
+    start_times = [(path.stat().st_mtime, path.parent) for path in configs]
     runs = []
-    for seconds, folder in sorted(begun, reverse=True):
+    for seconds, folder in sorted(start_times, reverse=True):
         run = run_status(folder, home)
         run.begun = timestamp(seconds)
         runs.append(run)
@@ -128,7 +128,7 @@ def run_status(folder: Path, home: Home) -> RunStatus:
     dataset, model, name = folder.parts[-3:]
     epochs = None
     seed = None
-    # Not validated, as it may name plugins that are not loaded.
+    # Skip validation, as the configuration may name plugins that are not loaded.
     with contextlib.suppress(
         OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
     ):
@@ -136,14 +136,14 @@ def run_status(folder: Path, home: Home) -> RunStatus:
         epochs = int(config["training"]["epochs"])
         seed = int(config["training"]["seed"])
     seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]
-    begun = (folder / CONFIG_NAME).is_file()
+    has_begun = (folder / CONFIG_NAME).is_file()
     run = RunStatus(
         path=folder,
         dataset=dataset,
         model=model,
         name=name,
         seed=seed,
-        state="stopped" if begun else "waiting",
+        state="stopped" if has_begun else "waiting",
         epoch=len(seconds),
         epochs=epochs,
     )
@@ -154,7 +154,7 @@ def run_status(folder: Path, home: Home) -> RunStatus:
             result = read_result(folder)
         except DamagedInput:
             run.state = "stopped"
-            run.reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
+            run.reason = f"{RESULT_NAME} cannot be read; resuming rewrites it"
         else:
             run.state = "done"
             run.metric = result.metric
@@ -163,10 +163,10 @@ def run_status(folder: Path, home: Home) -> RunStatus:
             run.edited = is_edited(folder)
             return run
 
-    # 2. An unfinished run: running, failed or stopped. The log's lock first: a sweep that starts a
-    #    run holds it, and needs the folder's lock free.
+    # 2. An unfinished run: running, failed or stopped. Test the log's lock first: a sweep that is
+    #    starting a run holds it, and needs the folder's lock to be free.
     else:
-        # No epoch yet, or absurd figures in the file.
+        # There may be no epoch yet, or absurd values in the file.
         with contextlib.suppress(ArithmeticError, ValueError):
             mean = sum(seconds) / len(seconds)
             run.left = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
@@ -174,11 +174,11 @@ def run_status(folder: Path, home: Home) -> RunStatus:
         if not ((log is None or is_unlocked(log)) and is_unlocked(folder)):
             run.state = "running"
             return run
-        if log is not None and (reason := logged_error(log)):
+        if log is not None and (reason := last_logged_error(log)):
             run.state = "failed"
             run.reason = reason
 
-    if begun:
+    if has_begun:
         run.resume = f"kmip-data train --resume {shlex.quote(f'{dataset}/{model}/{name}')}"
         run.resume += home_option(folder)
     return run

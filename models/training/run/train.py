@@ -2,10 +2,10 @@
 
 From the command to a step of the optimizer:
 
-1. ``kmip-data train`` (``cli/train.py``) makes a configuration of its options and calls :func:`train`.
-2. :func:`_train_one`, for each fold and seed, or :func:`resume` opens data and run folder.
-3. :func:`fit_with_retry` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
-4. ``Loop.train_epochs`` (``loop.py``) calls ``train_epoch``, which calls ``eager_step`` on a batch.
+1. ``kmip-data train`` (``cli/train.py``) turns its options into a configuration and calls :func:`train`.
+2. :func:`_train_one`, once per fold and seed, or :func:`resume` opens the data and the run folder.
+3. :func:`fit_with_retry` builds network and loop, and retries with recomputed layers if a GPU runs out of memory.
+4. ``Loop.train_epochs`` (``loop.py``) calls ``train_epoch``, which calls ``eager_step`` on each batch.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
-from kmip_data.models.training.run.published_result import published_result_of
+from kmip_data.models.training.run.published_result import find_published_result
 from kmip_data.models.training.run.result import (
     Memory,
     RunResult,
+    RunSplit,
+    RunTargets,
     Seconds,
-    SplitUsed,
     Summary,
-    TargetsUsed,
     chance_metric,
     is_edited,
     package_versions,
     read_result,
     refuse_edited,
 )
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import print_status
@@ -73,19 +73,19 @@ from kmip_data.text import count_with_noun
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run, ready to be trained."""
+    """Everything needed to train one run."""
 
-    #: configuration with all settings determined by the data
+    #: configuration, including the settings that depend on the data
     config: RunConfig
     data: RunData
-    #: run folder; ``None`` in further processes of a distributed run
+    #: run folder; ``None`` in all processes but the first of a distributed run
     folder: Path | None
     device: Device
     memory: memory_estimate.StepMemory
     log: Callable[[str], None]
     quiet: bool
-    #: True for a further seed or fold, which is announced by its folder alone
-    further: bool = False
+    #: True to announce only the run folder, as the first run of the command announced the rest
+    announce_folder_only: bool = False
 
 
 def train(
@@ -108,26 +108,26 @@ def train(
     home
         Folder of builds and runs; the default home if ``None``.
     seeds
-        Default: ``config.training.seed`` alone.
+        Default: only ``config.training.seed``.
     folds
-        Published splits by number; default: the split of ``config.data.split`` alone.
+        Numbers of published splits; default: only ``config.data.split``.
     name
-        Name of the run folder (with folds or several seeds, its beginning); a time stamp if
-        ``None``. A run of this name and configuration is continued, or read if finished.
+        Name of the run folder (a prefix with folds or several seeds); a timestamp if ``None``.
+        An existing run with this name and configuration is resumed, or returned if finished.
     build_options
         Options of :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
     Raises
     ------
     UsageError
-        Missing device, precision, search backend or logger; invalid or existing name; empty part of
-        the split.
+        Unavailable device, precision, search backend or logger; invalid or existing name; empty part
+        of the split.
     OutOfResources
-        A batch does not fit; the message has its size and the flags to try.
+        A batch does not fit into memory; the message states its size and options to try.
     CheckFailed
         The loss has diverged.
     KeyboardInterrupt
-        Ctrl-C; the last checkpoint stays, and the command to resume was printed.
+        Ctrl-C; the last checkpoint is kept and the command to resume has been printed.
     """
     if name is not None:
         run_folder.check_name(name)
@@ -141,24 +141,24 @@ def train(
         source = run_folder.find_run(config.training.init_from, home)
         config = config.with_values("training", init_from=str(source))
     seeds = tuple(seeds) if seeds else (config.training.seed,)
-    # Refuse a wrong seed before training any.
+    # Reject an invalid seed before the first run.
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])
-    line = preset_origin(config)
-    if line:
-        log(line)
-    published_result = published_result_of(config)
+    origin = preset_origin(config)
+    if origin:
+        log(origin)
+    published_result = find_published_result(config)
     if published_result is not None:
         log(published_result.line)
 
-    # Refuse a wrong fold before training any.
+    # Reject an invalid fold before the first run.
     configs = [config]
     if folds:
         split = config.data.split
         configs = [config.with_values("data", split={**split, "fold": fold}) for fold in folds]
         splits: list[dict[str, SplitPart]] = []
-        for of_fold in configs:
-            build, split_name = open_split(of_fold, home=home, quiet=quiet, **build_options)
+        for fold_config in configs:
+            build, split_name = open_split(fold_config, home=home, quiet=quiet, **build_options)
             parts = build.card.splits[split_name].parts
             if parts in splits:
                 raise UsageError(
@@ -166,26 +166,27 @@ def train(
                     next="leave --split-rule out, or train --seeds with one --split-seed after the other",
                 )
             splits.append(parts)
-    done = Summary([], [])
-    for of_fold, seed in product(configs, seeds):
+
+    summary = Summary([], [])
+    for fold_config, seed in product(configs, seeds):
         run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{config.variant}"
         if folds:
-            run_name += f"-fold{of_fold.data.split['fold']}"
+            run_name += f"-fold{fold_config.data.split['fold']}"
         if name is None or len(seeds) > 1:
             run_name += f"-seed{seed}"
-        one = _train_one(
-            of_fold.with_seed(seed),
+        run_summary = _train_one(
+            fold_config.with_seed(seed),
             run_name,
             home,
             device,
             log,
             quiet=quiet,
-            further=bool(done.runs),
+            announce_folder_only=bool(summary.runs),
             **build_options,
         )
-        done.results.extend(one.results)
-        done.runs.extend(one.runs)
-    return done
+        summary.results.extend(run_summary.results)
+        summary.runs.extend(run_summary.runs)
+    return summary
 
 
 def _train_one(
@@ -196,25 +197,25 @@ def _train_one(
     log: Callable[[str], None],
     *,
     quiet: bool,
-    further: bool,
+    announce_folder_only: bool,
     **build_options: Any,
 ) -> Summary:
-    """Train one configuration in a new run folder; resume a run of this name and configuration."""
+    """Train one configuration in a new run folder, or resume the run of this name and configuration."""
     data = open_data(config, home=home, quiet=quiet, **build_options)
     if memory_estimate.is_graph_too_large(data.pin_settings(config), data, device, log):
         data.sample_evaluation()
     config = data.pin_settings(config)
     label = data.build.card.dataset_label
-    existing = home.runs / label / config.model.name / name
-    if marker_content(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
-        if _build_key(existing) == data.build.card.key:
-            # One build may be named in several ways.
-            stored = read_config(existing / CONFIG_NAME).data
+    run_path = home.runs / label / config.model.name / name
+    if marker_content(run_path) == run_folder.RUN_MARKER and (run_path / CONFIG_NAME).is_file():
+        if _read_build_key(run_path) == data.build.card.key:
+            # The same build can be specified in several ways.
+            stored = read_config(run_path / CONFIG_NAME).data
             config = config.with_values(
                 "data", dataset=stored.dataset, sample=stored.sample, parameters=stored.parameters
             )
-        run_folder.check_settings(existing, config)
-        return resume(existing, home=home, quiet=quiet, **build_options)
+        run_folder.check_settings(run_path, config)
+        return resume(run_path, home=home, quiet=quiet, **build_options)
 
     weights = None
     if config.training.init_from:
@@ -222,9 +223,12 @@ def _train_one(
             model = build_model(config.model, **data.network_sizes)
         source = Path(config.training.init_from)
         refuse_edited(source)
-        expected = read_result(source).files.get(WEIGHTS)
-        weights = checkpoint.fitting_weights(model, source, expected, log)
-    needed = _try_out(config, data, device)
+        expected = read_result(source).files.get(WEIGHTS_NAME)
+        weights = checkpoint.compatible_weights(model, source, expected, log)
+
+    _check_features(config, data)
+    step_memory = memory_estimate.plan_memory(config, data, device)
+    check_encoders(config, data)
 
     # Only the first process has a folder.
     opened: AbstractContextManager[Path | None] = nullcontext()
@@ -236,17 +240,16 @@ def _train_one(
                 checkpoint.write_initial_weights(folder, weights)
             write_file(folder / CONFIG_NAME, config_to_toml(config).encode())
         result = fit_with_retry(
-            PreparedRun(config, data, folder, device, needed, log, quiet, further)
+            PreparedRun(config, data, folder, device, step_memory, log, quiet, announce_folder_only)
         )
-    # Processes besides the first write nothing; nobody reads their summary.
+    # The other processes write nothing, and nothing reads their summary.
     return Summary([] if folder is None else [folder], [result])
 
 
-def _try_out(config: RunConfig, data: RunData, device: Device) -> memory_estimate.StepMemory:
-    """Return the memory of a step; raise the error of a network that does not fit the data.
+def _check_features(config: RunConfig, data: RunData) -> None:
+    """Raise ``UsageError`` for features that the encoders cannot read, such as NaN.
 
-    Integers without an embedding are searched in all records, as early batches may have none.
-    Random generators keep their state.
+    All records are checked for integers without an embedding, as early batches may have none.
     """
     encoders = {
         "x": node_encoders()[config.model.node_encoder],
@@ -265,15 +268,12 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> memory_estimat
                 next="repair the graphs and build them under another name",
             )
 
-    needed = memory_estimate.plan_memory(config, data, device)
-    try_encoders(config, data)
-    return needed
 
+def check_encoders(config: RunConfig, data: RunData) -> None:
+    """Apply the network's encoders, or a plugin's entire network, to one record on the CPU.
 
-def try_encoders(config: RunConfig, data: RunData) -> None:
-    """Build the network and apply its encoders, or a plugin's whole network, to a record on the CPU.
-
-    This reveals mismatches between data and configuration: kinds and numbers of features.
+    This reveals features whose dtype or number does not match the configuration. Random generators
+    keep their state.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model = build_model(config.model, **data.network_sizes).eval()
@@ -299,29 +299,30 @@ def resume(
     """Continue a run from its last checkpoint; a finished run is returned unchanged.
 
     A run stopped before its first checkpoint starts over. A finished run with an unreadable result
-    is measured again from its checkpoint. On a CPU the weights are bitwise equal to the weights of an
-    uninterrupted run (with the same number of threads and versions). ``devices`` per machine
-    defaults to the run's. A run that ended at ``training.stop_after`` continues to a larger
-    ``stop_after``, and gets a new result.
+    is measured again from its checkpoint. On a CPU, the weights are bitwise equal to those of an
+    uninterrupted run with the same versions and number of threads. ``devices`` per machine defaults
+    to the run's setting. A run that ended at ``training.stop_after`` continues to a larger
+    ``stop_after`` and gets a new result.
 
-    With more ``epochs`` than its schedule a finished run is trained longer, by a schedule of that
-    length from its last epoch on; ``training.lengthened`` records where. It equals no run that began
-    with that many.
+    With ``epochs`` beyond its schedule, a finished run is trained longer: from its last epoch on it
+    follows a schedule of that length, and ``training.lengthened`` records the epoch. The result
+    differs from a run that had this many epochs from the start.
 
     Raises
     ------
     UsageError
-        Unknown run, a run in use by another process, or a number of epochs that it cannot end at.
+        Unknown run, a run in use by another process, or an epoch at which the run cannot end.
     DamagedInput
         Damaged configuration or checkpoint, or an edited result.
     CheckFailed
-        The dataset differs from the one that the run began with.
+        The dataset differs from the one the run started with.
     """
     home = Home.locate(home)
     log = partial(print_status, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
-    result = _sound_result(folder, log)
+    result = _read_valid_result(folder, log)
+
     if stop_after is not None:
         if stop_after > config.training.epochs:
             raise _end_epoch_error(folder, config, "--stop-after", stop_after)
@@ -330,43 +331,42 @@ def resume(
         config = _lengthened_config(config, epochs, result, folder)
     training = config.training
     if result is not None:
-        # Update the number of epochs before a finished run continues.
-        before = result.config["training"]
-        same = (training.stop_after, training.epochs) == (
-            before.get("stop_after"),
-            before["epochs"],
-        )
-        if same or result.epochs >= training.last_epoch:
+        finished = result.config["training"]
+        finished_end = (finished.get("stop_after"), finished["epochs"])
+        same_end = finished_end == (training.stop_after, training.epochs)
+        if same_end or result.epochs >= training.last_epoch:
             command = run_folder.resume_command(folder)
-            more = f"{command} --epochs {2 * training.epochs} trains it longer."
+            hint = f"{command} --epochs {2 * training.epochs} trains it longer."
             if result.epochs < training.epochs:
-                more = f"{command} --stop-after {training.epochs} continues it."
+                hint = f"{command} --stop-after {training.epochs} continues it."
             log(
                 f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs; "
-                f"{more}"
+                f"{hint}"
             )
             return Summary([folder], [result])
+
     refuse_links(folder)
-    as_text = config_to_toml(config).encode()
-    config = run_folder.config_without_foreign_system(config, folder, home)
+    config_toml = config_to_toml(config).encode()
+    config = run_folder.restrict_foreign_config(config, folder, home)
     if devices is not None:
         machines = max(1, int(os.environ.get("WORLD_SIZE", devices)) // devices)
         changes = [f"system.devices={devices}", f"system.nodes={machines}"]
         config = apply_overrides(config, changes)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
-        on_build = run_folder.config_on_own_build(config, partial(_build_key, folder), home)
-        data = open_data(on_build, home=home, quiet=quiet, **build_options)
+        read_build_key = partial(_read_build_key, folder)
+        data_config = run_folder.config_with_build_folder(config, read_build_key, home)
+        data = open_data(data_config, home=home, quiet=quiet, **build_options)
         config = data.pin_settings(config)
-        needed = memory_estimate.plan_memory(config, data, device)
+        step_memory = memory_estimate.plan_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
-            write_file(folder / CONFIG_NAME, as_text)
-        result = fit_with_retry(PreparedRun(config, data, folder, device, needed, log, quiet))
+            write_file(folder / CONFIG_NAME, config_toml)
+        result = fit_with_retry(PreparedRun(config, data, folder, device, step_memory, log, quiet))
         return Summary([folder], [result])
 
 
-def _build_key(folder: Path) -> str | None:
-    """Return the key of the build that the last checkpoint of a run is of, None without one."""
+def _read_build_key(folder: Path) -> str | None:
+    """Read the build key from a run's last checkpoint; ``None`` without a checkpoint."""
     last = checkpoint.latest_checkpoint(folder)
     if last is None:
         return None
@@ -380,7 +380,7 @@ def _lengthened_config(
     """Return the configuration of a finished run with a longer schedule."""
     training = config.training
     if epochs == training.epochs:
-        return config  # by the same command, after an interruption
+        return config  # the same command, repeated after an interruption
     if epochs < training.epochs or result is None:
         raise _end_epoch_error(folder, config, "--epochs", epochs)
     lengthened = (*training.lengthened, result.epochs)
@@ -389,7 +389,7 @@ def _lengthened_config(
 
 
 def _end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
-    """Return the error for a number of epochs at which a run cannot end."""
+    """Return the error for an epoch at which a run cannot end."""
     command = run_folder.resume_command(folder)
     scheduled = config.training.epochs
     step = f"{command} --stop-after {min(epochs, scheduled)}"
@@ -408,17 +408,17 @@ def _end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) 
     )
 
 
-def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
-    """Return the result of a finished run; None where it or the weights are to be written again.
+def _read_valid_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
+    """Read the result of a finished run; ``None`` if the result or the weights must be rewritten.
 
-    Raises ``DamagedInput`` where it was edited, or there is no checkpoint to write it from.
+    Raises ``DamagedInput`` if the result was edited, or no checkpoint exists to rewrite it from.
     """
     if not (run / RESULT_NAME).is_file():
         return None
     try:
         result = read_result(run)
         if not is_edited(run):
-            checkpoint.read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
+            checkpoint.read_weights(run / WEIGHTS_NAME, result.files.get(WEIGHTS_NAME))
     except DamagedInput as error:
         if checkpoint.latest_checkpoint(run) is None:
             raise
@@ -432,8 +432,8 @@ def fit_with_retry(run: PreparedRun) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,
-    unless ``model.checkpoint_layers`` is set or there are other processes. The global random
-    generators, and the choice of deterministic kernels, are restored afterwards.
+    unless ``model.checkpoint_layers`` is set or the run has several processes. The global random
+    generators and the setting for deterministic kernels are restored afterwards.
     """
     try:
         return _fit_once(run)
@@ -441,8 +441,8 @@ def fit_with_retry(run: PreparedRun) -> RunResult:
         fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
         if run.device.type != "cuda" or fixed or not is_out_of_memory(error):
             raise
-        run.log(f"{error.message} Once more, with layers recomputed in the backward pass.")
-    # Outside the handler: its error holds the frames, and these hold the tensors.
+        run.log(f"{error.message} Retrying with layers recomputed in the backward pass.")
+    # Outside the handler, because the error keeps its frames alive, and with them the tensors.
     gc.collect()
     torch.cuda.empty_cache()
     return _fit_once(replace(run, memory=replace(run.memory, recompute=True)))
@@ -454,52 +454,54 @@ def _fit_once(run: PreparedRun) -> RunResult:
     folder = run.folder
     with checkpoint.keep_random_state(), float32_product_precision(config.training.precision):
         device = machine.join_processes(config, run.device.type)
-        # Memory is measured per process. Recomputed norms exchange again, so all processes
-        # recompute or none.
+        # Each process measures its own memory, but all must make the same choice, because
+        # recomputed norms exchange their sums once more.
         recompute = any(machine.all_gather(run.memory.recompute))
         run = replace(run, memory=replace(run.memory, recompute=recompute))
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
         module = TrainingModule(config, data, recompute=recompute)
-        main = folder if is_main_process() else None
+        output_folder = folder if is_main_process() else None
         last = None if folder is None else checkpoint.latest_checkpoint(folder)
-        if main is not None and last is None and config.training.init_from:
-            checkpoint.load_initial_weights(module.model, main)
+        if output_folder is not None and last is None and config.training.init_from:
+            checkpoint.load_initial_weights(module.model, output_folder)
         not_captured: str | None = "no GPU"
         if device.type == "cuda":
             not_captured = reason_not_captured(config, data, run.device, recompute=recompute)
             torch.cuda.reset_peak_memory_stats()
             reset_not_finite_flags(device)
         for line in announcement(run, module, not_captured, resumed=last is not None):
-            if not run.further or line.startswith("run: "):
+            if not run.announce_folder_only or line.startswith("run: "):
                 run.log(line)
         loop = Loop(
             module,
             data,
             device,
             folder=folder,
-            # The loop owns the memory of captured steps, and frees it after training.
+            # The loop must hold the only reference, so that it can free captured steps.
             captured=CapturedSteps(CudaGraphs(device), run.log) if not_captured is None else None,
             quiet=run.quiet,
-            logger=build_logger(config, main, f"kmip-data-{data.build.card.dataset_label}"),
+            logger=build_logger(
+                config, output_folder, f"kmip-data-{data.build.card.dataset_label}"
+            ),
         )
         try:
             if last is not None:
                 loop.load(checkpoint.read_checkpoint(last))
                 if loop.epoch > config.training.last_epoch:
                     done = count_with_noun(loop.epoch, "epoch")
-                    run.log(f"The run has {done} already, and ends without another one.")
+                    run.log(f"The run has finished {done} already and ends here.")
             loop.train_epochs()
             return _evaluate_and_write(run, loop)
         except BaseException as error:
             explained = _error_with_remedy(error, loop, last)
-            stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
-            if folder is not None and isinstance(explained, stopped):
-                step = "Stopped. Continue from the last checkpoint with"
+            resumable = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
+            if folder is not None and isinstance(explained, resumable):
+                hint = "Stopped. Continue from the last checkpoint with"
                 if checkpoint.latest_checkpoint(folder) is None:
-                    step = "Stopped before the first checkpoint. Begin again with"
-                run.log(f"{step}: {run_folder.resume_command(folder)}")
+                    hint = "Stopped before the first checkpoint. Start over with"
+                run.log(f"{hint}: {run_folder.resume_command(folder)}")
             if explained is error:
                 raise
             raise explained from error
@@ -508,7 +510,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
 
 
 def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
-    """Measure the best weights on every part and write weights and result."""
+    """Measure the best weights on every part, and write weights and result."""
     config = run.config
     data = run.data
     folder = run.folder
@@ -523,14 +525,13 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     check_finite(metrics)
     card = data.build.card
     rows = loop.history
-    device_memory = None
-    if loop.device.type == "cuda":
-        device_memory = torch.cuda.max_memory_allocated(loop.device)
+    is_gpu = loop.device.type == "cuda"
+    device_memory = torch.cuda.max_memory_allocated(loop.device) if is_gpu else None
     result = RunResult(
         **card.identity,
         name=folder.name if folder is not None else "",
         build_parameters=card.parameters,
-        split=SplitUsed.of(data),
+        split=RunSplit.of(data),
         model=config.model.name,
         preset=config.preset,
         variant=config.variant,
@@ -538,7 +539,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         num_features=data.in_channels,
         columns=data.inputs.names,
         vocabulary=data.inputs.vocabulary,
-        targets=TargetsUsed.of(data.task),
+        targets=RunTargets.of(data.task),
         num_classes=data.task.outputs,
         class_names=tuple(card.class_names),
         num_parameters=count_parameters(loop.module.model),
@@ -555,13 +556,10 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),
         ),
-        memory=Memory(
-            device=device_memory,
-            host=peak_host_memory(),
-        ),
+        memory=Memory(device=device_memory, host=peak_host_memory()),
     )
     if folder is not None and is_main_process():
-        checkpoint.write_weights(folder / WEIGHTS, best)
+        checkpoint.write_weights(folder / WEIGHTS_NAME, best)
         names = [name for name in run_folder.files_of_run(folder) if name != RESULT_NAME]
         digests = {name: sha256_file(folder / name)[0] for name in names if not is_output(name)}
         result = result.model_copy(update={"files": digests})
@@ -570,17 +568,18 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
 
 
 def _error_with_remedy(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
-    """Return an error with a remedy, or ``error`` itself.
+    """Return a version of ``error`` with a remedy, or ``error`` itself.
 
-    A failure inside torch or the loop, before a resumed run has saved anything, is attributed to
-    its checkpoint ``last``.
+    If a resumed run fails inside torch or the loop before saving anything, its checkpoint ``last``
+    is assumed to be at fault.
     """
     if is_out_of_memory(error):
         return memory_estimate.memory_error(error, loop.module, loop.data)
     if machine.is_lost_process(error):
         return machine.lost_process_error()
-    ours = isinstance(error, KmipDataError | OSError)
-    if last is not None and not loop.proven and isinstance(error, Exception) and not ours:
+    is_explained = isinstance(error, KmipDataError | OSError)
+    is_first_failure = last is not None and not loop.has_saved
+    if is_first_failure and isinstance(error, Exception) and not is_explained:
         return DamagedInput(
             f"The run cannot be resumed from {last}: {type(error).__name__}: {first_problem(error)}",
             next="start another run",
@@ -589,7 +588,7 @@ def _error_with_remedy(error: BaseException, loop: Loop, last: Path | None) -> B
 
 
 def _check_machine(config: RunConfig) -> Device:
-    """Choose the device; raise ``UsageError`` for unsupported settings or a missing logger."""
+    """Choose the device; raise ``UsageError`` for unsupported settings or an uninstalled logger."""
     device = machine.choose_device(config.system.device, config.system.devices)
     machine.check_precision(config.training.precision, device)
     config.model.attention.check_device(device.type)

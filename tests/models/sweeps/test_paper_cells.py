@@ -21,7 +21,7 @@ from kmip_data.models.training.config.presets import (
     preset_names,
     read_preset,
 )
-from kmip_data.models.training.run.published_result import published_result_of
+from kmip_data.models.training.run.published_result import find_published_result
 from kmip_data.strict_model import read_shipped
 
 TABLES = {table.plan: table for table in paper_tables()}
@@ -84,8 +84,8 @@ def test_a_plan_has_the_cells_of_its_table(home):
                 preset = load_preset(dataset, model)
                 assert cell.config == preset.with_seed(cell.seed)
                 assert cell.config.variant == read_preset(dataset, model).default
-                published_result = published_result_of(cell.config)
-                assert (published_result.other_keys, published_result.sample) == ([], False)
+                published_result = find_published_result(cell.config)
+                assert (published_result.differing_keys, published_result.sample) == ([], False)
                 assert figure in published_result.value
                 assert f"{runs} run" in published_result.value
 
@@ -120,7 +120,7 @@ def test_a_plan_over_k_has_the_cells_of_that_table(name, home):
         k = cells[0].config.model.attention.k
         assert change == f"k{k}"
         rows[dataset].append(k)
-        row, published_result = paper[dataset, k], published_result_of(cells[0].config)
+        row, published_result = paper[dataset, k], find_published_result(cells[0].config)
         assert cells[0].config.variant == row["variant"]
         figure = (row["test"], row["test_std"], row["metric"])
         assert (
@@ -128,7 +128,7 @@ def test_a_plan_over_k_has_the_cells_of_that_table(name, home):
             published_result.figure.std,
             published_result.figure.metric,
         ) == figure
-        assert published_result.other_keys == []
+        assert published_result.differing_keys == []
     if name == "malnet":
         assert {dataset: {*ks} <= {*every_k} for dataset, ks in rows.items()} == {
             "malnet-tiny": True

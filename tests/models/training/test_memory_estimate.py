@@ -225,7 +225,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     job = train.PreparedRun(data.config, data, None, GPU, plan, lines.append, quiet=True)
     assert train.fit_with_retry(job) == "trained"
     assert tried == [False, True]
-    assert "Once more, with layers recomputed" in lines[0]
+    assert "Retrying with layers recomputed" in lines[0]
     for change, times in (
         ("model.checkpoint_layers=false", 1),
         ("system.devices=2", 1),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, Learned
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, StepOutput
 from kmip_data.runtime.memory import keep_alive_for_capture
 
 
@@ -67,7 +67,7 @@ def log(monkeypatch):
 
 
 def _work(_=None):
-    return Learned(*(torch.zeros(1),) * 4)
+    return StepOutput(*(torch.zeros(1),) * 4)
 
 
 def test_plain_work_is_where_it_will_be_captured(log):
@@ -87,7 +87,7 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
     graphs = CudaGraphs(torch.device("cuda"))
     replay, learned = graphs.capture(work)
     replay()
-    assert isinstance(learned, Learned)
+    assert isinstance(learned, StepOutput)
     second = graphs.capture(_work)
     assert log == [
         f"captured on the side in {pool}, thread_local" for pool in ("a new pool", "its")

@@ -23,7 +23,7 @@ from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import weighted_cross_entropy
-from kmip_data.models.training.run.checkpoint import LAST
+from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.predictions import predict
@@ -65,7 +65,7 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
         optimizer.step()
         optimizer.zero_grad()
 
-    last = torch.load(run / LAST, weights_only=True)["model"]
+    last = torch.load(run / LAST_CHECKPOINT, weights_only=True)["model"]
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(last[name], weight, rtol=1e-5, atol=1e-7)
 

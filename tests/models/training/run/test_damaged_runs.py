@@ -17,7 +17,11 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import CheckFailed, DamagedInput
 from kmip_data.files.reading import sealed_json
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.checkpoint import LAST, PREVIOUS, WEIGHTS
+from kmip_data.models.training.run.checkpoint import (
+    LAST_CHECKPOINT,
+    PREVIOUS_CHECKPOINT,
+    WEIGHTS_NAME,
+)
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.run.train import resume, train
@@ -66,9 +70,9 @@ def best_accuracy(run: Path) -> None:
 
 def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, tmp_path):
     run = run_of(home, "done")
-    sound = (run / WEIGHTS).read_bytes()
-    flip(run / WEIGHTS)
-    load_file(run / WEIGHTS)  # they can be read
+    sound = (run / WEIGHTS_NAME).read_bytes()
+    flip(run / WEIGHTS_NAME)
+    load_file(run / WEIGHTS_NAME)  # they can be read
     rooted = ("--home", home.root)
     commands = (
         ("evaluate", run, *rooted),
@@ -79,33 +83,37 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
     )
     for words in commands:
         message = refused(*words, code=4)
-        assert f"{run / WEIGHTS} cannot be read as weights: its SHA-256 is not" in message
+        assert f"{run / WEIGHTS_NAME} cannot be read as weights: its SHA-256 is not" in message
         assert "train --resume" in message
     resume(run, home=home, quiet=True)
-    assert (run / WEIGHTS).read_bytes() == sound
+    assert (run / WEIGHTS_NAME).read_bytes() == sound
 
     shutil.rmtree(run / "checkpoints")  # as of a run that was pulled
-    flip(run / WEIGHTS)
-    with pytest.raises(DamagedInput, match=WEIGHTS):
+    flip(run / WEIGHTS_NAME)
+    with pytest.raises(DamagedInput, match=WEIGHTS_NAME):
         resume(run, home=home, quiet=True)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.7, 0.98])
 def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(home, share):
     run = run_of(home, "stopped")
-    flip(run / LAST, int(share * (run / LAST).stat().st_size))
+    flip(run / LAST_CHECKPOINT, int(share * (run / LAST_CHECKPOINT).stat().st_size))
     message = refused("train", "--resume", run, "--home", home.root, code=4)
-    assert f"{run / LAST} cannot be read as a checkpoint: its SHA-256 is not in" in message
-    assert f"mv {run / PREVIOUS} {run / LAST}, then the same command" in message
-    (run / PREVIOUS).replace(run / LAST)
+    assert (
+        f"{run / LAST_CHECKPOINT} cannot be read as a checkpoint: its SHA-256 is not in" in message
+    )
+    assert (
+        f"mv {run / PREVIOUS_CHECKPOINT} {run / LAST_CHECKPOINT}, then the same command" in message
+    )
+    (run / PREVIOUS_CHECKPOINT).replace(run / LAST_CHECKPOINT)
     resume(run, home=home, quiet=True)
     whole = run_of(home, "done")
-    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert (run / WEIGHTS_NAME).read_bytes() == (whole / WEIGHTS_NAME).read_bytes()
 
 
 def test_no_damaged_checkpoint_is_offered(home):
     run = run_of(home, "stopped")
-    for name in (LAST, PREVIOUS):
+    for name in (LAST_CHECKPOINT, PREVIOUS_CHECKPOINT):
         flip(run / name)
     message = refused("train", "--resume", run, "--home", home.root, code=4)
     assert "next: start another run" in message
@@ -113,10 +121,10 @@ def test_no_damaged_checkpoint_is_offered(home):
 
 def test_a_kill_between_two_checkpoints_loses_none(home):
     run = run_of(home, "stopped")
-    (run / LAST).unlink()
+    (run / LAST_CHECKPOINT).unlink()
     resume(run, home=home, quiet=True)
     whole = run_of(home, "done")
-    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert (run / WEIGHTS_NAME).read_bytes() == (whole / WEIGHTS_NAME).read_bytes()
 
 
 def test_another_shard_under_the_same_key_is_refused(home, build, tmp_path):
@@ -195,14 +203,14 @@ def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
     close = json.loads((run / RESULT_NAME).read_text())
     close["metrics"]["test"]["accuracy"] = measured + 5e-5
     (run / RESULT_NAME).write_text(sealed_json(close))
-    assert "not bit for bit" in done(*words).out
+    assert "not bitwise equal" in done(*words).out
 
 
 def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
     run = run_of(home, "stopped")
     outcome = kmip("train", "--resume", run, "--stop-after", 1, "--home", home.root)
     assert outcome.code == 0, outcome.err
-    assert "The run has 2 epochs already, and ends without another one." in outcome.err
+    assert "The run has finished 2 epochs already and ends here." in outcome.err
     assert read_result(run).epochs == 2
     said = done("train", "--resume", run, "--stop-after", 1, "--home", home.root).err
     assert "after 2 of 3 epochs; kmip-data train --resume" in said

@@ -15,9 +15,9 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import begin_folder
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
+from kmip_data.models.training.run.checkpoint import INITIAL_WEIGHTS, WEIGHTS_NAME, copy_weights
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.run_folder import RUN
+from kmip_data.models.training.run.run_folder import RUN_MARKER
 from kmip_data.models.training.run.train import resume, train
 
 
@@ -62,7 +62,7 @@ def tuned(build, source, **sections):
 def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, begun, capsys) -> None:
     other = learnable_build(tmp_path / "build", classes=7)
     train(tuned(other, source), home=Home(tmp_path / "home"), quiet=False)
-    weights = load_file(source / WEIGHTS)
+    weights = load_file(source / WEIGHTS_NAME)
     differing = [name for name, tensor in begun[0].items() if tensor.shape != weights[name].shape]
     assert differing
     assert all(name.startswith("head.") for name in differing)
@@ -72,13 +72,13 @@ def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, beg
         line for line in capsys.readouterr().err.splitlines() if line.startswith("weights:")
     )
     new = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in differing))
-    assert line.endswith(f"drawn anew, as they do not fit: {new}")
+    assert line.endswith(f"initialised at random, as they do not fit: {new}")
 
 
 def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(
     build, source, tmp_path, begun, capsys
 ) -> None:
-    deeper, weights = {"layers": 3}, load_file(source / WEIGHTS)
+    deeper, weights = {"layers": 3}, load_file(source / WEIGHTS_NAME)
     run = train(tuned(build, source, model=deeper), home=Home(tmp_path / "1")).runs[0]
     assert (
         f"weights: {len(weights)} of {len(begun[0])} tensors from {source}; "
@@ -113,14 +113,14 @@ def test_a_run_stopped_in_its_first_epoch_begins_with_the_same_weights(
     shutil.rmtree(source_copy)  # what the run took is in its own folder
     run = resume("stopped", home=home, quiet=True).runs[0]
     assert all(torch.equal(begun[0][name], tensor) for name, tensor in begun[-1].items())
-    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert (run / WEIGHTS_NAME).read_bytes() == (whole / WEIGHTS_NAME).read_bytes()
 
 
 def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_path) -> None:
     home = Home(tmp_path)
     left = home.runs / "clouds/gps-kmip/early"
-    begin_folder(left, RUN)
-    shutil.copy(source / WEIGHTS, left / INITIAL)
+    begin_folder(left, RUN_MARKER)
+    shutil.copy(source / WEIGHTS_NAME, left / INITIAL_WEIGHTS)
     assert train(tuned(build, source), home=home, name="early", quiet=True).runs == [left]
 
 
@@ -131,11 +131,11 @@ def test_a_flipped_bit_in_the_first_weights_is_refused(build, source, tmp_path, 
         with pytest.raises(KeyboardInterrupt):
             train(tuned(build, source), home=home, name="stopped", quiet=True)
     (run,) = home.runs.glob("*/*/stopped")
-    sound = (run / INITIAL).read_bytes()
-    damage(run / INITIAL, sound, "flipped")
+    sound = (run / INITIAL_WEIGHTS).read_bytes()
+    damage(run / INITIAL_WEIGHTS, sound, "flipped")
     with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256"):
         resume(run, home=home, quiet=True)
-    (run / INITIAL).write_bytes(sound)
+    (run / INITIAL_WEIGHTS).write_bytes(sound)
     assert resume(run, home=home, quiet=True).runs == [run]
 
 

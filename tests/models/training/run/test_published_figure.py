@@ -6,7 +6,7 @@ import pytest
 
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, preset_names, read_preset
-from kmip_data.models.training.run.published_result import published_result_of
+from kmip_data.models.training.run.published_result import find_published_result
 
 CITY = "paper, table of City-Networks results and table of their training times"
 LRGB = "paper, table of LRGB results"
@@ -25,7 +25,7 @@ LINES = {
 def test_a_run_says_the_figure_and_its_source(name):
     for variant in (None, "text"):
         assert (
-            published_result_of(config_for_data(*name.split("/"), variant)).line
+            find_published_result(config_for_data(*name.split("/"), variant)).line
             == f"published: {LINES[name]}"
         )
 
@@ -33,44 +33,47 @@ def test_a_run_says_the_figure_and_its_source(name):
 def test_every_preset_with_a_figure_says_it():
     for name in preset_names():
         figure = read_preset(*name.split("/")).paper
-        published_result = published_result_of(config_for_data(*name.split("/")))
+        published_result = find_published_result(config_for_data(*name.split("/")))
         assert (published_result and published_result.figure) == figure, name
-        assert not (published_result and published_result.other_keys), name
+        assert not (published_result and published_result.differing_keys), name
 
 
 def test_a_run_without_a_figure_says_nothing():
     for dataset, model in (("helsinki", "gps-kmip"), ("mine", "gcn"), ("london", "exphormer")):
-        assert published_result_of(config_for_data(dataset, model)) is None
+        assert find_published_result(config_for_data(dataset, model)) is None
     other_metric = apply_overrides(config_for_data("london"), ["training.metric=f1"])
-    assert published_result_of(other_metric) is None
+    assert find_published_result(other_metric) is None
     config = config_for_data("london")
     data = config.data.model_copy(update={"dataset": "helsinki"})
-    assert published_result_of(config.model_copy(update={"data": data})) is None
+    assert find_published_result(config.model_copy(update={"data": data})) is None
 
 
 def test_what_differs_from_the_figure_is_named():
     def other(*items, variant=None):
-        return published_result_of(
+        return find_published_result(
             apply_overrides(config_for_data("london", variant=variant), items)
         )
 
-    assert other("training.seed=3").other_keys == []
+    assert other("training.seed=3").differing_keys == []
     line = other("training.epochs=3", "data.sample=true").line
     ending = "; of the complete data, not of a sample; this run has other values of training.epochs"
     assert line.endswith(ending)
-    assert other(variant="code").other_keys == ["model.layers"]
+    assert other(variant="code").differing_keys == ["model.layers"]
     small = other(variant="small-city")
-    assert small.line.endswith(", ".join(small.other_keys))
+    assert small.line.endswith(", ".join(small.differing_keys))
 
 
 def test_another_k_aims_at_the_figure_of_that_k():
     config = apply_overrides(config_for_data("malnet-tiny"), ["model.attention.k=100"])
-    assert (published_result_of(config).figure.mean, published_result_of(config).other_keys) == (
+    assert (
+        find_published_result(config).figure.mean,
+        find_published_result(config).differing_keys,
+    ) == (
         93.4,
         [],
     )
     config = apply_overrides(config_for_data("peptides-func"), ["model.attention.k=100"])
     assert (
-        published_result_of(config).figure.mean == 66.27
+        find_published_result(config).figure.mean == 66.27
     )  # the experiment has other settings on Peptides
-    assert published_result_of(config).other_keys == ["model.attention.k"]
+    assert find_published_result(config).differing_keys == ["model.attention.k"]

@@ -31,15 +31,15 @@ from kmip_data.models.config import known_models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run import checkpoint, loop
 from kmip_data.models.training.run.checkpoint import (
-    LAST,
-    WEIGHTS,
+    LAST_CHECKPOINT,
+    WEIGHTS_NAME,
     latest_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.result import read_result
-from kmip_data.models.training.run.run_folder import RESULT_NAME, RUN
+from kmip_data.models.training.run.run_folder import RESULT_NAME, RUN_MARKER
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.progress import Progress
 
@@ -55,7 +55,7 @@ def build(tmp_path_factory):
 
 def same_run(first, second):
     """Weights bit for bit, history and result but for times."""
-    one, two = load_file(first / WEIGHTS), load_file(second / WEIGHTS)
+    one, two = load_file(first / WEIGHTS_NAME), load_file(second / WEIGHTS_NAME)
     assert one.keys() == two.keys()
     for name in one:
         assert torch.equal(one[name], two[name]), name
@@ -70,7 +70,7 @@ def same_run(first, second):
     assert read_result(first).metrics == read_result(second).metrics
     assert read_result(first).best_epoch == read_result(second).best_epoch
     # The very last state too: weights, optimizer, schedule, random generators.
-    states = [torch.load(run / LAST, weights_only=True) for run in (first, second)]
+    states = [torch.load(run / LAST_CHECKPOINT, weights_only=True) for run in (first, second)]
     for state in states:
         del state["history"]  # compared above, but for times
     assert_equal(*states)
@@ -124,7 +124,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ):
     config = tiny_config(build, **options)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=epoch, where=where)
-    assert not (run / WEIGHTS).exists()
+    assert not (run / WEIGHTS_NAME).exists()
     torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
     assert resume(run, home=home, quiet=True).runs == [run]
     same_run(run, whole)
@@ -232,7 +232,7 @@ def test_three_stops_within_an_epoch_resume_to_the_same_weights(
             with pytest.raises(Stop):
                 go_on(home=home, quiet=True)
         (run,) = home.runs.glob("*/*/often")
-        state = torch.load(run / LAST, weights_only=True)
+        state = torch.load(run / LAST_CHECKPOINT, weights_only=True)
         assert (state["epoch"], state["batch"], len(state["processes"])) == (1, saved, 1)
         assert len(read_history(run)) == 1
         torch.manual_seed(999)
@@ -256,7 +256,7 @@ def test_a_run_stopped_within_an_epoch_needs_as_many_processes(
     said = capsys.readouterr().err
     command = f"kmip-data train --resume {run} --home {tmp_path}"
     assert f"Continue from the last checkpoint with: {command}\n" in said
-    state = torch.load(run / LAST, weights_only=True)
+    state = torch.load(run / LAST_CHECKPOINT, weights_only=True)
     state["processes"] *= 2
     write_checkpoint(run, state)
     with pytest.raises(UsageError, match="2 processes"):
@@ -278,7 +278,9 @@ def test_weights_have_the_names_that_published_files_have(whole):
     ends = {"weight", "bias"} | statistics
     names |= {f"norm_{name}.{end}" for name in ("local", "global", "out") for end in ends}
     shapes = {
-        name.removeprefix("layers.0.") for name in load_file(whole / WEIGHTS) if "layers.0." in name
+        name.removeprefix("layers.0.")
+        for name in load_file(whole / WEIGHTS_NAME)
+        if "layers.0." in name
     }
     assert shapes == names
 
@@ -288,9 +290,9 @@ def test_a_finished_run_stays_as_it_is_and_a_damaged_result_is_written_anew(
     whole, tmp_path, content
 ):
     run = shutil.copytree(whole, tmp_path / "runs/clouds/gps-kmip/damaged")
-    before = (run / WEIGHTS).stat().st_mtime_ns
+    before = (run / WEIGHTS_NAME).stat().st_mtime_ns
     assert resume(run, home=Home(tmp_path), quiet=True).results == [read_result(run)]
-    assert (run / WEIGHTS).stat().st_mtime_ns == before
+    assert (run / WEIGHTS_NAME).stat().st_mtime_ns == before
     (run / RESULT_NAME).write_bytes(content)
     with pytest.raises(DamagedInput, match="train --resume"):
         evaluate(run, home=Home(tmp_path))
@@ -330,7 +332,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
 def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, tmp_path):
     home = Home(tmp_path / "home")
     run = home.runs / "clouds" / "gps-kmip" / "early"
-    atomic_writes.begin_folder(run, RUN)
+    atomic_writes.begin_folder(run, RUN_MARKER)
     (run / atomic_writes.partial_name("config.toml")).write_text("[da")
     with pytest.raises(UsageError, match="'early'"):
         resume("early", home=home, quiet=True)
@@ -448,6 +450,9 @@ def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     assert fork.exitcode == code, said.read_text()
     assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in said.read_text()
     assert (
-        torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 3
+        torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST_CHECKPOINT, weights_only=True)[
+            "epoch"
+        ]
+        >= 3
     )
     assert not list(tmp_path.rglob("*.lock"))

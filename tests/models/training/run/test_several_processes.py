@@ -35,7 +35,7 @@ from kmip_data.models.training.config.overrides import config_from_mapping, conf
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory_estimate import StepMemory
 from kmip_data.models.training.run import train as training
-from kmip_data.models.training.run.checkpoint import LAST
+from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
@@ -172,7 +172,7 @@ def _run(home: Path, name: str) -> Path:
 def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
     one, two = _run(home, name), _run(home / "two", name)
     within = 1e-5 if name in {"normed", "recomputed"} else 1e-6
-    last = [torch.load(run / LAST, weights_only=True)["model"] for run in (one, two)]
+    last = [torch.load(run / LAST_CHECKPOINT, weights_only=True)["model"] for run in (one, two)]
     assert last[0].keys() == last[1].keys()
     for key, value in last[0].items():
         torch.testing.assert_close(last[1][key], value, rtol=within, atol=within)
@@ -191,7 +191,7 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
 @pytest.mark.slow
 def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
     runs = [_run(home / "two", name) for name in ("whole", "stopped")]
-    whole, stopped = (torch.load(run / LAST, weights_only=True) for run in runs)
+    whole, stopped = (torch.load(run / LAST_CHECKPOINT, weights_only=True) for run in runs)
     for one, two in zip(*map(read_history, runs), strict=True):
         assert {**one, **dict.fromkeys(OF_THE_MACHINE)} == {**two, **dict.fromkeys(OF_THE_MACHINE)}
     assert not torch.equal(*(process["random"]["torch"] for process in whole["processes"]))
@@ -363,7 +363,7 @@ def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable:
 
         on_processes(processes, resumed)
         run = _run(stoppable, name)
-        last = [torch.load(each / LAST, weights_only=True) for each in (wanted, run)]
+        last = [torch.load(each / LAST_CHECKPOINT, weights_only=True) for each in (wanted, run)]
         for key, value in last[0]["model"].items():
             torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
         for part, values in read_result(wanted).metrics.items():

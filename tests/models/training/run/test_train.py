@@ -39,11 +39,11 @@ from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import (
-    BEST,
-    DIGESTS,
-    LAST,
-    PREVIOUS,
-    WEIGHTS,
+    BEST_WEIGHTS,
+    CHECKPOINT_DIGESTS,
+    LAST_CHECKPOINT,
+    PREVIOUS_CHECKPOINT,
+    WEIGHTS_NAME,
     find_run,
 )
 from kmip_data.models.training.run.train import train
@@ -195,7 +195,7 @@ def test_the_loop_equals_the_papers_code(tmp_path, monkeypatch, per):
         assert row["grad_norm_max"] == pytest.approx(max(norms), rel=1e-4)
         assert row["peak_memory"] > 50e6
 
-    last = torch.load(run / LAST, weights_only=True)["model"]
+    last = torch.load(run / LAST_CHECKPOINT, weights_only=True)["model"]
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(last[name], weight, rtol=1e-5, atol=1e-7)
 
@@ -204,9 +204,11 @@ def test_a_run_writes_config_metrics_result_and_weights(done, build, home):
     run = done.runs[0]
     assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
-    checkpoints = {LAST, PREVIOUS, DIGESTS, BEST}
-    assert names == {"config.toml", "metrics.csv", "result.json", WEIGHTS, MARKER} | checkpoints
-    assert load_file(run / WEIGHTS).keys() == load_file(run / BEST).keys()
+    checkpoints = {LAST_CHECKPOINT, PREVIOUS_CHECKPOINT, CHECKPOINT_DIGESTS, BEST_WEIGHTS}
+    assert (
+        names == {"config.toml", "metrics.csv", "result.json", WEIGHTS_NAME, MARKER} | checkpoints
+    )
+    assert load_file(run / WEIGHTS_NAME).keys() == load_file(run / BEST_WEIGHTS).keys()
     config = read_config(run / "config.toml")
     assert (config.data.sample, config.data.parameters) == (True, {"k": 3})
 
@@ -370,7 +372,7 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     assert capfd.readouterr() == ("", "")
 
     train(tiny_config(build, schedule={"warmup_epochs": 5}), home=Home(tmp_path))
-    assert "--set schedule.warmup_epochs=0 leaves it out" in capfd.readouterr().err
+    assert "--set schedule.warmup_epochs=0 skips it" in capfd.readouterr().err
 
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
@@ -481,7 +483,7 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
             *("--set model.checkpoint_layers=true", "--set training.precision=bf16-mixed"),
         ):
             assert word in text, (error, word)
-        assert "Begin again with: kmip-data train" in capsys.readouterr().err
+        assert "Start over with: kmip-data train" in capsys.readouterr().err
 
     def other(self, batch):
         raise RuntimeError("shapes cannot be multiplied")
@@ -590,7 +592,7 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
     }
     assert caught.value.message == words[what]
     (run,) = tmp_path.glob("runs/*/*/astray")
-    state = torch.load(run / LAST, weights_only=True)
+    state = torch.load(run / LAST_CHECKPOINT, weights_only=True)
     assert state["epoch"] == 1
     assert all(torch.isfinite(weight).all() for weight in state["model"].values())
 

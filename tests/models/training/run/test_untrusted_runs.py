@@ -16,13 +16,13 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS, write_checkpoint
+from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT, WEIGHTS_NAME, write_checkpoint
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     RESULT_NAME,
-    config_without_foreign_system,
     new_run,
+    restrict_foreign_config,
 )
 from kmip_data.models.training.run.train import resume, train
 
@@ -75,11 +75,8 @@ def test_settings_of_a_received_run_start_nothing(copies, theirs, tmp_path):
     system = config.system.model_copy(update={"logger": "wandb", "devices": 2})
     data = config.data.model_copy(update={"dataset": "s3dis"})
     config = config.model_copy(update={"system": system, "data": data})
-    assert config_without_foreign_system(config, copies[0], Home(tmp_path)).system == SystemConfig()
-    assert (
-        config_without_foreign_system(config, theirs.runs / "clouds/gps-kmip/done", theirs)
-        == config
-    )
+    assert restrict_foreign_config(config, copies[0], Home(tmp_path)).system == SystemConfig()
+    assert restrict_foreign_config(config, theirs.runs / "clouds/gps-kmip/done", theirs) == config
 
 
 @pytest.mark.parametrize("linked", ["clouds", "clouds/gps-kmip"])
@@ -113,7 +110,7 @@ def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path, subtests):
     run = shutil.copytree(
         theirs.runs / "clouds/gps-kmip/stopped", home.runs / "clouds/gps-kmip/stopped"
     )
-    saved = (run / LAST).read_bytes()
+    saved = (run / LAST_CHECKPOINT).read_bytes()
     for name, change in STATES.items():
         state = torch.load(io.BytesIO(saved), weights_only=True)
         change(state)
@@ -178,11 +175,11 @@ def test_weights_that_are_a_pickle_run_nothing_and_no_pipe_is_waited_for(theirs,
             return os.system, (f"touch {canary}",)
 
     def no_file():
-        (run / WEIGHTS).unlink()
-        os.mkfifo(run / WEIGHTS)
+        (run / WEIGHTS_NAME).unlink()
+        os.mkfifo(run / WEIGHTS_NAME)
 
-    for spoil in (lambda: torch.save({"state_dict": Hostile()}, run / WEIGHTS), no_file):
+    for spoil in (lambda: torch.save({"state_dict": Hostile()}, run / WEIGHTS_NAME), no_file):
         spoil()
-        with pytest.raises(DamagedInput, match=WEIGHTS):
+        with pytest.raises(DamagedInput, match=WEIGHTS_NAME):
             evaluate(run, home=home)
     assert not canary.exists()

@@ -30,7 +30,7 @@ from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts, rows_of_part
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts, select_part_rows
 
 CPU = torch.device("cpu")
 
@@ -103,9 +103,9 @@ def test_rows_looked_up_before_are_those_of_the_mask():
     mask, logits, target = torch.tensor([True, False, True]), torch.randn(3, 2), torch.arange(3)
     known = SimpleNamespace(train_mask=mask, train_rows=mask.nonzero()[:, 0])
     with _Calls() as calls:
-        masked = rows_of_part(SimpleNamespace(train_mask=mask), "train", logits, target)
+        masked = select_part_rows(SimpleNamespace(train_mask=mask), "train", logits, target)
     assert "nonzero" in calls.found  # a mask as an index has the host wait
-    for one, other in zip(masked, rows_of_part(known, "train", logits, target), strict=True):
+    for one, other in zip(masked, select_part_rows(known, "train", logits, target), strict=True):
         assert torch.equal(one, other)
 
 
