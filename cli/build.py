@@ -208,7 +208,7 @@ def _build_command(name: str, archives: tuple[Path, ...], describe: Path | None)
     for archive in archives:
         words += ["--archive", str(archive)]
     if "--home" in options_on_line():
-        words += ["--home", str(click.get_current_context().params["home"].root)]
+        words += ["--home", str(click.get_current_context().params["home"].path)]
     return f"{shlex.join(words)} {parameters_as_options(parameters)}".strip()
 
 

@@ -49,11 +49,11 @@ def command(folder: str) -> None:
     name = time.strftime("demo-%Y%m%d-%H%M%S")
     # With --json stdout is for the one object at the end; the rest goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if wants_json() else contextlib.nullcontext():
-        click.echo(f"All files are written below {home.root}.")
+        click.echo(f"All files are written below {home.path}.")
         result, text = _run_demo(home, name)
     seconds = time.monotonic() - started
     click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=wants_json())
-    print_result({**result, "home": home.root, "seconds": seconds})
+    print_result({**result, "home": home.path, "seconds": seconds})
 
 
 def _run_demo(home: Home, name: str) -> tuple[Json, str]:
@@ -89,7 +89,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         values = dict(zip(bands.bands, bands.values, strict=True))
         shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in BANDS]
         lines.append([model, f"{100 * share:.1f}", *shown])
-    picture = home.root / PICTURE
+    picture = home.path / PICTURE
     draw_metric_by_distance(
         by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8
     )
@@ -144,7 +144,7 @@ def _show_and_run(home: Home, line: str) -> None:
     """Show a command and run it; drop what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 
-    args = [*line.split(), "--home", str(home.root)]
+    args = [*line.split(), "--home", str(home.path)]
     click.echo(f"$ kmip-data {shlex.join(args)}")
     if args[0] in {"build", "train"}:
         args.append("--quiet")

@@ -196,9 +196,9 @@ def _check_home(home: Home) -> Iterator[tuple[str, str, str]]:
 
     if os.access(home.nearest_existing_folder, os.W_OK | os.X_OK):
         free = human_bytes(shutil.disk_usage(home.nearest_existing_folder).free)
-        yield "folder", "ok", f"{home.root}: {free} free"
+        yield "folder", "ok", f"{home.path}: {free} free"
     else:
-        yield "folder", "problem", f"{home.root}: not writable"
+        yield "folder", "problem", f"{home.path}: not writable"
     agreed = []
     for name, entry in accepted_licenses(home).items():
         agreed.append(f"{name} ({entry.get('how')}, {entry.get('time')})")

@@ -75,7 +75,7 @@ def command(everything: bool, home: Home) -> None:
     total = sum(size for _, _, size in sizes)
     free = shutil.disk_usage(home.nearest_existing_folder).free
     result: Json = {
-        "home": home.root,
+        "home": home.path,
         "builds": list(map(facts_of_build, builds)),
         "runs": runs,
         "unreadable": unreadable,
@@ -109,7 +109,7 @@ def command(everything: bool, home: Home) -> None:
             f"{count_with_noun(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
         )
         text.append(f"{rest}states and results: kmip-data runs")
-    text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
+    text.append(f"\n{home.path}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     others = [
         [name, kind, human_bytes(size)]
         for name, kind, size in sizes
@@ -197,13 +197,13 @@ def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
         sizes[name] += folder_bytes(item.path)
         kinds[name] = kind
     for name, kind in {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}.items():
-        sizes[name] = folder_bytes(home.root / name)
+        sizes[name] = folder_bytes(home.path / name)
         kinds[name] = kind
 
     # 2. A folder of the home may be a link to another disk: its files count, though no walk goes
     #    through it.
-    everything = folder_bytes(home.root)
-    for folder in (home.built, home.raw, home.runs, home.root / "sweeps"):
+    everything = folder_bytes(home.path)
+    for folder in (home.built, home.raw, home.runs, home.path / "sweeps"):
         if folder.is_symlink():
             everything += folder_bytes(folder)
 

@@ -72,5 +72,5 @@ def command(
             notes.append(
                 f"left in {folder.path}, not of kmip-data or pinned: {join_first_words(left)}"
             )
-    result = {"home": home.root, "removed": removed}
+    result = {"home": home.path, "removed": removed}
     print_result(result, f"Removed {human_bytes(total)}.", *notes)

@@ -109,7 +109,7 @@ def command(
         print_status(notice)
 
     if form == "html":
-        text = report_page(tables, home.root, notices)
+        text = report_page(tables, home.path, notices)
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":

@@ -56,4 +56,4 @@ def command(
         )
     if runs:
         text = runs_table(runs)
-    print_result({"home": home.root, "runs": [run.as_json() for run in runs]}, text)
+    print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)

@@ -98,7 +98,7 @@ def command(
     sweep = _override_plan(read_plan(plan), chosen)
     begin = None
     if not (dry_run or status):
-        folder = home.root / "sweeps" / sweep.name
+        folder = home.path / "sweeps" / sweep.name
         options = {"quiet": quiet, "offline": offline}
         begin = partial(start, home=home, folder=folder, options=options)
     cells: list[Cell] = []
@@ -301,7 +301,7 @@ def _print_plan(
         message = (
             f"{len(failed)} of {count_with_noun(len(cells), 'run')} failed: {failed[0].reason}"
         )
-        left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
+        left = f"their logs in {home.path / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command tries them again")
 
 
@@ -315,5 +315,5 @@ def _next_step_lines(plan: Plan, home: Home, *, has_results: bool, dry_run: bool
         return []
     words = ["kmip-data", "report", plan.name, "--output", f"{plan.name}.html"]
     if home != Home.locate():
-        words += ["--home", str(home.root)]
+        words += ["--home", str(home.path)]
     return [f"Next: {shlex.join(words)}"]

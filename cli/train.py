@@ -418,5 +418,5 @@ def _command_with_only(option: str, value: str) -> str:
             words.append(flag)
         else:
             given = context.params[str(param.name)]
-            words += [flag, str(given.root if flag == "--home" else given)]
+            words += [flag, str(given.path if flag == "--home" else given)]
     return shlex.join(words)

@@ -64,7 +64,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 names.add(path.parent.relative_to(home.runs).as_posix())
             if "sweep" in self.kinds:
                 names.add("sweep")  # the runs of sweeps without a plan
-                names.update(path.name for path in home.root.glob("sweeps/*/"))
+                names.update(path.name for path in home.path.glob("sweeps/*/"))
         return sorted(names)
 
     def convert(

@@ -32,9 +32,9 @@ def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) 
     from kmip_data.builds.home import Home
 
     home = Home.locate(value)
-    if home.root.exists() and not home.root.is_dir():
+    if home.path.exists() and not home.path.is_dir():
         raise UsageError(
-            f"The home {home.root} is not a folder.",
+            f"The home {home.path} is not a folder.",
             next="name a folder by --home DIR or KMIP_DATA_HOME",
         )
     return home

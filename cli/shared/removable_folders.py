@@ -48,7 +48,7 @@ def removable_folders(home: Home) -> list[Removable]:
                 kind = "run"
             elif (path / CARD_NAME).is_file():
                 kind = "build"
-            items.append(Removable(kind, path, path.relative_to(home.root).as_posix(), top))
+            items.append(Removable(kind, path, path.relative_to(home.path).as_posix(), top))
     return items
 
 

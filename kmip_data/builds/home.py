@@ -32,53 +32,54 @@ COLUMNS = "columns"  #: folder of added columns, next to ``shards``
 class Home:
     """The home folder: ``raw/``, ``built/`` and ``runs/`` (created when first written to)."""
 
-    root: Path
+    path: Path
 
     @classmethod
     def locate(
         cls,
-        path: str | os.PathLike[str] | Home | None = None,
+        home: str | os.PathLike[str] | Home | None = None,
         root: str | os.PathLike[str] | Home | None = None,
     ) -> Home:
-        """Return the home at ``path``, else ``$KMIP_DATA_HOME``, else the user's data folder.
+        """Return the home at ``home``, else ``$KMIP_DATA_HOME``, else the user's data folder.
 
-        ``root`` is PyTorch Geometric's name for ``path``: whatever returns a dataset or its build
-        accepts either name, functions of runs ``home`` alone. Raises ``UsageError`` for both.
+        ``root`` is PyTorch Geometric's name for ``home``. Public functions that return a dataset or
+        a build accept both names, functions for runs only ``home``; internal code says ``home``.
+        Raises ``UsageError`` if both are given.
         """
-        path = home_argument(path, root)
-        if isinstance(path, Home):
-            return path
-        path = path or os.environ.get(ENVIRONMENT)
-        if not path:
+        home = home_argument(home, root)
+        if isinstance(home, Home):
+            return home
+        folder = home or os.environ.get(ENVIRONMENT)
+        if not folder:
             import platformdirs
 
-            path = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        return cls(absolute_path(path, f"home folder (--home DIR, {ENVIRONMENT})"))
+            folder = platformdirs.user_data_dir("kmip-data", appauthor=False)
+        return cls(absolute_path(folder, f"home folder (--home DIR, {ENVIRONMENT})"))
 
     @property
     def nearest_existing_folder(self) -> Path:
-        """The root, or its nearest parent that exists."""
-        return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+        """The home folder, or its nearest parent that exists."""
+        return next(folder for folder in (self.path, *self.path.parents) if folder.exists())
 
     @property
     def raw(self) -> Path:
         """Archives and their extracted members."""
-        return self.root / "raw"
+        return self.path / "raw"
 
     @property
     def built(self) -> Path:
         """Return the folder that holds one folder per build."""
-        return self.root / "built"
+        return self.path / "built"
 
     @property
     def runs(self) -> Path:
         """One folder per training run: ``runs/<dataset>/<model>/<name>``."""
-        return self.root / "runs"
+        return self.path / "runs"
 
     @property
     def cache(self) -> Path:
         """Cache of remote builds; may be removed while nothing reads."""
-        return self.root / "cache"
+        return self.path / "cache"
 
 
 FolderOrHome = TypeVar("FolderOrHome", bound="str | os.PathLike[str] | Home")

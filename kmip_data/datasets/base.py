@@ -1,10 +1,10 @@
-"""Base of the dataset classes: their common arguments, and how they open a build."""
+"""Base class of the dataset classes, with the arguments that they share."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields
 from inspect import Parameter
 from pathlib import Path
@@ -44,23 +44,22 @@ class Arguments(BuildArguments, total=False):
 
 
 class PartArguments(Arguments, total=False):
-    """Arguments of a dataset of many graphs, with a part of a split."""
+    """Arguments of a dataset of many graphs, which is opened one part at a time."""
 
     split: str | None
 
 
 class RuleArguments(PartArguments, total=False):
-    """Arguments of a dataset of many graphs, with the rule that draws its split.
+    """Arguments of a dataset of many graphs with the split rules ``"upstream"`` and ``"stratified"``.
 
-    Only datasets whose rules are ``"upstream"`` and ``"stratified"`` have these; others list their
-    own rules.
+    Classes with other rules declare ``split_rule`` and ``split_seed`` themselves.
     """
 
     split_rule: str | None
     split_seed: int | None
 
 
-_PARTS = {*PARTS, TRAIN_AND_VAL}
+_VALID_PARTS = {*PARTS, TRAIN_AND_VAL}
 _DEFAULTS: dict[str, object] = {
     **dict.fromkeys(RuleArguments.__annotations__),
     **{field.name: field.default for field in fields(ExecutionOptions)},
@@ -74,22 +73,22 @@ _DEFAULTS: dict[str, object] = {
 class BuiltDataset(ShardedDataset):
     """A shipped dataset, opened from the home folder or built there.
 
-    A dataset's class needs its ``dataset_name`` alone; it takes the parameters of its pipeline as
-    keywords. An ``__init__`` of its own shows them, with their defaults, and passes them to
+    A subclass only has to set ``dataset_name``; it accepts the parameters of its pipeline as
+    keywords. To document them with their defaults, it defines ``__init__`` and passes them to
     :meth:`_open`.
 
     Parameters
     ----------
-    root
-        A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a
-        build folder. Default: ``$KMIP_DATA_HOME``, else the user's data folder. ``home`` is another
-        name for it.
+    root, home
+        Home folder, which holds raw files and builds, or the folder of one build. Default:
+        ``$KMIP_DATA_HOME``, else the user's data folder. ``root`` is PyTorch Geometric's name for
+        our ``home``: pass only one of them. The code below the public API says ``home``.
     split
-        ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all graphs
-        in source order.
+        ``"train"``, ``"val"`` (also ``"valid"``), ``"test"`` or ``"trainval"``; ``None`` for all
+        graphs in source order.
     split_rule, split_seed
         ``"upstream"``: the published parts; ``"stratified"``: parts of the same sizes with nearly
-        equal shares of the classes, drawn by LRGB's rule with the seed.
+        equal class fractions, drawn by LRGB's rule with the seed.
     transform
         Applied to each item when it is read.
     pre_transform
@@ -100,40 +99,40 @@ class BuiltDataset(ShardedDataset):
     force_reload
         Must be False; ``kmip-data verify BUILD --repair`` rebuilds damaged files.
     columns
-        Names of the attributes that items have, and of columns that ``kmip-data encode`` added
-        (``["rwse20"]``): see :class:`~kmip_data.reading.dataset.ShardedDataset`.
+        Attributes to read, including columns added by ``kmip-data encode`` (``["rwse20"]``): see
+        :class:`~kmip_data.reading.dataset.ShardedDataset`.
     build
-        Download and build missing data; ``False``: an error with the command instead.
+        Download and build missing data. If False, raise an error that names the command.
     sample
         Use generated raw files in the upstream layout; never a silent substitute.
     limit
-        Use only N graphs, spread evenly over all.
+        Use only N graphs, spread evenly over the dataset.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class.
+        Further positional arguments, in the order of PyTorch Geometric's class.
     **arguments
-        How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
+        Options of the build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``engine``, ``scheduler``, ``quiet``: see
         :class:`~kmip_data.builds.execution_options.ExecutionOptions`.
     """
 
-    #: Name of the dataset; of a class with several, one whose parameters all of them have.
+    #: Name of the dataset. If the class covers several, the name of one that has every parameter.
     dataset_name: ClassVar[str]
-    #: False for a single graph: masks tell train, val and test nodes, so there is no argument ``split``.
+    #: False for a single graph, which has masks instead of parts and no argument ``split``.
     has_parts: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
-        """Show the keys of ``**arguments`` one by one in help and completion."""
+        """List the keys of ``**arguments`` individually in the signature, for help and completion."""
         super().__init_subclass__()
         signature = inspect.signature(cls.__init__)
-        _, *shown = signature.parameters.values()
-        if shown and str(shown[-1].annotation).startswith("Unpack["):
-            shown.pop()
-            left_out = {argument.name for argument in shown}
+        _, *parameters = signature.parameters.values()
+        if parameters and str(parameters[-1].annotation).startswith("Unpack["):
+            parameters.pop()
+            excluded = {parameter.name for parameter in parameters}
             if not cls.has_parts:
-                left_out.add("split")
+                excluded.add("split")
             for key, annotation in RuleArguments.__annotations__.items():
-                if key not in left_out:
-                    shown.append(
+                if key not in excluded:
+                    parameters.append(
                         Parameter(
                             key,
                             Parameter.KEYWORD_ONLY,
@@ -141,7 +140,7 @@ class BuiltDataset(ShardedDataset):
                             annotation=annotation.__forward_arg__,
                         )
                     )
-        cls.__signature__ = signature.replace(parameters=shown)
+        cls.__signature__ = signature.replace(parameters=parameters)
 
     def __init__(self, root: Folder | None = None, **arguments: Unpack[RuleArguments]) -> None:
         self._open(root, arguments)
@@ -158,116 +157,134 @@ class BuiltDataset(ShardedDataset):
         edge_lengths: bool = False,
         **parameters: object,
     ) -> None:
-        """Find or build the dataset that the arguments select, and read a part of its split.
+        """Find or build the dataset that the arguments select, and open a part of its split.
 
-        ``parameters`` of the build and of its split are the arguments of a class of its own, others
-        may be among ``arguments``. The transform that ``class_transform`` makes for the build precedes
-        the user's; ``required_columns`` are read besides the user's.
+        ``parameters`` are the build and split parameters that the subclass declares; any others are
+        taken from ``arguments``. The transform that ``class_transform`` returns for the build runs
+        before the user's. ``required_columns`` are read in addition to the user's columns.
         """
         import_installed_plugin("datasets", self.dataset_name)
-        of_records, of_split = parameter_names(self.dataset_name)
-        own_keys = (of_records | of_split) - parameters.keys()
-        for key in arguments:
-            if key == "split" and not self.has_parts:
-                raise UsageError(
-                    f"{type(self).__name__} is one graph, with train_mask, val_mask and test_mask.",
-                    next="leave out split; split_rule and split_seed draw the masks",
-                )
-            if key not in own_keys | _DEFAULTS.keys():
-                title = type(self).__name__
-                raise unknown_name_error(
-                    f"argument of {title}",
-                    key,
-                    sorted(inspect.signature(type(self)).parameters),
-                    command=f"help(kmip_data.{title})",
-                )
-
-        root = root_from_arguments(root, arguments)
+        build_keys, split_keys = parameter_names(self.dataset_name)
+        undeclared_keys = (build_keys | split_keys) - parameters.keys()
+        self._check_keywords(arguments, undeclared_keys)
         options = {**_DEFAULTS, **arguments}
-        if isinstance(root, str) and part_name(root) in _PARTS and not Path(root).exists():
-            raise UsageError(
-                f"root is {root!r}, the name of a part of the split.",
-                next="split=…, or the masks of a single graph; as a folder, ./" + root,
-            )
-        part = part_name(options["split"])
-        if part is not None and part not in _PARTS:  # before a download and a build
-            raise unknown_name_error(
-                "part of the split", str(part), PARTS, command="split=None, for all"
-            )
-        # Opening never replaces a build: an explicit command builds again.
-        if options["force_reload"]:
-            raise UsageError(
-                "force_reload=True: a build is not made again by opening it.",
-                next="kmip-data verify BUILD --repair, or remove it and build again",
-            )
+        home = home_from_arguments(root, arguments)
+        part = _check_options(options, home)  # before a download and a build
 
-        # One list of arguments, three receivers: build, split, and what all classes share.
-        parameters |= {key: options[key] for key in own_keys & options.keys()}
-        rule = {}
-        for key in of_split & parameters.keys():
+        parameters |= {key: options[key] for key in undeclared_keys & options.keys()}
+        split_parameters = {}
+        for key in split_keys & parameters.keys():
             value = parameters.pop(key)
             if value is not None:
-                rule[key] = value
+                split_parameters[key] = value
 
         name = name or self.dataset_name
-        # ``root`` may be the home folder, or a build itself, which its card shows.
-        name_or_folder: Folder = name
-        if root is not None and (absolute_path(root, "root") / CARD_NAME).is_file():
-            name_or_folder = absolute_path(root, "root")
         build = obtain(
-            name_or_folder,
+            build_folder(home) or name,
             parameters,
-            rule,
-            home=root,
+            split_parameters,
+            home=home,
             sample=options["sample"],
             build=options["build"],
             dataset=name,
             **{key: options[key] for key in BuildArguments.__annotations__},
         )
 
-        # The class's own transform goes first: the user's see items as documented.
-        prepare = class_transform(build)
-        steps = (prepare, options["pre_transform"], options["transform"])
-        transforms = [step for step in steps if step is not None]
-        transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
+        # The class's own transform goes first, so that the user's receive items as documented.
+        first_transform = class_transform(build)
+        transforms = [first_transform, options["pre_transform"], options["transform"]]
         super().__init__(
             build,
             part if self.has_parts else None,
-            transform,
-            split_name=obtain_split(build, rule),
+            _compose(transforms),
+            split_name=obtain_split(build, split_parameters),
             columns=[*required_columns, *(options["columns"] or ())] or None,
             views=views,
             edge_lengths=edge_lengths,
         )
         if options["pre_filter"] is not None:
-            self._select_graphs(prepare, options["pre_filter"])
+            self._select_graphs(first_transform, options["pre_filter"])
 
-    def _select_graphs(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
-        """Select the graphs that ``keep`` is true of, before any transform of the user's."""
+    def _check_keywords(self, arguments: Mapping[str, Any], pipeline_keys: Set[str]) -> None:
+        """Refuse keywords that neither all dataset classes nor this dataset's pipeline accept."""
+        class_name = type(self).__name__
+        if "split" in arguments and not self.has_parts:
+            raise UsageError(
+                f"{class_name} is one graph, with train_mask, val_mask and test_mask.",
+                next="leave out split; split_rule and split_seed draw the masks",
+            )
+        for key in arguments:
+            if key not in pipeline_keys | _DEFAULTS.keys():
+                raise unknown_name_error(
+                    f"argument of {class_name}",
+                    key,
+                    sorted(inspect.signature(type(self)).parameters),
+                    command=f"help(kmip_data.{class_name})",
+                )
+
+    def _select_graphs(
+        self, first_transform: Transform | None, pre_filter: Callable[[Data], bool]
+    ) -> None:
+        """Keep the graphs for which ``pre_filter`` is true, before any transform of the user's."""
         indices = []
-        for number in range(self.len()):
-            data = self.get(number)
-            if keep(data if prepare is None else prepare(data)):
-                indices.append(number)
+        for index in range(self.len()):
+            data = self.get(index)
+            if pre_filter(data if first_transform is None else first_transform(data)):
+                indices.append(index)
         self._indices = indices
 
 
-def root_from_arguments(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
-    """Return ``root``, or the argument ``home``, which means the same; ``UsageError`` for both."""
-    folder = home_argument(arguments.get("home"), root)
-    return folder.root if isinstance(folder, Home) else folder
+def home_from_arguments(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
+    """Return the folder passed as ``root`` or as ``home``; ``UsageError`` if both are given."""
+    home = home_argument(arguments.get("home"), root)
+    return home.path if isinstance(home, Home) else home
+
+
+def build_folder(home: Folder | None) -> Path | None:
+    """Return the folder passed as the home if it is a build folder, which has a card; else ``None``."""
+    if home is None:
+        return None
+    folder = absolute_path(home, "root")
+    return folder if (folder / CARD_NAME).is_file() else None
+
+
+def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | None:
+    """Return the normalised part of the split; ``UsageError`` if an option has a wrong value."""
+    if isinstance(home, str) and part_name(home) in _VALID_PARTS and not Path(home).exists():
+        raise UsageError(
+            f"root is {home!r}, the name of a part of the split.",
+            next="split=…, or the masks of a single graph; as a folder, ./" + home,
+        )
+    part = part_name(options["split"])
+    if part is not None and part not in _VALID_PARTS:
+        raise unknown_name_error(
+            "part of the split", str(part), PARTS, command="split=None, for all"
+        )
+    # Opening never replaces a build: that takes an explicit command.
+    if options["force_reload"]:
+        raise UsageError(
+            "force_reload=True: opening a dataset never rebuilds it.",
+            next="kmip-data verify BUILD --repair, or remove it and build again",
+        )
+    return part
+
+
+def _compose(transforms: Sequence[Transform | None]) -> Transform | None:
+    """Return one transform that applies the given ones in order; ``None`` if there are none."""
+    steps = [transform for transform in transforms if transform is not None]
+    return Compose(steps) if len(steps) > 1 else next(iter(steps), None)
 
 
 def names_of_class(dataset_class: type[BuiltDataset]) -> list[str]:
-    """Return the names of the datasets of a class, sorted."""
-    title = load_manifest(dataset_class.dataset_name).dataset_class
-    return [name for name in dataset_names() if load_manifest(name).dataset_class == title]
+    """Return the names of the datasets that a class covers, sorted."""
+    class_name = load_manifest(dataset_class.dataset_name).dataset_class
+    return [name for name in dataset_names() if load_manifest(name).dataset_class == class_name]
 
 
 def dataset_name_of_class(name: str, dataset_class: type[BuiltDataset]) -> str:
-    """Return the name of a dataset of a class, given in any case and with ``_`` for ``-``."""
-    known = names_of_class(dataset_class)
-    wanted = name.lower().replace("_", "-")
-    if wanted not in known:
-        raise unknown_name_error("graph", name, known)
-    return wanted
+    """Return the full name of one of the class's datasets: lower case, with ``-`` for ``_``."""
+    names = names_of_class(dataset_class)
+    normalised = name.lower().replace("_", "-")
+    if normalised not in names:
+        raise unknown_name_error("graph", name, names)
+    return normalised

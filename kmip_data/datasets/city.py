@@ -1,4 +1,4 @@
-"""City-Networks, cities of your own, and the streets of GraphLand."""
+"""Street networks: City-Networks, cities that you built, and GraphLand's roads."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from kmip_data.datasets.base import (
     Arguments,
     BuiltDataset,
     Folder,
+    build_folder,
     dataset_name_of_class,
+    home_from_arguments,
     names_of_class,
-    root_from_arguments,
 )
 from kmip_data.datasets.inputs import replace_city_inputs
-from kmip_data.datasets.pyg_arguments import accept_pyg_order, value_as_stored
+from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.files.path_errors import absolute_path
-from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import Coordinates, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.text import is_likely_typo, nearest_name
@@ -46,39 +45,39 @@ class CityNetwork(BuiltDataset):
         ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the
         name of a city that was built with ``kmip-data build city --name NAME``.
     coordinates
-        Columns of ``x``: ``"replace"``, sinusoids instead of longitude and latitude, then the other
-        35 columns standardised over the train nodes (67, as in the paper's code); ``"append"``:
-        sinusoids besides all 37 (69, as in its text); ``"none"``: the 35 alone. There are 4
-        sinusoids per band.
+        Columns of ``x``. ``"replace"``: sinusoids instead of longitude and latitude, then the other
+        35 columns standardised over the train nodes (67, as in the paper's code). ``"append"``:
+        sinusoids in addition to all 37 columns (69, as in the paper's text). ``"none"``: only the
+        35 columns. There are 4 sinusoids per band.
     raw_features
         Only the 37 stored columns, as in PyTorch Geometric's class: ``Data(x=[N, 37], edge_index,
-        y, train_mask, val_mask, test_mask)``. Their names and units are
-        ``schema.column("node/x").fields``.
+        y, train_mask, val_mask, test_mask)``. ``schema.column("node/x").fields`` has their names
+        and units.
     *pyg, augmented, delete_raw
         Two or more positional arguments have the order of PyTorch Geometric's class:
-        ``CityNetwork(root, name, augmented, …)``. ``augmented=True``: its features,
-        ``raw_features=True``. ``delete_raw`` must be False.
+        ``CityNetwork(root, name, augmented, …)``. ``augmented=True`` means ``raw_features=True``.
+        ``delete_raw`` must be False.
     hops
-        Radius in hops of the eccentricity, from 1.
+        Radius of the eccentricity in hops, at least 1.
     classes
-        Quantile chunks of the eccentricity.
+        Number of classes: quantiles of the eccentricity.
     weight
-        What the eccentricity adds up: length in metres, or travel_time in seconds at the speed
-        of each street.
+        Edge weight of the eccentricity: length in metres, or travel_time in seconds at the speed of
+        each street.
     bands
         Frequencies per coordinate of the encoding.
     split_rule
-        random: intersections at random, as the paper has them; spatial: whole blocks of the map
-        with a buffer between them, so that train and test streets are not neighbours;
-        stratified: at random, with equal shares of the classes.
+        random: intersections at random, as in the paper; spatial: whole blocks of the map with a
+        buffer between them, so that train and test streets are not neighbours; stratified: at
+        random, with equal class fractions.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     block_size
-        Side of a block in metres (spatial); unless given, the largest of 1,000, 500, 250 … at
-        which no block has more than a fifteenth of the intersections.
+        Side of a block in metres (spatial). Default: the largest of 1,000, 500, 250 … at which no
+        block has more than a fifteenth of the intersections.
     buffer
-        Hops between two parts (spatial): intersections nearer than that to another part are in
-        none; 0: blocks touch.
+        Hops between two parts (spatial): intersections nearer than that to another part belong to
+        no part. With 0, blocks touch.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -89,7 +88,7 @@ class CityNetwork(BuiltDataset):
     @accept_pyg_order(
         *("root", "name", "augmented", "transform", "pre_transform", "force_reload"),
         "delete_raw",
-        augmented=lambda name, value: {"raw_features": True, **value_as_stored(True)(name, value)},
+        augmented=lambda name, value: {"raw_features": True, **require_value(True)(name, value)},
         delete_raw=_refuse_delete_raw,
     )
     def __init__(  # noqa: PLR0913 -- the parameters of its build and split
@@ -118,13 +117,13 @@ class CityNetwork(BuiltDataset):
                 get_args(Coordinates),
                 command="help(kmip_data.CityNetwork), in Python",
             )
-        # Shipped names match in any case, your own city exactly.
+        # Names of shipped cities match in any case, names of the user's cities exactly.
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
                 raise _not_a_city_error(name, f"the dataset {name}")
         else:
-            _check_built(name, root_from_arguments(root, arguments))
+            _check_built(name, home_from_arguments(root, arguments))
         self._coordinates: Coordinates | None = None if raw_features else coordinates
         self._open(
             root,
@@ -145,11 +144,9 @@ class CityNetwork(BuiltDataset):
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
         data = super().get(idx)
-        return (
-            data
-            if self._coordinates is None
-            else replace_city_inputs(data, self.card, self._coordinates)
-        )
+        if self._coordinates is None:
+            return data
+        return replace_city_inputs(data, self.card, self._coordinates)
 
     @property
     def num_node_features(self) -> int:
@@ -179,35 +176,35 @@ class GraphLandArguments(Arguments, GraphLandCall, total=False):
 def _target_scaling_argument(name: str, value: str | None) -> dict[str, object]:
     if value is None:
         return {"target_scaling": "none"}
-    return value_as_stored("default", "standard_scaler")(name, value)
+    return require_value("default", "standard_scaler")(name, value)
 
 
 class GraphLandDataset(BuiltDataset):
-    """GraphLand's ``city-roads-M`` and ``city-roads-L``: the streets of a city, with a number to predict.
+    """GraphLand's ``city-roads-M`` and ``city-roads-L``: regression on the streets of a city.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N], x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to
-    the imputation of PyTorch Geometric 2.8's class with its defaults; ``y`` is float32, NaN where unknown.
-    ``schema.column("node/x").fields`` are the names of the features.
+    test_mask=[N], x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``. Values are
+    imputed as by PyTorch Geometric 2.8's class with its defaults; ``y`` is float32, NaN if unknown.
+    ``schema.column("node/x").fields`` has the names of the features.
 
     Parameters
     ----------
     name
         ``"city-roads-m"`` or ``"city-roads-l"``, in any case.
     split_rule
-        ``"RL"``: 10/10/80 of the streets, ``"RH"``: 50/25/25, both published; ``"stratified"`` with
-        ``split_seed``.
+        ``"RL"``: 10/10/80 per cent of the streets, ``"RH"``: 50/25/25, both published;
+        ``"stratified"``, drawn with ``split_seed``.
     target_scaling
-        Published split whose train streets standardise ``y``; default: the split of ``split_rule``
-        (``"RL"`` for ``"stratified"``). ``"none"``: ``y`` as published.
-        ``card.statistics["roads"]`` has the constants.
+        Published split whose train streets give the mean and deviation that standardise ``y``.
+        Default: the split of ``split_rule`` (``"RL"`` for ``"stratified"``). ``"none"``: ``y`` as
+        published. ``card.statistics["roads"]`` has the constants.
     *pyg, split, numerical_features_transform, …
         Two or more positional arguments have the order of PyTorch Geometric's class:
         ``GraphLandDataset(root, name, split, …)``, where ``split`` is our ``split_rule``.
         Transforms must be the defaults, with which the build is stored;
         ``regression_targets_transform=None`` is ``target_scaling="none"``.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -219,13 +216,13 @@ class GraphLandDataset(BuiltDataset):
         *("root", "name", *GraphLandCall.__annotations__),
         *("transform", "pre_transform", "force_reload"),
         split=lambda _, value: {"split_rule": value},
-        numerical_features_transform=value_as_stored("default", "quantile_transform_normal"),
-        fraction_features_transform=value_as_stored("default", None),
-        categorical_features_transform=value_as_stored("one_hot_encoding"),
+        numerical_features_transform=require_value("default", "quantile_transform_normal"),
+        fraction_features_transform=require_value("default", None),
+        categorical_features_transform=require_value("one_hot_encoding"),
         regression_targets_transform=_target_scaling_argument,
-        numerical_features_nan_imputation_strategy=value_as_stored("most_frequent"),
-        fraction_features_nan_imputation_strategy=value_as_stored("most_frequent"),
-        to_undirected=value_as_stored(True),
+        numerical_features_nan_imputation_strategy=require_value("most_frequent"),
+        fraction_features_nan_imputation_strategy=require_value("most_frequent"),
+        to_undirected=require_value(True),
     )
     def __init__(
         self,
@@ -237,7 +234,6 @@ class GraphLandDataset(BuiltDataset):
         split_seed: int = 0,
         **arguments: Unpack[GraphLandArguments],
     ) -> None:
-        # The target is standardised by the train streets of the split that is read.
         scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
         self._open(
             root,
@@ -249,27 +245,27 @@ class GraphLandDataset(BuiltDataset):
         )
 
 
-def _check_built(name: str, root: Folder | None) -> None:
+def _check_built(name: str, home_folder: Folder | None) -> None:
     """Refuse a city that is neither shipped nor built, with the command that builds it."""
-    if root is not None and (absolute_path(root, "root") / CARD_NAME).is_file():
+    if build_folder(home_folder) is not None:
         return
-    home = Home.locate(root)
+    home = Home.locate(home_folder)
     if list_builds(home, name):
         return
     cities = [city for city in names_of_class(CityNetwork) if city != "city"]  # the recipe
     built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
-    close = nearest_name(name, [*cities, *built_cities])
+    nearest = nearest_name(name, [*cities, *built_cities])
     hint = ""
-    step = f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
-    step += " --archive FILE.osm.pbf, without a network"
-    if close is not None:
-        hint = f" Did you mean {close!r}?"
-    if close is not None and is_likely_typo(name, close):
-        step = f"kmip_data.CityNetwork({close!r})"
+    remedy = f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
+    remedy += " --archive FILE.osm.pbf, without a network"
+    if nearest is not None:
+        hint = f" Did you mean {nearest!r}?"
+        if is_likely_typo(name, nearest):
+            remedy = f"kmip_data.CityNetwork({nearest!r})"
     raise UsageError(
         f"There is no city called {name!r} in {home.built}.{hint}",
         expected=f"{', '.join(cities)}, or a city that you built",
-        next=step,
+        next=remedy,
     )
 
 
@@ -278,10 +274,10 @@ def _check_city(name: str, build: Build) -> None:
         raise _not_a_city_error(name, f"the build {build.path}")
 
 
-def _not_a_city_error(name: str, found: str) -> UsageError:
+def _not_a_city_error(name: str, actual: str) -> UsageError:
     return UsageError(
         f"{name!r} is not a city.",
-        expected=f"{', '.join(names_of_class(CityNetwork))}, or a city built under a name of its own",
-        found=found,
+        expected=f"{', '.join(names_of_class(CityNetwork))}, or the name of a city that you built",
+        found=actual,
         next="kmip-data list",
     )

@@ -1,4 +1,4 @@
-"""Node features of a network: stored columns of a build, or computed from them."""
+"""Select or compute the node features that a network reads from a build."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ from kmip_data.graphs.city_columns import (
 )
 from kmip_data.graphs.encodings.degree_profile import FIELDS
 
-DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
+DEGREE_PROFILE = "degree-profile"  #: name of the features that are computed from the edges
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Recipe of the node features of a build."""
+    """Recipe for the node features of a network."""
 
     attributes: tuple[str, ...]  #: stored attributes to read
-    names: tuple[str, ...]  #: names of the columns of ``x``; empty if the build has none
+    names: tuple[str, ...]  #: names of the columns of ``x``; empty if the build does not name them
     transform: Callable[[Data], Data] | None = None  #: computes ``x`` if it is not stored
-    views: tuple[View, ...] = ()  #: columns to read, if not all
-    #: digest of the categories of one-hot columns (if unknown, of the build key)
-    vocabulary: str = ""
+    views: tuple[View, ...] = ()  #: column ranges to read; empty for all columns
+    #: digest of the categories of one-hot columns, or of the build key if they are unknown
+    vocabulary_digest: str = ""
 
 
-#: Views of ``x`` besides ``all``, every column, by dataset and name.
-_FEATURES = {"s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}}
+#: Named column ranges of ``x``, by dataset. Every dataset also has ``all``.
+_FEATURE_VIEWS = {
+    "s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}
+}
 
 
 def feature_views(
@@ -47,60 +49,63 @@ def feature_views(
     name: str,
     computed: Sequence[str] = (),
 ) -> tuple[View, ...]:
-    """Return the views for the features ``name`` of ``dataset``, none for ``all``.
+    """Return the view of the features ``name`` of ``dataset``; empty for ``all``.
 
-    Raises ``UsageError`` for another name, which also lists ``computed`` ones.
+    Raises ``UsageError`` for an unknown name; the error also lists the names in ``computed``.
     """
-    known = _FEATURES.get(dataset, {})
+    views = _FEATURE_VIEWS.get(dataset, {})
     if name == "all":
         return ()
-    if name not in known:
+    if name not in views:
         raise unknown_name_error(
             f"set of features of {dataset}",
             name,
-            ["all", *known, *computed],
+            ["all", *views, *computed],
             command=f"kmip-data info {dataset}",
         )
-    return (known[name],)
+    return (views[name],)
 
 
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
-    """Return the node features of a network for a build.
+    """Return the node features that a network reads from a build.
 
     ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE`
-    (``UsageError`` for any other); for ``coordinates`` of a city see
+    (``UsageError`` for any other name). For ``coordinates``, which matter only for a city, see
     :func:`kmip_data.graphs.city_columns.city_inputs`.
     """
-    # One-hot columns mean what the build's own categories say: a digest tells them apart.
-    categories = ""
-    if city := is_city(card):
-        known = city_vocabulary(card)
-        categories = json_digest(card.key if known is None else known)[:12]
+    # The meaning of a city's one-hot columns depends on the build's categories: compare digests.
+    digest = ""
+    if has_city := is_city(card):
+        vocabulary = city_vocabulary(card)
+        digest = json_digest(card.key if vocabulary is None else vocabulary)[:12]
     if features == DEGREE_PROFILE:
-        return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
-    if city:
+        return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary_digest=digest)
+    if has_city:
         transform = partial(replace_city_inputs, card=card, coordinates=coordinates)
         names = city_input_names(card, coordinates)
-        return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
-    # A view is read as a slice: columns that it leaves out are never gathered.
+        return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary_digest=digest)
+
+    # A view is read as a slice: the columns outside it are never gathered.
     views = feature_views(card.dataset, features, computed=[DEGREE_PROFILE])
     names = next((column.fields for column in card.schema_.columns if column.attribute == "x"), ())
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
 
 
 def replace_city_inputs(data: Data, card: Card, coordinates: Coordinates) -> Data:
-    """Replace ``x`` of a city by the inputs of a model."""
-    # Sinusoids are stored next to x and joined to it here: one build serves all three inputs.
+    """Replace ``x`` of a city by the model inputs for ``coordinates``."""
+    # Sinusoids are stored separately and joined to x here, so one build serves all three options.
     encoding = data.coordinate_encoding.numpy()
     data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, card, coordinates))
     del data.coordinate_encoding
     return data
 
 
-def check_same_categories(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
-    """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
-    if inputs.vocabulary != trained:
+def check_same_categories(
+    card: Card, inputs: Inputs, training_digest: str, training_dataset: str
+) -> None:
+    """Raise ``UsageError`` if one-hot columns have other categories than the training data."""
+    if inputs.vocabulary_digest != training_digest:
         raise UsageError(
-            f"The categories of {card.dataset} are not the training data's, or not on its card.",
-            next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
+            f"The categories of {card.dataset} differ from the training data's, or are not on its card.",
+            next=f"kmip-data build city --set vocabulary={training_dataset} … builds a city with these categories",
         )

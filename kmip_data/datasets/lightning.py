@@ -1,4 +1,4 @@
-"""A Lightning data module over the parts of a sharded dataset."""
+"""Lightning data module with the train, validation and test loaders of a dataset."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from lightning.pytorch import LightningDataModule  # noqa: E402 -- without it, t
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    Missing data are built once per node. In a distributed run each process gets a share: for
-    training the same number of batches everywhere, for validation and test every graph once. A run
-    that resumes from a checkpoint within an epoch continues with the next batch.
+    Missing data are built once per node. In a distributed run, every process trains on the same
+    number of batches, and each validation or test graph is read by exactly one process. A run that
+    resumes from a checkpoint within an epoch continues with the next batch.
 
     Parameters
     ----------
     dataset
-        A dataset class (``S3DIS``) or another callable with the argument ``split``; or what
-        ``kmip_data.open`` takes: a build folder, name or address.
+        A dataset class (``S3DIS``) or another callable with the argument ``split``; or a build
+        folder, name or address, as for ``kmip_data.open``.
     batch_size, eval_batch_size
-        Graphs per training batch; per validation or test batch (default ``batch_size``).
+        Graphs per training batch, and per validation or test batch (default: ``batch_size``).
     shuffle, seed
         Order of the training batches.
     loader_options
         Other arguments of every :class:`~kmip_data.reading.loader.GraphLoader`: ``compact``,
-        ``prefetch``, ``pin_memory`` (default: where there is a GPU) …
+        ``prefetch``, ``pin_memory`` (default: True if there is a GPU) …
     **dataset_options
         Arguments of ``dataset``: ``k``, ``root``, ``build`` …
     """
@@ -58,10 +58,10 @@ class GraphDataModule(LightningDataModule):
         super().__init__()
         if isinstance(dataset, Dataset):
             raise UsageError(
-                f"{dataset} is one part of a split, and a module has them all.",
+                f"{dataset} is one part of a split; a data module needs all parts.",
                 next=f"GraphDataModule({type(dataset).__name__}, …)",
             )
-        # Refuse wrong arguments before the dataset is opened.
+        # Reject wrong arguments before the dataset is opened.
         if callable(dataset):
             inspect.signature(dataset).bind_partial(**dataset_options)
         self._dataset = dataset
@@ -76,7 +76,7 @@ class GraphDataModule(LightningDataModule):
         self._train_state: LoaderState | None = None
 
     def __str__(self) -> str:
-        """Return a summary; Lightning's own reads every loader, which moves the epoch on."""
+        """Return a summary; Lightning's default reads every loader, which would advance the epoch."""
         return f"GraphDataModule({', '.join([*self.parts, f'batch_size={self.batch_size}'])})"
 
     __repr__ = __str__
@@ -106,7 +106,7 @@ class GraphDataModule(LightningDataModule):
         return int(self._require_part("train").num_classes)
 
     def train_dataloader(self) -> GraphLoader:
-        """Return batches of the train part, in a new order every epoch."""
+        """Return the loader of the train part, which has a new order every epoch."""
         loader = GraphLoader(
             self._require_part("train"),
             self.batch_size,
@@ -122,11 +122,11 @@ class GraphDataModule(LightningDataModule):
         return loader
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Return batches of the validation part in order; none without that part."""
+        """Return the loader of the validation part, in order; an empty list without that part."""
         return self._ordered_loader("val")
 
     def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Return batches of the test part in order; none without that part."""
+        """Return the loader of the test part, in order; an empty list without that part."""
         return self._ordered_loader("test")
 
     predict_dataloader = test_dataloader
@@ -136,7 +136,7 @@ class GraphDataModule(LightningDataModule):
         return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume at the position of a checkpoint when the train loader is made next."""
+        """Let the next train loader resume at the position of a checkpoint."""
         self._train_state = state_dict.get("train")
 
     def _open_part(self, part: str) -> ShardedDataset:
@@ -157,7 +157,7 @@ class GraphDataModule(LightningDataModule):
         rank, world_size = loader.rank_and_world_size()
         if world_size == 1 or "rank" in self.loader_options:
             return loader
-        # A rank that is given keeps Lightning from dividing with its sampler, which repeats graphs.
+        # An explicit rank keeps Lightning from adding its own sampler, which repeats graphs.
         return GraphLoader(
             self.parts[part],
             self.eval_batch_size,

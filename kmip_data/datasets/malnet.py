@@ -18,21 +18,22 @@ class MalNetTiny(BuiltDataset):
 
     Items are ``Data(y=[1], edge_index=[2, E])``.
 
-    Graphs are directed, with self loops, without features unless ``degree_profile`` is set.
+    Graphs are directed and have self loops. They have no features unless ``degree_profile`` is set.
 
     Parameters
     ----------
     degree_profile
-        ``x`` is the local degree profile, float32 [N, 5], computed on reading with the deviation of
-        PyTorch Geometric ``"2.0"`` (the k-MIP code's) or ``"2.8"``; ``None``: no ``x``.
+        Compute ``x``, the local degree profile, float32 [N, 5], on each read. ``"2.0"`` (the k-MIP
+        code's) and ``"2.8"`` name the version of PyTorch Geometric that defines its deviation.
+        ``None``: no ``x``.
     isolated
-        drop: only nodes with an edge to another node, as GraphGPS and the k-MIP code; keep: all
-        node numbers up to the largest, as PyTorch Geometric since 2.1.
+        drop: only nodes with an edge to another node, as in GraphGPS and the k-MIP code; keep: all
+        node numbers up to the largest, as in PyTorch Geometric since 2.1.
     label_order
-        alphabetical: addisplay 0 to trojan 4, as GraphGPS and the k-MIP code; first-seen:
-        adware 0, benign 1, downloader 2, trojan 3, addisplay 4, as PyTorch Geometric since 2.1.
+        alphabetical: addisplay 0 to trojan 4, as in GraphGPS and the k-MIP code; first-seen:
+        adware 0, benign 1, downloader 2, trojan 3, addisplay 4, as in PyTorch Geometric since 2.1.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, split,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, split,
         transform, pre_transform, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.

@@ -13,18 +13,18 @@ from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
 
 
 class ZINC(BuiltDataset):
-    """ZINC: molecules as atoms and bonds, and their penalised logP.
+    """ZINC: molecular graphs with their penalised logP.
 
-    Items are ``Data(x=[N, 1], edge_index=[2, E], edge_attr=[E], y=[1])``: types of atoms (0 to 27)
-    and bonds (1 to 3) as int64, ``y`` float32.
+    Items are ``Data(x=[N, 1], edge_index=[2, E], edge_attr=[E], y=[1])``: atom types (0 to 27) and
+    bond types (1 to 3) as int64, ``y`` as float32.
 
     Parameters
     ----------
     subset
-        The 12,000 molecules of the benchmark, ``zinc``; by default, as PyTorch Geometric's class,
-        all 249,456, ``zinc-full``.
+        Open only the 12,000 molecules of the benchmark, ``zinc``. Default, as in PyTorch
+        Geometric's class: all 249,456, ``zinc-full``.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, subset,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, subset,
         split, transform, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -86,7 +86,7 @@ class PeptidesFunc(BuiltDataset):
     Parameters
     ----------
     on_error
-        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+        For a SMILES that RDKit rejects: stop, or skip the record and list it on the card.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -113,10 +113,10 @@ class PeptidesStruct(BuiltDataset):
     Parameters
     ----------
     on_error
-        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+        For a SMILES that RDKit rejects: stop, or skip the record and list it on the card.
     target_scaling
-        none: the targets as published, standardised over all rows, test rows among them; train:
-        standardised with mean and deviation of the train rows alone.
+        none: the targets as published, standardised over all rows, including test rows; train:
+        standardised with the mean and deviation of the train rows only.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -145,15 +145,15 @@ class PCQM4Mv2(BuiltDataset):
     Parameters
     ----------
     on_error
-        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+        For a SMILES that RDKit rejects: stop, or skip the record and list it on the card.
     split_rule
-        graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in
-        GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
-        drawn anew (at random: there are no classes).
+        graphgps: 150,000 train molecules for validation and OGB's validation molecules for test, as
+        in GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
+        redrawn at random, because there are no classes.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, split,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, split,
         transform, backend, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -185,15 +185,15 @@ class PCQM4Mv2Subset(PCQM4Mv2):
     Parameters
     ----------
     on_error
-        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+        For a SMILES that RDKit rejects: stop, or skip the record and list it on the card.
     split_rule
-        graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in
-        GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
-        drawn anew (at random: there are no classes).
+        graphgps: 150,000 train molecules for validation and OGB's validation molecules for test, as
+        in GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
+        redrawn at random, because there are no classes.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, split,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, split,
         transform, backend, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -209,18 +209,18 @@ class PCQMContact(BuiltDataset):
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], edge_label_index=[2, L],
     edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the
-    contacts, which are targets rather than edges, in both directions and sorted, with labels of 1
+    contacts. Contacts are targets rather than edges: sorted pairs in both directions with label 1
     (int32). All other pairs are negative.
 
     Parameters
     ----------
     on_error
-        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+        For a SMILES that RDKit rejects: stop, or skip the record and list it on the card.
     split_rule
-        shuffle: at random; num-atoms: the largest molecules validate and test; stratified:
-        drawn anew (at random: the graphs have no classes).
+        shuffle: at random; num-atoms: the largest molecules for validation and test; stratified:
+        redrawn at random, because there are no classes.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -239,22 +239,22 @@ class PCQMContact(BuiltDataset):
         self._open(root, arguments, on_error=on_error, split_rule=split_rule, split_seed=split_seed)
 
     def get(self, idx: int) -> Data:
-        """Return record ``idx`` of the part, without the transform; contacts as pairs of atoms."""
+        """Return item ``idx`` of the part, without the transform; contacts as pairs of atoms."""
         data = super().get(idx)
         if "contact" not in data:
             return data
-        # The number of the record in the shards: an error names it.
+        # Number of the record in the shards, for error messages.
         record = idx if self._records is None else int(self._records[idx])
         if self.schema.link_column is None:
-            problem = f"contacts are {tuple(data.contact.shape)}, not rows of bits"
+            problem = f"contacts have shape {tuple(data.contact.shape)}, not rows of bits"
             raise self._store.damaged_record_error(record, problem)
-        # A matrix of bits becomes pairs; bits behind the last atom would be contacts with nothing.
-        touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
-        if touching[:, data.num_nodes :].any():
+        # Unpack the bit matrix into pairs. Padding bits past the last atom must be zero.
+        contact_matrix = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
+        if contact_matrix[:, data.num_nodes :].any():
             problem = f"a contact leads out of its graph of {data.num_nodes} nodes"
             raise self._store.damaged_record_error(record, problem)
-        # Sorted by first, then second atom, as the nonzero entries of a matrix are.
+        # ``np.nonzero`` sorts the pairs by first, then second atom.
         del data.contact
-        data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))
+        data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(contact_matrix)))
         data.edge_label = torch.ones(data.edge_label_index.size(1), dtype=torch.int32)
         return data

@@ -1,4 +1,4 @@
-"""One graph with a class for each node: web pages, papers, products."""
+"""Node classification on one graph: web pages, papers, products."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class _PublishedFolds(BuiltDataset):
 
 
 class GeomGCN(_PublishedFolds):
-    """Six graphs of Geom-GCN, each of pages or actors that link to each other, with a class for each node.
+    """Six node-classification graphs of Geom-GCN, of web pages or actors.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N])``: edges in one direction, as published; the masks belong to one of the ten
-    published splits.
+    test_mask=[N])``. Edges have one direction, as published; the masks are one of the ten published
+    splits.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ class GeomGCN(_PublishedFolds):
         ``"actor"``, ``"cornell"``, ``"texas"``, ``"wisconsin"``, ``"chameleon"`` or ``"squirrel"``, in
         any case.
     split_rule
-        upstream: the published masks; stratified: drawn anew in parts of the same sizes, with
-        equal shares of the classes.
+        upstream: the published masks; stratified: redrawn with the same sizes and equal class
+        fractions.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     fold
         Number of the published split, from 0.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's classes: root, name,
+        Further positional arguments, in the order of PyTorch Geometric's classes: root, name,
         transform, pre_transform, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -68,11 +68,11 @@ class GeomGCN(_PublishedFolds):
 
 
 class HeterophilousGraphDataset(_PublishedFolds):
-    """Node benchmarks of Platonov et al., each one graph with a class for each node.
+    """Node-classification graphs of Platonov et al.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N])``: both directions of each edge; the masks belong to one of the ten published
-    splits, ``fold``.
+    test_mask=[N])``. Each edge has both directions; the masks are one of the ten published splits,
+    ``fold``.
 
     Parameters
     ----------
@@ -80,14 +80,14 @@ class HeterophilousGraphDataset(_PublishedFolds):
         ``"minesweeper"``, ``"tolokers"``, ``"roman-empire"``, ``"amazon-ratings"``, ``"questions"``,
         ``"chameleon-filtered"`` or ``"squirrel-filtered"``, in any case.
     split_rule
-        upstream: the published masks; stratified: drawn anew in parts of the same sizes, with
-        equal shares of the classes.
+        upstream: the published masks; stratified: redrawn with the same sizes and equal class
+        fractions.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     fold
         Number of the published split, from 0.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, name,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, name,
         transform, pre_transform, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -97,25 +97,25 @@ class HeterophilousGraphDataset(_PublishedFolds):
 
 
 class Planetoid(BuiltDataset):
-    """Cora, CiteSeer and PubMed: papers and their citations, with a subject for each paper.
+    """Cora, CiteSeer and PubMed: citation graphs with the subject of each paper.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N])``; the masks are the public split's.
+    test_mask=[N])``; by default the masks are the public split.
 
     Parameters
     ----------
     name
         ``"cora"``, ``"citeseer"`` or ``"pubmed"``, in any case.
     split_rule
-        upstream: the public split; per-class: 20 nodes of each class drawn to train, 500 of the
-        others to val, 1,000 to test, as tunedGNN draws them; stratified: the public split's
-        sizes with equal shares of the classes.
+        upstream: the public split; per-class: drawn as in tunedGNN, 20 nodes of each class for
+        train, 500 others for val, 1,000 for test; stratified: the public split's sizes with equal
+        class fractions.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     fold
         Number of the published split, from 0.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, name,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, name,
         split, num_train_per_class, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -170,8 +170,9 @@ class OGBNArxiv(_Citations):
     Parameters
     ----------
     edges
-        published: as OGB's class has them, citations one way, links of products there and, next
-        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+        published: as in OGB's class, where citations have one direction and each product link is
+        followed by its reverse; undirected: both directions, sorted, without duplicates, as by
+        PyTorch Geometric's ``ToUndirected``.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -190,8 +191,9 @@ class OGBNProducts(_Citations):
     Parameters
     ----------
     edges
-        published: as OGB's class has them, citations one way, links of products there and, next
-        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+        published: as in OGB's class, where citations have one direction and each product link is
+        followed by its reverse; undirected: both directions, sorted, without duplicates, as by
+        PyTorch Geometric's ``ToUndirected``.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -210,11 +212,12 @@ class OGBNPapers100M(BuiltDataset):
     Parameters
     ----------
     edges
-        published: as OGB's class has them, citations one way, links of products there and, next
-        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+        published: as in OGB's class, where citations have one direction and each product link is
+        followed by its reverse; undirected: both directions, sorted, without duplicates, as by
+        PyTorch Geometric's ``ToUndirected``.
     features
-        Dtype of the stored features; float16: half the bytes, values change by at most 1/2048
-        of themselves, or 3e-8 below 6e-5; refused where one is beyond 65,504.
+        Dtype of the stored features. float16 takes half the bytes: values change by at most 1/2048
+        of themselves, or by 3e-8 below 6e-5; values beyond 65,504 are an error.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """

@@ -1,4 +1,4 @@
-"""Open a finished build by folder, name or address."""
+"""``kmip_data.open``: open a finished build by folder, name or address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open(  # noqa: A001 -- its public name
     transform: Transform | None = None,
     **parameters: Any,
 ) -> ShardedDataset:
-    """Open a finished build. Nothing is built, and no complete file is downloaded.
+    """Open a finished build, without building it or downloading complete files.
 
     Parameters
     ----------
@@ -36,31 +36,31 @@ def open(  # noqa: A001 -- its public name
         A build folder, the name of a dataset with one matching build, or the address of a push
         (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
     home, root
-        Home folder with the builds and the cache of remote ones, by either name; default
-        ``$KMIP_DATA_HOME`` or the user's data folder.
+        Home folder with the builds and the cache of remote builds, under either name. Default:
+        ``$KMIP_DATA_HOME``, else the user's data folder.
     sample
-        True to look for a sample.
+        Look for a sample build.
     split, split_name, columns, transform
         See :class:`ShardedDataset`. ``split_name`` is a key of ``card.splits``, such as
         ``room-area6-seed0``; dataset classes draw a missing split by ``split_rule``.
     **parameters
-        Values that the build must have (``k=16``), also if its folder is
-        given. With a name, the other parameters have the defaults of the dataset.
+        Values that the build must have (``k=16``), also if its folder is given. With a name, the
+        other parameters have the defaults of the dataset.
 
     Raises
     ------
     UsageError
-        No build matches, or several of a published dataset; a name is unknown; or the folder holds
-        a build with other values.
+        No build or several builds of a published dataset match, a name is unknown, or the folder
+        holds a build with other values.
     DamagedInput, SourceUnavailable
         The build is damaged; an address does not answer.
     """
     if is_address(path_or_name):
         from kmip_data.sharing.remote_build import open_remote_build
 
-        # Only the card is fetched here; rows come when they are read.
+        # This fetches only the card; rows are fetched when they are read.
         build: Build = open_remote_build(os.fspath(path_or_name), Home.locate(home, root))
-        find(build.path, parameters, sample=sample)  # refuses a build with other parameters
+        find(build.path, parameters, sample=sample)  # raises if the build has other parameters
     else:
         if path_or_name not in dataset_names():
             import_installed_plugin("datasets", os.fspath(path_or_name))

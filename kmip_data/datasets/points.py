@@ -17,39 +17,40 @@ class S3DIS(BuiltDataset):
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], y=[N], pos=[N, 3])``.
 
-    ``x`` has the nine columns in file order (position relative to the block centre [m], colour 0 to
-    1, position in the room 0 to 1), as in the paper's code. Unlike PyTorch Geometric's class it has
-    a validation part, reads from disk, and keeps builds of different parameters apart.
+    ``x`` has nine columns in file order, as in the paper's code: position relative to the block
+    centre in metres, colour from 0 to 1, position in the room from 0 to 1. Unlike PyTorch
+    Geometric's class, it has a validation part and reads from disk, and builds with different
+    parameters do not overwrite each other.
 
     Parameters
     ----------
     train
-        As in PyTorch Geometric, instead of ``split``: True, all blocks outside ``test_area``
-        (``"trainval"``); False, the test part.
+        PyTorch Geometric's argument, instead of ``split``: True for all blocks outside
+        ``test_area`` (``"trainval"``), False for the test part.
     features
-        ``"all"``: nine columns, as in the code; ``"position-color"``: six, as in the text.
+        ``"all"``: nine columns, as in the paper's code; ``"position-color"``: six, as in its text.
     edge_attr
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
     k
         Neighbours per point.
     knn_rule
-        exact: k nearest other points; torch-cluster: the upstream rule, which differs where
-        more than k points coincide.
+        exact: the k nearest other points; torch-cluster: the upstream rule, which differs if more
+        than k points coincide.
     short_graphs
-        Records of fewer than k + 1 points: skip them, or keep them with fewer neighbours
-        (default: an error).
+        For records of fewer than k + 1 points: skip them, or keep them with fewer neighbours.
+        Default: raise an error.
     split_rule
-        upstream: validation blocks drawn at random, as the paper's code does; room: whole
-        rooms, so that no validation block overlaps a train block; stratified: drawn with equal
-        shares of the blocks' most frequent classes.
+        upstream: validation blocks drawn at random, as in the paper's code; room: whole rooms, so
+        that no validation block overlaps a train block; stratified: drawn with equal fractions of
+        the blocks' most frequent classes.
     split_seed
-        Seed of the rule, where it draws.
+        Seed of the split rule.
     test_area
-        Area whose blocks are the test set.
+        Area whose blocks are the test part.
     val_fraction
-        Validation share of the other areas (default: 3294/20291).
+        Fraction of the other areas' blocks for validation. Default: 3294/20291.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, test_area,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, test_area,
         train, transform, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
@@ -99,27 +100,27 @@ class ShapeNetPart(BuiltDataset):
 
     Items are ``Data(x=[N, 6], edge_index=[2, E], y=[N], category=[1], pos=[N, 3])``.
 
-    ``x`` has the normal, then the position, the order that produced the paper's numbers.
+    ``x`` has the normal, then the position: the order that produced the paper's numbers.
 
     Parameters
     ----------
     categories
-        Name or names of the categories to take (``"Airplane"``); ``None``: all 16. ``category`` of
-        an item is then its position among those taken.
+        One or more category names (``"Airplane"``); ``None`` for all 16. The ``category`` of an item
+        is its position in this list.
     include_normals
-        As in PyTorch Geometric: False leaves out ``x``.
+        As in PyTorch Geometric: if False, items have no ``x``.
     edge_attr
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
     k
         Neighbours per point.
     knn_rule
-        exact: k nearest other points; torch-cluster: the upstream rule, which differs where
-        more than k points coincide.
+        exact: the k nearest other points; torch-cluster: the upstream rule, which differs if more
+        than k points coincide.
     short_graphs
-        Records of fewer than k + 1 points: skip them, or keep them with fewer neighbours
-        (default: an error).
+        For records of fewer than k + 1 points: skip them, or keep them with fewer neighbours.
+        Default: raise an error.
     *pyg
-        More positional arguments have the order of PyTorch Geometric's class: root, categories,
+        Further positional arguments, in the order of PyTorch Geometric's class: root, categories,
         include_normals, split, …
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.

@@ -1,8 +1,8 @@
-"""Constructor calls of PyTorch Geometric's classes, translated to ours.
+"""Translate constructor calls of PyTorch Geometric's classes to ours.
 
-Two or more positional arguments have the order of PyTorch Geometric's class; a single one keeps our
-meaning. A keyword of PyTorch Geometric's has its meaning there; an argument that is left out has
-our default.
+Two or more positional arguments have the order of PyTorch Geometric's class; a single one has our
+meaning. Keywords of PyTorch Geometric's class keep their meaning. Omitted arguments have our
+defaults.
 """
 
 from __future__ import annotations
@@ -14,75 +14,77 @@ from typing import Any, TypeVar, cast
 
 from kmip_data.errors import UsageError
 
-#: The last arguments of PyTorch Geometric's datasets of many graphs.
+#: Last positional arguments of PyTorch Geometric's datasets of many graphs.
 STEPS = ("transform", "pre_transform", "pre_filter", "force_reload")
 
-#: Our arguments for an argument of PyTorch Geometric's, given its name and value.
-Meaning = Callable[[str, Any], dict[str, object]]
+#: Function that translates the name and value of a PyTorch Geometric argument to our arguments.
+Translator = Callable[[str, Any], dict[str, object]]
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def accept_pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
-    """Let ``__init__`` be called as PyTorch Geometric's class is.
+def accept_pyg_order(*pyg_order: str, **translators: Translator) -> Callable[[Init], Init]:
+    """Decorate ``__init__`` to also accept calls written for PyTorch Geometric's class.
 
     Parameters
     ----------
-    *order
+    *pyg_order
         Positional arguments of PyTorch Geometric's class.
-    **meanings
-        Arguments of PyTorch Geometric's that are not ours: what they mean in our arguments.
+    **translators
+        For each argument that only PyTorch Geometric's class has, its translation to ours.
 
-    A call raises ``UsageError`` where an argument is given twice, also once in our words and once
-    in PyTorch Geometric's, or has a value that a build does not have; ``TypeError`` where there are
-    too many positional arguments.
+    A call raises ``UsageError`` if an argument is given twice, under one name or both, or has a
+    value that builds do not support; ``TypeError`` if there are too many positional arguments.
     """
 
     def decorate(init: Init) -> Init:
         parameters = inspect.signature(init).parameters.values()
         _, *our_order = [
-            entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD
+            parameter.name
+            for parameter in parameters
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
 
         @functools.wraps(init)
-        def init_in_pyg_order(self: object, *positional: object, **call: object) -> None:
-            title = type(self).__name__
+        def translated_init(self: object, *positional: object, **keywords: object) -> None:
+            class_name = type(self).__name__
 
-            def put(name: str, value: object) -> None:
-                if name in call:
+            def add_keyword(name: str, value: object) -> None:
+                if name in keywords:
                     raise UsageError(
-                        f"{title} is given {name} twice, by position or in PyTorch Geometric's words.",
-                        next=f"give {name} once: help(kmip_data.{title})",
+                        f"{class_name} got {name} twice, by position or as PyTorch Geometric's keyword.",
+                        next=f"give {name} once: help(kmip_data.{class_name})",
                     )
-                call[name] = value
+                keywords[name] = value
 
-            names = order if len(positional) > 1 or our_order[0] in call else our_order
+            is_pyg_call = len(positional) > 1 or our_order[0] in keywords
+            names = pyg_order if is_pyg_call else our_order
             if len(positional) > len(names):
                 raise TypeError(
-                    f"{title} takes at most {len(names)} positional arguments: {', '.join(names)}"
+                    f"{class_name} takes at most {len(names)} positional arguments: {', '.join(names)}"
                 )
             for name, value in zip(names, positional, strict=False):
-                put(name, value)
-            for name, meaning in meanings.items():
-                if name in call:
-                    for ours, value in meaning(name, call.pop(name)).items():
-                        put(ours, value)
-            init(self, **call)
+                add_keyword(name, value)
+            for pyg_name, translate in translators.items():
+                if pyg_name in keywords:
+                    for name, value in translate(pyg_name, keywords.pop(pyg_name)).items():
+                        add_keyword(name, value)
+            init(self, **keywords)
 
-        return cast("Init", init_in_pyg_order)
+        return cast("Init", translated_init)
 
     return decorate
 
 
-def value_as_stored(*values: object) -> Meaning:
-    """Return the meaning of an argument that must be one of ``values``, as the build stores it."""
+def require_value(*stored_values: object) -> Translator:
+    """Return a translator that drops an argument after checking that it is one of ``stored_values``."""
 
-    def meaning(name: str, value: object) -> dict[str, object]:
-        if value not in values:
+    def check(name: str, value: object) -> dict[str, object]:
+        if value not in stored_values:
             raise UsageError(
                 f"{name}={value!r} is not how the build is stored.",
-                expected=f"{name}={values[0]!r}",
+                expected=f"{name}={stored_values[0]!r}",
                 next="transform=…, on reading",
             )
         return {}
 
-    return meaning
+    return check

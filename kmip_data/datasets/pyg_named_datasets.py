@@ -1,4 +1,4 @@
-"""PyTorch Geometric's classes that cover several of ours or differ in name, with its call signatures."""
+"""Datasets that PyTorch Geometric has under another class name, with its call signatures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     Returns
     -------
     BuiltDataset
-        :class:`~kmip_data.datasets.superpixels.PascalVOCSP` and so on.
+        Instance of our class, such as :class:`~kmip_data.datasets.superpixels.PascalVOCSP`.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
         The name is unknown.
     """
     arguments |= {"root": root, "split": split}
-    return _open_named("LRGBDataset", name, steps, arguments)
+    return _open_by_name("LRGBDataset", name, steps, arguments)
 
 
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -52,7 +52,7 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
     Arguments and errors as for :func:`LRGBDataset`.
     """
     arguments |= {"root": root, "split": split}
-    return _open_named("GNNBenchmarkDataset", name, steps, arguments)
+    return _open_by_name("GNNBenchmarkDataset", name, steps, arguments)
 
 
 def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
@@ -65,31 +65,31 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
 ) -> ShapeNetPart:
     """Open :class:`~kmip_data.datasets.points.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
 
-    The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours, with
-    edges; ``x`` has the position, too, and is left out without normals. Other arguments are those
-    of :func:`LRGBDataset`.
+    The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours: they have
+    edges, and ``x`` also has the position. Without normals there is no ``x``. The other arguments
+    are those of :func:`LRGBDataset`.
     """
     return ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
 
 
-def _open_named(
-    title: str,
+def _open_by_name(
+    pyg_class: str,
     name: str,
     steps: tuple[object, ...],
     arguments: dict[str, Any],
 ) -> BuiltDataset:
-    """Open a dataset that a class of PyTorch Geometric, ``title``, has by name.
+    """Open the dataset ``name`` of a class of PyTorch Geometric.
 
-    ``steps`` are its last arguments by position, ``arguments`` our class's arguments.
+    ``steps`` are its last positional arguments, ``arguments`` the keywords of our class.
     """
     manifests = [load_manifest(dataset) for dataset in shipped_datasets()]
     classes = {
-        manifest.name: manifest.dataset_class for manifest in manifests if manifest.pyg == title
+        manifest.name: manifest.dataset_class for manifest in manifests if manifest.pyg == pyg_class
     }
     if name.lower() not in classes:
-        raise unknown_name_error(f"dataset of {title}", name, [*classes])
+        raise unknown_name_error(f"dataset of {pyg_class}", name, [*classes])
     if len(steps) > len(STEPS):
         raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")
-    by_position: dict[str, Any] = dict(zip(STEPS, steps, strict=False))
+    step_arguments: dict[str, Any] = dict(zip(STEPS, steps, strict=False))
     dataset_class: type[BuiltDataset] = getattr(kmip_data, classes[name.lower()])
-    return dataset_class(**by_position, **arguments)
+    return dataset_class(**step_arguments, **arguments)

@@ -1,4 +1,4 @@
-"""Pictures as graphs of superpixels."""
+"""Image datasets as graphs of superpixels."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class PascalVOCSP(_Superpixels):
 
     Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``.
 
-    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of
-    its centre in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the
-    centre, 0 background.
+    ``x`` has the mean, deviation, maximum and minimum of red, green and blue in a superpixel, then
+    row and column of its centre in pixels; ``edge_attr`` has strength and length of a boundary;
+    ``y`` is the class at the centre, 0 for background.
 
     Parameters
     ----------
     split_rule
-        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made
-        the published ones (of COCO-SP train and val alone), with ``split_seed``.
+        ``"upstream"``: the published parts; ``"stratified"``: parts drawn with ``split_seed`` by the
+        rule behind the published ones (COCO-SP: only train and val).
     split_seed
-        Seed of ``"stratified"``; on PascalVOC-SP 0 gives the published parts.
+        Seed of ``"stratified"``. On PascalVOC-SP, 0 gives the published parts.
     standardise
-        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
-        encoders ``voc`` and ``coco`` of the trainer include it.
+        Standardise ``x`` and ``edge_attr`` by the published constants. Meant for your own models:
+        the trainer's encoders ``voc`` and ``coco`` include this step.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -62,20 +62,20 @@ class COCOSP(_Superpixels):
 
     Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``.
 
-    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of
-    its centre in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the
-    centre, 0 background.
+    ``x`` has the mean, deviation, maximum and minimum of red, green and blue in a superpixel, then
+    row and column of its centre in pixels; ``edge_attr`` has strength and length of a boundary;
+    ``y`` is the class at the centre, 0 for background.
 
     Parameters
     ----------
     split_rule
-        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made
-        the published ones (of COCO-SP train and val alone), with ``split_seed``.
+        ``"upstream"``: the published parts; ``"stratified"``: parts drawn with ``split_seed`` by the
+        rule behind the published ones (COCO-SP: only train and val).
     split_seed
-        Seed of ``"stratified"``; on PascalVOC-SP 0 gives the published parts.
+        Seed of ``"stratified"``. On PascalVOC-SP, 0 gives the published parts.
     standardise
-        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
-        encoders ``voc`` and ``coco`` of the trainer include it.
+        Standardise ``x`` and ``edge_attr`` by the published constants. Meant for your own models:
+        the trainer's encoders ``voc`` and ``coco`` include this step.
     root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """

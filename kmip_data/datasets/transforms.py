@@ -1,4 +1,4 @@
-"""Transforms of items: local degree profile, and standardised features."""
+"""Transforms of items: local degree profile and standardisation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmip_data.manifest import Standardisation
 
 
 class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Append the local degree profile to ``x``, or replace ``x`` by it.
+    """Append the local degree profile to ``x``, which may be missing.
 
     ``rule`` is the version of PyTorch Geometric to follow, ``"2.0"`` or ``"2.8"``: see
     :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
@@ -22,16 +22,19 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
         self.rule = rule
 
     def forward(self, data: Data) -> Data:
-        """Return ``data`` with five more columns of ``x``, float32."""
-        x = torch.from_numpy(
+        """Return ``data`` with five float32 columns appended to ``x``."""
+        profile = torch.from_numpy(
             local_degree_profile(data.edge_index.numpy(), data.num_nodes, self.rule)
         )
-        data.x = x if data.x is None else torch.cat([data.x.view(len(x), -1), x], dim=-1)
+        if data.x is None:
+            data.x = profile
+        else:
+            data.x = torch.cat([data.x.view(len(profile), -1), profile], dim=-1)
         return data
 
 
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Transform that standardises ``x`` and ``edge_attr`` by the constants on the card of a build."""
+    """Standardise ``x`` and ``edge_attr`` by the mean and deviation on a build's card."""
 
     def __init__(self, card: Card) -> None:
         self._constants = {}
@@ -41,7 +44,7 @@ class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is u
             self._constants[name] = mean, torch.tensor(constants.std)
 
     def forward(self, data: Data) -> Data:
-        """Return ``data`` with the attributes standardised, float32."""
+        """Return ``data`` with both attributes standardised, float32."""
         for name, (mean, std) in self._constants.items():
             data[name] = (data[name] - mean) / std
         return data

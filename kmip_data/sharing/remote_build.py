@@ -331,8 +331,8 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
         )
     folder = home.cache / "builds" / f"{share.name}-{share.digest[:32]}"
     with write_errors(folder):
-        home.root.mkdir(parents=True, exist_ok=True)
-    copies = Copies(remote, share, digests, folder, home.root)
+        home.path.mkdir(parents=True, exist_ok=True)
+    copies = Copies(remote, share, digests, folder, home.path)
     copies.fetch_blocks(blocks)
 
     # 2. Compare the card with the manifest of the push.

@@ -305,7 +305,7 @@ def _cells_of_change(
     # 3. One cell per seed, with its training command.
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
-        run_options = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
+        run_options = ("--seeds", str(seed), "--name", name, "--home", str(home.path))
         command = ("train", "--dataset", dataset_or_build, "--model", model, *options, *run_options)
         yield Cell(
             dataset, model, change.name, seed, config.with_seed(seed), parent / name, command

@@ -140,8 +140,8 @@ def make_folders(
     """Create the folders of a sweep; raise ``UsageError`` if one is a link or not a folder."""
     for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
         with write_errors(path):  # sweeps/ and runs/ may lie on two disks
-            home.root.mkdir(parents=True, exist_ok=True)
-            make_folder(path, root=home.root)
+            home.path.mkdir(parents=True, exist_ok=True)
+            make_folder(path, root=home.path)
         if path == folder:
             begin_folder(folder, SWEEP)
     for cell in cells:

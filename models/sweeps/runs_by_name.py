@@ -24,7 +24,7 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
             folders += runs_of_plan(read_plan(None), home)
         elif name in sweep_names() or name.endswith(".toml"):
             folders += runs_of_plan(read_plan(name), home)
-        elif "/" not in name and (home.root / "sweeps" / name).is_dir():
+        elif "/" not in name and (home.path / "sweeps" / name).is_dir():
             folders += runs_of_sweep_name(name, home)  # runs of a user's plan, by its name
         else:
             folders += find_runs(name, home)

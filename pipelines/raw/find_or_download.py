@@ -67,7 +67,7 @@ def show_license(manifest: Manifest) -> None:
 def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
     """Return the agreements on record, by dataset; empty without a valid record."""
     with contextlib.suppress(OSError, ValueError):
-        return _RECORD.validate_python(read_json(home.root / RECORD_NAME))
+        return _RECORD.validate_python(read_json(home.path / RECORD_NAME))
     return {}
 
 
@@ -98,11 +98,11 @@ def require_agreement(
             next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1; a copy you have "
             "already needs none: --archive PATH",
         )
-    with write_errors(home.root):
-        home.root.mkdir(parents=True, exist_ok=True)
+    with write_errors(home.path):
+        home.path.mkdir(parents=True, exist_ok=True)
     record = accepted_licenses(home)
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
-    write_json(home.root / RECORD_NAME, {**record, manifest.name: entry})
+    write_json(home.path / RECORD_NAME, {**record, manifest.name: entry})
 
 
 def obtain_raw(

@@ -39,7 +39,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("ours")
     home = Home(folder / "home")
-    assert kmip(*BUILD, "--home", home.root).code == 0
+    assert kmip(*BUILD, "--home", home.path).code == 0
     (build,) = home.built.iterdir()
     assert kmip("encode", build, "rwse4", "-q").code == 0
     done("push", build, folder / "pushed", "-q")

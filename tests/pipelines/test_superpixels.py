@@ -388,4 +388,4 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     )
     with pytest.raises(DamagedInput, match=r"picture_000\.jpg .*picture_000\.png"):
         build(pictures, home)
-    assert [path.name for path in home.root.rglob("*") if path.is_file()] == []
+    assert [path.name for path in home.path.rglob("*") if path.is_file()] == []

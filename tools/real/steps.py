@@ -53,7 +53,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     content = source.content or manifest.content
     kept = home.raw / manifest.name / source.name
     first = verified_receipt(kept)
-    scratch = home.root / "mirrors" / manifest.name / str(source.mirrors.index(mirror))
+    scratch = home.path / "mirrors" / manifest.name / str(source.mirrors.index(mirror))
     # A receipt of this very mirror: an earlier run was stopped after the download.
     again = first is None or first.origin == mirror.address
     stored = kept if again else scratch / source.name
@@ -78,7 +78,7 @@ def command(home: Home, *words: str) -> str:
     out = io.StringIO()
     err = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run_command_line([*words, "--home", str(home.root), "--quiet"])
+        code = run_command_line([*words, "--home", str(home.path), "--quiet"])
     if code:
         raise CheckFailed(f"exit code {code}: {' '.join(err.getvalue().split())[:400]}")
     return f"kmip-data {' '.join(words)}"

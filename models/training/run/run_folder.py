@@ -97,7 +97,7 @@ def home_option(run: Path) -> str:
     home = Home(Path(*run.parts[:-4]))
     if run != home.runs / name or home == Home.locate():
         return ""
-    return f" --home {shlex.quote(str(home.root))}"
+    return f" --home {shlex.quote(str(home.path))}"
 
 
 def short_run_name(run: Path) -> str:

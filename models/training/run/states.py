@@ -170,7 +170,7 @@ def run_status(folder: Path, home: Home) -> RunStatus:
         with contextlib.suppress(ArithmeticError, ValueError):
             mean = sum(seconds) / len(seconds)
             run.left = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
-        log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
+        log = next(home.path.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
         if not ((log is None or is_unlocked(log)) and is_unlocked(folder)):
             run.state = "running"
             return run

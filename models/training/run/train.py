@@ -538,7 +538,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         config=config.model_dump(mode="json"),
         num_features=data.in_channels,
         columns=data.inputs.names,
-        vocabulary=data.inputs.vocabulary,
+        vocabulary=data.inputs.vocabulary_digest,
         targets=RunTargets.of(data.task),
         num_classes=data.task.outputs,
         class_names=tuple(card.class_names),

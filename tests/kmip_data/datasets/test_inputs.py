@@ -29,7 +29,7 @@ def test_stored_columns_a_view_of_them_and_a_degree_profile(tmp_path):
     card = card_of(tmp_path / "b", "s3dis", **{"node/x": tuple("abcdefghi")})
     inputs = network_inputs(card, "all", "replace")
     assert (inputs.attributes, inputs.names) == (("x",), tuple("abcdefghi"))
-    assert (inputs.transform, inputs.views, inputs.vocabulary) == (None, (), "")
+    assert (inputs.transform, inputs.views, inputs.vocabulary_digest) == (None, (), "")
     inputs = network_inputs(card, "position-color", "replace")
     assert inputs.names == tuple("abcdef")
     assert [(view.start, view.stop) for view in inputs.views] == [(0, 6)]
@@ -47,12 +47,12 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     inputs = network_inputs(card, "all", "replace")
     assert inputs.attributes == ("x", "coordinate_encoding")
     assert inputs.names == ("s0", "s1", "lanes")
-    assert len(inputs.vocabulary) == 12
+    assert len(inputs.vocabulary_digest) == 12
     assert [dataset_family("town", card), *map(dataset_family, ("london", "s3dis"))] == [
         "city",
         "city",
         "s3dis",
     ]
-    check_same_categories(card, inputs, inputs.vocabulary, "town")
+    check_same_categories(card, inputs, inputs.vocabulary_digest, "town")
     with pytest.raises(UsageError, match=r"town(?s:.*)vocabulary=elsewhere"):
         check_same_categories(card, inputs, "another", "elsewhere")

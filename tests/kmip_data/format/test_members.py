@@ -126,5 +126,5 @@ def test_files_are_sent_one_by_one_and_removed_by_name(cut, tmp_path, monkeypatc
     assert verify_build(pulled.path).ok
     assert not any((pulled.path / file).stat().st_mode & 0o222 for file in pulled.card.files)
     (pulled.path / "shards/00000-mine.h5").write_text("mine")
-    assert kmip("remove", pulled.path.name, "--yes", "--home", home.root).code == 0
+    assert kmip("remove", pulled.path.name, "--yes", "--home", home.path).code == 0
     assert [path.name for path in pulled.path.rglob("*") if path.is_file()] == ["00000-mine.h5"]

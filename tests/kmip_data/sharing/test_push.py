@@ -122,7 +122,7 @@ def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path, subtests) 
                     os.utime(torn, (0, 0))
                 if kind == "build" and folder.exists():
                     with pytest.raises(UsageError):
-                        kmip_data.open(folder.as_uri(), home=home.root)
+                        kmip_data.open(folder.as_uri(), home=home.path)
                 push(str(folder))
                 assert contents(folder) == whole
                 pull(str(folder), home, output=tmp_path / f"pulled-{kind}-{number}", quiet=True)

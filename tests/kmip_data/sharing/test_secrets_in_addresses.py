@@ -70,7 +70,7 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path, subtests) -> None:
         return pull(address, home, quiet=True)
 
     def open_it(address: str) -> object:
-        return kmip_data.open(address, home=home.root).build
+        return kmip_data.open(address, home=home.path).build
 
     dead = [
         *addresses("http", "127.0.0.1:9"),

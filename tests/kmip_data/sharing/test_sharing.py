@@ -338,7 +338,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
             server.route(f"/{name}/card.json", File(card))
             for what, bring in {
                 "pull": lambda url: pull(url, home, quiet=True),
-                "open": lambda url: kmip_data.open(url, home=home.root),
+                "open": lambda url: kmip_data.open(url, home=home.path),
             }.items():
                 with subtests.test(f"{what}: {name}"):
                     begun = time.monotonic()

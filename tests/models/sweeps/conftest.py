@@ -14,6 +14,6 @@ from kmip_data.builds.home import Home
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home with the data of the plans, which commands find, too."""
     located = Home.locate(tmp_path / "home")
-    monkeypatch.setenv("KMIP_DATA_HOME", str(located.root))
+    monkeypatch.setenv("KMIP_DATA_HOME", str(located.path))
     learnable_build(located.built / "clouds")
     return located

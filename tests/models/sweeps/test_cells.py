@@ -105,7 +105,7 @@ def test_the_shipped_plans_are_right_in_every_cell(home):
         assert (plan.name, plan.about[-1]) == (name, ".")
         cells = cells_of(plan, home)
         assert len(cells) == OF_THE_PAPER.get(name, len(cells))
-        assert not home.root.exists()
+        assert not home.path.exists()
 
     assert OF_THE_PAPER.keys() <= {*sweep_names()}
     check_each(check, sweep_names())

@@ -181,7 +181,7 @@ def test_a_report_of_the_table_has_a_difference_in_every_row(home):
     for (dataset, model, _), [first, *_] in cells.items():
         config = first.config
         write_run(
-            home.root,
+            home.path,
             0.5,
             dataset=dataset,
             model=model,

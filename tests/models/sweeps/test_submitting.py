@@ -32,7 +32,7 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
         monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{paths}")
         cells = cells_of(read_plan(str(plan)), home)
         options = {"quiet": True, "offline": True}
-        folder = home.root / "sweeps" / plan.stem
+        folder = home.path / "sweeps" / plan.stem
         submitting.submit_cells(cells, home=home, folder=folder, options=options, settings={})
         return cells
 
@@ -43,24 +43,24 @@ def test_each_cell_is_a_job_that_outlives_the_command(submit, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = submit(plan, seconds=0.1)
     wait_for(lambda: all(run_status(cell.folder, home).state == "done" for cell in cells))
-    epochs = {name: count for name, count in events(home.root).items() if "epoch" in name}
+    epochs = {name: count for name, count in events(home.path).items() if "epoch" in name}
     assert len(epochs) == 12
     assert set(epochs.values()) == {1}
-    before = events(home.root)
+    before = events(home.path)
     submit(plan)  # nothing is left
-    assert events(home.root) == before
+    assert events(home.path) == before
 
 
 def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-none"])
     others = {process.pid for process in psutil.Process().children(recursive=True)}
     [cell] = submit(plan, seconds=1.0)
-    wait_for(lambda: any("epoch 0" in name for name in events(home.root)))
+    wait_for(lambda: any("epoch 0" in name for name in events(home.path)))
     [job] = [process for process in psutil.Process().children() if process.pid not in others]
     [task] = job.children()
     task.send_signal(signal.SIGUSR2)  # as a cluster does a while before it takes the machine away
     wait_for(lambda: run_status(cell.folder, home).state == "done")
-    counts = events(home.root)
+    counts = events(home.path)
     assert counts[f"{cell.folder.name} start"] == 2
     assert counts[f"{cell.folder.name} epoch 0"] == 1
 

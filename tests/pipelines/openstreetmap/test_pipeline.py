@@ -48,12 +48,12 @@ def empty(tmp_path, monkeypatch) -> Home:
 
 def left(home: Home) -> list[str]:
     return sorted(
-        str(path.relative_to(home.root)) for path in home.root.rglob("*") if path.is_file()
+        str(path.relative_to(home.path)) for path in home.path.rglob("*") if path.is_file()
     )
 
 
 def test_helsinki_comes_with_a_package_and_needs_no_network(home):
-    opened = kmip_data.open("helsinki", home=home.root)
+    opened = kmip_data.open("helsinki", home=home.path)
     city, card = opened[0], opened.card
     assert (city.num_nodes, city.num_edges) == (2_526, 7_272)
     assert city.x.shape == (2_526, 37)
@@ -76,7 +76,7 @@ def test_a_city_can_have_the_vocabulary_of_another(home):
     paris = shared_data("osm", "paris_3e_11e.osm.pbf")
     other = build_city("marais", {"osm_file": paris, "vocabulary": "helsinki"}, home=home)
     vocabulary = other.card.statistics["city"]["vocabulary"]
-    theirs = kmip_data.open("helsinki", home=home.root).card
+    theirs = kmip_data.open("helsinki", home=home.path).card
     assert vocabulary == theirs.statistics["city"]["vocabulary"]
     # Paris has one area only, of a use that central Helsinki lacks: all of it is "others" there.
     others = 3 + vocabulary["landuse"].index("others")
@@ -125,15 +125,15 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
     sources = {"osm_file": helsinki()}, {"osm_file": helsinki(), "vocabulary": "helsinki"}
     builds = [build_city("twice", source, parameters=small, home=home) for source in sources]
     assert kmip_data.open("twice", home=home).build.path == builds[-1].path
-    listed = kmip("list", "--home", str(home.root)).out.split("twice-")
+    listed = kmip("list", "--home", str(home.path)).out.split("twice-")
     for build, source in zip(builds, sources, strict=True):
         (line,) = (line for line in listed if build.path.name.removeprefix("twice-") in line)
         assert ("vocabulary of helsinki" in line) == ("vocabulary" in source)
         assert kmip_data.open(build.path.name, home=home).build.path == build.path
         assert config_for_data(build.path.name, home=home).data.dataset == str(build.path)
-        outcome = kmip("info", build.path.name, "--home", str(home.root))
+        outcome = kmip("info", build.path.name, "--home", str(home.path))
         assert (outcome.code, str(build.path) in outcome.out) == (0, True)
-    outcome = kmip("build", "twice", "--home", str(home.root))
+    outcome = kmip("build", "twice", "--home", str(home.path))
     assert (outcome.code, "kmip-data build city --name twice" in outcome.err) == (2, True)
 
 

@@ -424,7 +424,7 @@ def test_offline_with_an_empty_home_names_every_source(home):
     assert all(mirror.url in text for mirror in manifest.sources[0].mirrors)
     assert "kmip-data build shapenet-part --archive PATH" in text
     assert manifest.content.anchor in text
-    assert not [path for path in home.root.rglob("*") if path.is_file()]
+    assert not [path for path in home.path.rglob("*") if path.is_file()]
 
 
 def test_a_dataset_without_an_address_asks_for_the_files(home):
@@ -455,7 +455,7 @@ def test_agreement_is_needed_only_to_download(home, archive, server):
     assert fetch_dataset(manifest, home, accept_license=True, quiet=True)[0].origin == server.url(
         "/toy.zip"
     )
-    assert json.loads((home.root / "licenses.json").read_text())["toy"]["how"] == "flag"
+    assert json.loads((home.path / "licenses.json").read_text())["toy"]["how"] == "flag"
 
 
 def test_the_licence_is_shown(home, archive, mirrored, capsys):
@@ -623,7 +623,7 @@ def small_s3dis(path: Path) -> Path:
 def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     """Killed just before the ``moment``-th call."""
     archive, folder = small_s3dis(tmp_path / "a.zip"), home.raw / "s3dis"
-    command = [sys.executable, "-c", CHILD, home.root, archive, call, str(moment)]
+    command = [sys.executable, "-c", CHILD, home.path, archive, call, str(moment)]
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode in {-signal.SIGKILL, *([0] if moment > 1 else [])}, done.stderr
     assert all(

@@ -32,7 +32,7 @@ def test_the_refusal_has_the_terms_and_the_ways_to_agree(home):
     for part in (terms.notice, terms.url, "--accept-license", f"{VARIABLE}=1", "--archive PATH"):
         assert part in text
     require_agreement(load_manifest("s3dis"), home)  # which needs none
-    assert not home.root.exists()
+    assert not home.path.exists()
 
 
 @pytest.mark.parametrize("how", ["flag", "environment"])
@@ -40,12 +40,12 @@ def test_each_way_to_agree_is_recorded_once(home, monkeypatch, how):
     if how == "environment":
         monkeypatch.setenv(VARIABLE, "1")
     require_agreement(SHAPENET, home, True if how == "flag" else None)
-    record = json.loads((home.root / "licenses.json").read_text())
+    record = json.loads((home.path / "licenses.json").read_text())
     assert record["shapenet-part"]["how"] == how
     assert record == accepted_licenses(home)
     monkeypatch.delenv(VARIABLE, raising=False)
     require_agreement(SHAPENET, home)
-    assert json.loads((home.root / "licenses.json").read_text()) == record
+    assert json.loads((home.path / "licenses.json").read_text()) == record
     changed = SHAPENET.license.model_copy(update={"url": "https://example.com/terms-2"})
     refused(home, SHAPENET.model_copy(update={"license": changed}))
 

@@ -63,7 +63,7 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
         folder / f"members-{digest[:12]}" / "receipt.json": {
             "receipts": [receipt], "downloaded": True, "members": members, "time": "t",
         },
-        home.root / "licenses.json": {"toy": {"name": "L", "url": "u", "how": "flag", "time": "t"}},
+        home.path / "licenses.json": {"toy": {"name": "L", "url": "u", "how": "flag", "time": "t"}},
     }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_odd_journals_end_in_the_usual_errors(tmp_path):
                 home = Home(tmp_path / f"home-{count}")
                 count += 1
                 for other, entry in sound.items():
-                    here = home.root / other.relative_to(tmp_path / "home")
+                    here = home.path / other.relative_to(tmp_path / "home")
                     if other == path and case.startswith("members"):
                         here = here.parent.with_name(folder_name(odd)) / here.name
                     here.parent.mkdir(parents=True, exist_ok=True)

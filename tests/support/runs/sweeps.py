@@ -89,7 +89,7 @@ def main(plan: str, home: str, jobs: str) -> None:
         signal.signal(number, unwind_on_signal)
     parallel.PROGRAM = PROGRAM
     sweep_plan, place = read_plan(plan), Home.locate(home)
-    folder = place.root / "sweeps" / sweep_plan.name
+    folder = place.path / "sweeps" / sweep_plan.name
     running.run_cells(
         cells_of(sweep_plan, place),
         home=place,

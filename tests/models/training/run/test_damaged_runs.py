@@ -73,7 +73,7 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
     sound = (run / WEIGHTS_NAME).read_bytes()
     flip(run / WEIGHTS_NAME)
     load_file(run / WEIGHTS_NAME)  # they can be read
-    rooted = ("--home", home.root)
+    rooted = ("--home", home.path)
     commands = (
         ("evaluate", run, *rooted),
         ("predict", run, "--output", tmp_path / "p.npz", *rooted),
@@ -98,7 +98,7 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
 def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(home, share):
     run = run_of(home, "stopped")
     flip(run / LAST_CHECKPOINT, int(share * (run / LAST_CHECKPOINT).stat().st_size))
-    message = refused("train", "--resume", run, "--home", home.root, code=4)
+    message = refused("train", "--resume", run, "--home", home.path, code=4)
     assert (
         f"{run / LAST_CHECKPOINT} cannot be read as a checkpoint: its SHA-256 is not in" in message
     )
@@ -115,7 +115,7 @@ def test_no_damaged_checkpoint_is_offered(home):
     run = run_of(home, "stopped")
     for name in (LAST_CHECKPOINT, PREVIOUS_CHECKPOINT):
         flip(run / name)
-    message = refused("train", "--resume", run, "--home", home.root, code=4)
+    message = refused("train", "--resume", run, "--home", home.path, code=4)
     assert "next: start another run" in message
 
 
@@ -147,7 +147,7 @@ def test_another_shard_under_the_same_key_is_refused(home, build, tmp_path):
 
 def test_an_edited_result_is_marked_wherever_it_shows(home):
     run = run_of(home, "done")
-    rooted = ("--home", home.root)
+    rooted = ("--home", home.path)
     for form in ("text", "markdown", "csv", "json", "latex", "html"):
         assert "(edited)" not in done("report", "--format", form, *rooted).out
     assert "(edited)" not in done("runs", *rooted).out
@@ -169,7 +169,7 @@ def test_an_edited_result_is_neither_pushed_nor_resumed(home, tmp_path):
     best_accuracy(run)
     edited = (run / RESULT_NAME).read_bytes()
     for words in (("push", run, tmp_path / "share"), ("train", "--resume", run)):
-        message = refused(*words, "--home", home.root, code=4)
+        message = refused(*words, "--home", home.path, code=4)
         assert f"{run / RESULT_NAME} was edited" in message
     assert not (tmp_path / "share").exists()
     assert (run / RESULT_NAME).read_bytes() == edited
@@ -177,16 +177,16 @@ def test_an_edited_result_is_neither_pushed_nor_resumed(home, tmp_path):
 
 def test_an_edited_configuration_is_not_pushed(home, tmp_path):
     run = run_of(home, "done")
-    done("push", run, tmp_path / "sound", "--home", home.root)
+    done("push", run, tmp_path / "sound", "--home", home.path)
     edit(run / "config.toml", "\nepochs = 3", "\nepochs = 4")
-    message = refused("push", run, tmp_path / "share", "--home", home.root, code=4)
+    message = refused("push", run, tmp_path / "share", "--home", home.path, code=4)
     assert "config.toml was changed after it was written" in message
     assert not (tmp_path / "share").exists()
 
 
 def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
     run = run_of(home, "done")
-    words = ("evaluate", run, "--home", home.root)
+    words = ("evaluate", run, "--home", home.path)
     assert "equal to result.json" in done(*words).out
     measured = read_result(run).metrics["test"]["accuracy"]
     best_accuracy(run)
@@ -208,11 +208,11 @@ def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
 
 def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
     run = run_of(home, "stopped")
-    outcome = kmip("train", "--resume", run, "--stop-after", 1, "--home", home.root)
+    outcome = kmip("train", "--resume", run, "--stop-after", 1, "--home", home.path)
     assert outcome.code == 0, outcome.err
     assert "The run has finished 2 epochs already and ends here." in outcome.err
     assert read_result(run).epochs == 2
-    said = done("train", "--resume", run, "--stop-after", 1, "--home", home.root).err
+    said = done("train", "--resume", run, "--stop-after", 1, "--home", home.path).err
     assert "after 2 of 3 epochs; kmip-data train --resume" in said
 
 

@@ -32,7 +32,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     build = learnable_build(home.built / "clouds").path
     runs = home.runs / "clouds/gps-kmip"
 
-    def train(name: str, *, place: Path = home.root, epochs: int = 2) -> list[object]:
+    def train(name: str, *, place: Path = home.path, epochs: int = 2) -> list[object]:
         words = [
             "train",
             "--dataset",
@@ -61,10 +61,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     saved = stopped("saved", run_file, "_evaluate_and_write")
 
     def resume(run: Path) -> list[object]:
-        return ["train", "--resume", run, "--home", home.root, "-q"]
+        return ["train", "--resume", run, "--home", home.path, "-q"]
 
     def evaluate(run: Path, *more: object) -> list[object]:
-        return ["evaluate", run, "--dataset", build, "--home", home.root, *more]
+        return ["evaluate", run, "--dataset", build, "--home", home.path, *more]
 
     return {
         "resume a finished run": Command(runs / "done", resume),

@@ -82,7 +82,7 @@ def smallest(level: str, target_type: str) -> str:
 def home(tmp_path_factory) -> Home:
     """A home with a build of clouds, of which two are the test part, and a run on it."""
     home = Home(tmp_path_factory.mktemp("home"))
-    build = learnable_build(home.root / "built" / "clouds")
+    build = learnable_build(home.path / "built" / "clouds")
     train(tiny_config(build, training={"epochs": 1}), home=home, quiet=True, name="mine")
     return home
 
