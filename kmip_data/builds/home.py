@@ -100,8 +100,8 @@ class Build:
 
     path: Path
     card: Card
-    #: True if reading waits for a network, so that several batches are made at a time
-    waits: ClassVar[bool] = False
+    #: True if rows are read over a network, so that several batches are fetched in parallel
+    is_remote: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"Build({self.card.dataset!r}, path={str(self.path)!r})"

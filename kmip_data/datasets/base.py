@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from inspect import Parameter
 from pathlib import Path
@@ -205,7 +206,9 @@ class BuiltDataset(ShardedDataset):
         if options["pre_filter"] is not None:
             self._select_graphs(first_transform, options["pre_filter"])
 
-    def _check_keywords(self, arguments: Mapping[str, Any], pipeline_keys: Set[str]) -> None:
+    def _check_keywords(
+        self, arguments: Mapping[str, Any], pipeline_keys: AbstractSet[str]
+    ) -> None:
         """Refuse keywords that neither all dataset classes nor this dataset's pipeline accept."""
         class_name = type(self).__name__
         if "split" in arguments and not self.has_parts:

@@ -107,5 +107,5 @@ def check_same_categories(
     if inputs.vocabulary_digest != training_digest:
         raise UsageError(
             f"The categories of {card.dataset} differ from the training data's, or are not on its card.",
-            next=f"kmip-data build city --set vocabulary={training_dataset} … builds a city with these categories",
+            next=f"kmip-data build city --set vocabulary={training_dataset} … builds a city with them",
         )

@@ -1,4 +1,4 @@
-"""Order of the graphs in the batches of an epoch: a pure function of sizes, seed and epoch."""
+"""Batches of an epoch: a pure function of graph sizes, seed and epoch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Items = TypeVar("Items", I64, list[I64])
 
 @dataclass(frozen=True)
 class BatchRule:
-    """Rule that cuts an epoch into batches; the arguments as for ``GraphLoader``."""
+    """Rule that cuts an epoch into batches; see ``GraphLoader`` for the fields."""
 
     batch_size: int = 1
     shuffle: bool = False
     seed: int = 0
     max_nodes: int | None = None
     bucket: int | None = None
-    #: on every rank; with ``max_nodes`` no batch is full, so always the last one
+    #: applies on every rank; with ``max_nodes``, where no batch counts as full, it drops the last one
     drop_last: bool = False
     even: bool = False
     divide: bool = False  #: True if ``batch_size`` counts the graphs of all ranks together
@@ -33,14 +33,14 @@ class BatchRule:
         rank: int = 0,
         world_size: int = 1,
     ) -> list[I64]:
-        """Return the positions of the graphs, of sizes ``nodes`` (G,), in each batch of ``rank``.
+        """Return the positions of the graphs in each batch of ``rank``, given their sizes (G,).
 
-        The batches of all ranks are disjoint and cover all graphs, except for ``drop_last`` and
-        ``even``. Batches at the same position have about the same size on all ranks.
+        The batches of all ranks are disjoint and cover all graphs, except with ``drop_last`` or
+        ``even``. The n-th batches of all ranks have similar sizes.
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
 
-        # 1. Every graph once, in random order or in the source's order.
+        # 1. Order all graphs at random, or keep the order of the source.
         order = np.arange(len(nodes))
         if self.shuffle:
             order = generator.permutation(len(nodes))
@@ -57,18 +57,18 @@ class BatchRule:
         else:
             groups = self._groups_by_nodes(order, nodes, world_size, self.max_nodes)
 
-        # 4. Sorted windows would train on small graphs first: shuffle the groups again.
+        # 4. Sorted windows would train on small graphs first: shuffle the groups.
         if self.bucket is not None and self.shuffle:
             groups = [groups[i] for i in generator.permutation(len(groups))]
         return [group[rank] for group in groups if len(group[rank])]
 
     def _groups_by_count(self, order: I64, world_size: int) -> list[list[I64]]:
-        """Cut into groups of one batch per rank; the graphs of a group are distributed in turn."""
-        step = self.batch_size
+        """Cut into groups of one batch per rank; ranks take turns drawing the graphs of a group."""
+        group_size = self.batch_size
         if not self.divide:
-            step *= world_size
-        groups = _cut_into_runs(order, step)
-        if self.drop_last and groups and len(groups[-1]) < step:
+            group_size *= world_size
+        groups = _cut_into_runs(order, group_size)
+        if self.drop_last and groups and len(groups[-1]) < group_size:
             groups.pop()
         if self.even and groups and len(groups[-1]) < world_size:
             groups[-1] = np.resize(groups[-1], world_size)
@@ -81,13 +81,13 @@ class BatchRule:
         order: I64,
         nodes: I64,
         world_size: int,
-        most: int,
+        max_nodes: int,
     ) -> list[list[I64]]:
-        """Cut greedily by the number of nodes; neighbouring batches go to different ranks."""
-        batches = cut_by_nodes(order, nodes, most)
+        """Cut greedily by the number of nodes; consecutive batches go to different ranks."""
+        batches = cut_by_nodes(order, nodes, max_nodes)
         if self.drop_last:
-            full = (len(batches) - 1) // world_size
-            batches = batches[: full * world_size]
+            full_groups = (len(batches) - 1) // world_size
+            batches = batches[: full_groups * world_size]
         for position in range(-len(batches) % world_size):
             if self.even:
                 batches.append(batches[position])
@@ -102,15 +102,15 @@ def _cut_into_runs(items: Items, size: int) -> list[Items]:
 
 
 def cut_by_nodes(order: I64, nodes: I64, max_nodes: int) -> list[I64]:
-    """Cut ``order`` (G,) into the longest runs of at most ``max_nodes`` nodes, at least one graph each."""
-    total = np.cumsum(nodes[order])
+    """Cut ``order`` (G,) into maximal runs of at most ``max_nodes`` nodes, or of one larger graph."""
+    cumulative_nodes = np.cumsum(nodes[order])
     batches = []
     start = 0
     nodes_before = 0
     while start < len(order):
-        stop = int(np.searchsorted(total, nodes_before + max_nodes, side="right"))
+        stop = int(np.searchsorted(cumulative_nodes, nodes_before + max_nodes, side="right"))
         stop = max(stop, start + 1)
         batches.append(order[start:stop])
-        nodes_before = int(total[stop - 1])
+        nodes_before = int(cumulative_nodes[stop - 1])
         start = stop
     return batches

@@ -1,4 +1,4 @@
-"""Gathered tensors as PyTorch Geometric objects: one graph as ``Data``, several as one ``Batch``."""
+"""Wrap gathered tensors in PyTorch Geometric objects: ``Data`` for one graph, ``Batch`` for several."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from kmip_data.reading.assemble import Assembler, Field
 if TYPE_CHECKING:
 
     class DataBatch(Batch, Data):  # type: ignore[misc] # PyTorch Geometric is untyped
-        """A ``Batch`` of ``Data``: it inherits from its items' class, which no type checker sees."""
+        """A ``Batch`` of ``Data``: type checkers cannot see that it inherits from its items' class."""
 
 else:
     DataBatch = Batch
 
-#: PyTorch Geometric collates attributes with these strings in their names by special rules.
-_SPECIAL = ("index", "batch", "ptr", "adj", "face")
+#: PyTorch Geometric has special collation rules for attributes with these strings in their names.
+_SPECIAL_NAMES = ("index", "batch", "ptr", "adj", "face")
 
 _INT64 = np.dtype(np.int64)
 
 
 def collates_by_rows(fields: Sequence[Field]) -> bool:
-    """True if PyG collates all these attributes by joining rows, which :func:`make_batch` does."""
+    """True if PyG collates all these attributes by concatenating rows, like :func:`make_batch`."""
     names = " ".join(field.attribute for field in fields)
-    return not any(reserved in names for reserved in _SPECIAL)
+    return not any(reserved in names for reserved in _SPECIAL_NAMES)
 
 
 def make_data(assembler: Assembler, graph: int) -> Data:
@@ -47,8 +47,8 @@ def make_data(assembler: Assembler, graph: int) -> Data:
     for field in assembler.fields:
         if field.level == "graph" and field.form != "axis":
             rows = values[field.attribute]
-            as_rows = field.form == "row"
-            mapping[field.attribute] = rows[0] if as_rows else _python_values(field, rows)[0]
+            is_row = field.form == "row"
+            mapping[field.attribute] = rows[0] if is_row else _python_values(field, rows)[0]
     if assembler.adds_num_nodes:
         mapping["num_nodes"] = nodes
     return data
@@ -62,12 +62,12 @@ def make_batch(
     pin: bool = False,
     follow: Sequence[str] = (),
 ) -> DataBatch:
-    """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
+    """Return several graphs as a ``Batch`` equal to that of ``Batch.from_data_list``.
 
     ``graphs`` (B,) are record numbers in source order, at least one. Attributes in ``follow`` get
-    ``<name>_batch`` and ``<name>_ptr``; for the others see :meth:`Assembler.gather`.
+    ``<name>_batch`` and ``<name>_ptr``; for the other arguments see :meth:`Assembler.gather`.
     """
-    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin)
+    values, pointers = assembler.gather(graphs, compact=compact, batch_vector=True, pin=pin)
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     zeros = torch.from_numpy(np.zeros(size, _INT64))
@@ -120,24 +120,22 @@ def make_batch(
 
 
 def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
-    """Return the first node of each graph, from ``ptr`` or else ``batch``.
+    """Return the first node of each graph, from ``ptr`` or else ``batch``; ``None`` for a single graph.
 
-    Returns ``None`` for a single graph.
-
-    A ``batch`` that is not a sorted vector of ``rows`` graph numbers is a ``UsageError``.
+    Raises ``UsageError`` if ``batch`` is not a sorted vector of ``rows`` graph numbers.
     """
     ptr = getattr(batch, "ptr", None)
-    graph = getattr(batch, "batch", None)
-    if ptr is not None or graph is None:
+    graph_numbers = getattr(batch, "batch", None)
+    if ptr is not None or graph_numbers is None:
         return ptr
-    return pointers_from_numbers(graph, rows)
+    return pointers_from_numbers(graph_numbers, rows)
 
 
 def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
-    """Return the first node of each graph of a batch on another device, without synchronising with it.
+    """Return the first node of each graph from CPU memory, without synchronising with a GPU.
 
-    A ``Batch`` keeps the offsets of each attribute on the CPU; ``None`` if they are not of ``rows``
-    nodes.
+    A ``Batch`` keeps the offsets of each attribute on the CPU. Returns ``None`` if they do not cover
+    ``rows`` nodes.
     """
     slices = getattr(batch, "_slice_dict", {}).get("x")
     if slices is None or "ptr" not in batch or len(slices) != len(batch.ptr):
@@ -149,19 +147,18 @@ def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 
-    The table ``neighbor`` (N, k) of the batch is unsigned as stored, numbered within each graph;
-    the graphs begin at ``ptr``, or else as ``batch`` says (without both there is one graph). A
-    signed one is numbered over the batch already, and returned unchanged.
+    The stored table ``neighbor`` (N, k) is unsigned and numbered within each graph. Graphs start at
+    ``ptr``, or else where ``batch`` changes; without either, there is one graph. A signed table is
+    already numbered over the batch and returned unchanged.
 
     Returns int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so
     that ``x[batch_neighbors(batch)]`` is (N, k, d). Raises ``UsageError`` if the batch has no
-    neighbour table, or its ``batch`` is not sorted.
+    neighbour table or ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
         raise UsageError("The batch has no neighbour table.", next="GraphLoader(…, compact=True)")
     table: torch.Tensor = batch.neighbor
-    # torch has few operations on unsigned integers: widen them through the signed type of the same
-    # size.
+    # torch has few operations on unsigned integers: reinterpret them as signed, then widen.
     if table.dtype == torch.uint16:
         table = table.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
     elif table.dtype == torch.uint32:
@@ -172,15 +169,15 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     if ptr is None:
         return table
     first = ptr[:-1].to(torch.int32)
-    # With its size, torch need not wait for a GPU to learn it.
+    # ``output_size`` spares torch a wait for the GPU to compute it.
     return table.add_(first.repeat_interleave(ptr.diff(), output_size=len(table))[:, None])
 
 
 def expand_edges(batch: Batch) -> DataBatch:
-    """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
+    """Replace the neighbour table of a compact batch by ``edge_index``, on the batch's device.
 
-    Returns a copy of the batch (other attributes are shared) that equals the batch of
-    ``GraphLoader(…, compact=False)``. Raises ``UsageError`` if the batch has no neighbour table.
+    Returns a copy that shares the other attributes and equals the batch of ``GraphLoader(…,
+    compact=False)``. Raises ``UsageError`` if the batch has no neighbour table.
     """
     table = batch_neighbors(batch)
     nodes, k = table.shape
@@ -198,7 +195,7 @@ def expand_edges(batch: Batch) -> DataBatch:
 
 
 def _replace_table_by_edges(values: dict[str, object], edges: torch.Tensor) -> dict[str, object]:
-    """Return the values by attribute, with ``edge_index`` in the position of the neighbour table."""
+    """Return the dict with ``edge_index`` in the position of ``neighbor``."""
     out: dict[str, object] = {}
     for name, value in values.items():
         if name == "neighbor":
@@ -209,7 +206,7 @@ def _replace_table_by_edges(values: dict[str, object], edges: torch.Tensor) -> d
 
 
 def _blank_data() -> tuple[Data, dict[str, object]]:
-    """Return a new ``Data`` and the dict of its attributes, as ``copy.copy`` of an empty one does."""
+    """Return a new ``Data`` and the dict of its attributes; faster than the constructor."""
     template = _empty_instance(Data)
     data = Data.__new__(Data)
     store = object.__new__(type(template._store))  # noqa: SLF001
@@ -225,7 +222,7 @@ def _blank_data() -> tuple[Data, dict[str, object]]:
 
 @functools.cache
 def _empty_instance(data_class: type[object]) -> Any:
-    """Return an empty instance to copy: the constructor of a batch is slower than a gather."""
+    """Return an empty instance to copy, because the constructor of a batch is slower than a gather."""
     return data_class()
 
 
@@ -240,7 +237,7 @@ def _collate_graph_column(
     slices: torch.Tensor,
     zeros: torch.Tensor,
 ) -> tuple[object, torch.Tensor, torch.Tensor | None]:
-    """Return value, slices and increments of a graph column over a batch, as in PyG's ``collate``."""
+    """Return the batched value, slices and increments of a graph column, as PyG's ``collate`` does."""
     if field.form == "text":
         return _python_values(field, rows), slices, None
     if field.form == "number":
@@ -251,7 +248,7 @@ def _collate_graph_column(
 
 
 def _python_values(field: Field, rows: torch.Tensor) -> list[object]:
-    """Return a graph column as Python numbers or strings."""
+    """Convert a graph column to Python numbers or strings."""
     if field.form == "number":
         return rows.tolist()
     return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]

@@ -1,4 +1,4 @@
-"""A PyTorch Geometric dataset over one build and one part of a split."""
+"""``ShardedDataset``: a PyTorch Geometric dataset over a build or a part of its split."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
 from kmip_data.text import count_with_noun, replace_controls
 
-_OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
+_OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: OGB's name of each part
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
     """The records of a build, or of one part of a split, as a PyTorch Geometric dataset.
 
-    Items are :class:`torch_geometric.data.Data` with the presented dtypes: copies, so a transform
-    may change them in place. ``edge_index`` is int64, row 0 sources and row 1 targets; with a
-    stored neighbour table its columns are grouped by target, nearest source first. An instance
-    holds no open file, can be pickled and used after a fork.
+    Items are :class:`torch_geometric.data.Data` with the presented dtypes. They are copies, so a
+    transform may change them in place. ``edge_index`` is int64 with sources in row 0 and targets in
+    row 1; from a stored neighbour table, its columns are grouped by target, nearest source first.
+    An instance holds no open file, can be pickled and can be used after a fork.
 
     Parameters
     ----------
@@ -44,17 +44,16 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         A build folder (with ``card.json``), or a :class:`~kmip_data.builds.home.Build`.
     split
         ``"train"``, ``"val"`` (also ``"valid"`` and ``"validation"``), ``"test"``, or
-        ``"trainval"``, the first two together; ``None``: all records in source order. A dataset of
-        one graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and
+        ``"trainval"`` for the first two together; ``None`` for all records in source order. A
+        dataset of one graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and
         ``test_mask``.
     transform
         Applied to each item when it is read.
     split_name
-        Name of a split of the build (a key of ``card.splits``); ``None``: its default.
+        Name of a split of the build (a key of ``card.splits``); ``None`` for the default split.
     columns
-        Names of the attributes of an item; ``None``: all. The name of a column added by ``kmip-data
-        encode`` (``"rwse20"``) adds its attributes; if only such columns are named, items have all
-        stored attributes, too.
+        Attributes to read; ``None`` for all. A column added by ``kmip-data encode`` (``"rwse20"``)
+        adds its attributes; if only such columns are named, items also have all stored attributes.
     views
         Additional attributes that are slices of stored columns.
     edge_lengths
@@ -63,7 +62,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     Raises
     ------
     UsageError, DamagedInput
-        There is no such split, part or column; card, shard or split file are missing or damaged.
+        A split, part or column does not exist; a card, shard or split file is missing or damaged.
 
     Examples
     --------
@@ -89,7 +88,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         else:
             folder = absolute_path(path, "build folder")
             build = Build(folder, read_card(folder))
-        # Figures of a part of the set must not pass for figures of the published set.
+        # Results on part of a dataset must not pass for results on the published dataset.
         if build.card.coverage == INCOMPLETE:
             graphs = count_with_noun(build.card.counts["graphs"], "graph")
             warnings.warn(
@@ -101,8 +100,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self.split = part_name(split)
         self.split_name = split_name or self.card.default_split or None
 
-        # Added columns lie in files of their own, next to the shards that they belong to.
-        attributes, added = _divide_names(build, columns, views)
+        # Added columns have separate files, next to the shards.
+        attributes, added = _resolve_columns(build, columns, views)
         self._store = shared_store(build, added)
         fields, edges = item_fields(self._store.schema, attributes, views)
         if edge_lengths and self._store.schema.edges == "none":
@@ -114,19 +113,19 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             lengths=edge_lengths,
         )
 
-        # Record numbers of this part in source order; ``None``: all records.
+        # Record numbers of this part; ``None`` for all records in source order.
         self._records: I64 | None = None
         self._masks: dict[str, torch.Tensor] = {}
-        self._choose_part(self.split)
+        self._read_part(self.split)
         super().__init__(str(build.path), transform)
 
-    def _choose_part(self, part: str | None) -> None:
-        """Read the split: which records are in the part, or the masks of a single graph."""
+    def _read_part(self, part: str | None) -> None:
+        """Read the records of a part from the split file, or the masks of a single graph."""
         names = list(self.card.splits)
         info = f"kmip-data info {self.build.path}"
         if self.split_name is not None and self.split_name not in names:
             raise unknown_name_error("split", self.split_name, names, command=info)
-        # All records in source order need no split; a single graph has its masks even then.
+        # Without a part, only a single graph needs the split, for its masks.
         if part is None and (len(self._store) != 1 or self.split_name is None):
             return
         if self.split_name is None:
@@ -135,28 +134,30 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 next="split=None, for all records",
             )
 
-        # The parts of the file decide, not ours: a saved dataset may have others.
+        # Use the parts in the file: a saved dataset may have other parts than train, val and test.
         split = self._store.read_split(self.card.splits[self.split_name])
-        parts = list(NODE_PARTS if split.parts is None else split.parts)
-        chosen = [] if part is None else [part]
-        if part == TRAIN_AND_VAL and part not in parts:
-            chosen = ["train", "val"]
-        if part is not None and not set(chosen) <= set(parts):
-            raise unknown_name_error("part of the split", part, parts, command=info)
+        available_parts = list(NODE_PARTS if split.parts is None else split.parts)
+        parts = [] if part is None else [part]
+        if part == TRAIN_AND_VAL and part not in available_parts:
+            parts = ["train", "val"]
+        if part is not None and not set(parts) <= set(available_parts):
+            raise unknown_name_error("part of the split", part, available_parts, command=info)
 
-        # A split of nodes becomes masks; one of graphs becomes the positions of the part.
+        # A split of nodes becomes masks; a split of graphs becomes the records of the part.
         if split.node_code is not None:
             code = torch.from_numpy(split.node_code)
             self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
-        elif chosen and split.parts is not None:
-            self._records = np.concatenate([split.parts[name] for name in chosen])
+        elif parts and split.parts is not None:
+            self._records = np.concatenate([split.parts[name] for name in parts])
             if not len(self._records):
-                text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
-                warnings.warn(replace_controls(text), stacklevel=4)
+                message = (
+                    f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
+                )
+                warnings.warn(replace_controls(message), stacklevel=4)
 
     @property
     def card(self) -> Card:
-        """Card of the build: license, citation, parameters, counts, statistics."""
+        """Card of the build: license, citation, parameters, counts and statistics."""
         return self.build.card
 
     @property
@@ -166,12 +167,12 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def class_names(self) -> list[str]:
-        """Name of each class, by label."""
+        """Names of the classes, indexed by label."""
         return list(self.card.class_names)
 
     @property
     def split_digest(self) -> str | None:
-        """SHA-256 over the keys of this part, from the card; ``None`` without a part."""
+        """SHA-256 over the keys of this part; ``None`` without a part."""
         if self.split is None or self.split_name is None:
             return None
         parts = self.card.splits[self.split_name].parts
@@ -189,40 +190,37 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def task_type(self) -> str | None:
-        """Task in OGB's words, such as ``"multiclass classification"``; ``None`` without targets.
+        """Task as named by OGB; ``None`` without targets.
 
-        Several labels are ``"binary classification"``; others are ``"regression"``, ``"link
-        prediction"``.
+        One of ``"multiclass classification"``, ``"binary classification"`` (also for multilabel
+        targets), ``"regression"`` and ``"link prediction"``.
         """
         return targets.task_type(self.card.schema_)
 
     @property
     def num_tasks(self) -> int:
-        """Number of targets of a row: labels or numbers; 1 for classes and links."""
+        """Number of targets per row: labels or regression values; 1 for classes and links."""
         return targets.num_tasks(self.card.schema_)
 
     @property
     def eval_metric(self) -> str | None:
-        """Name of the dataset's metric, as :func:`kmip_data.models.evaluate_predictions` takes it."""
+        """Name of the dataset's metric, for :func:`kmip_data.models.evaluate_predictions`."""
         return targets.eval_metric(self.card.schema_, self.card.manifest)
 
     def get_idx_split(self) -> dict[str, torch.Tensor]:
-        """Return the positions of each part in this dataset, int64.
+        """Return the positions of each part in this dataset, int64; for a single graph, of its nodes.
 
-        A single graph has the positions of its nodes.
-
-        The names are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of
-        one part, and where there is no split.
+        The keys are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of
+        one part or without a split.
         """
-        divided = {}
+        positions_of_parts = {}
         if self._masks:
             for part, name in _OGB_NAMES.items():
-                divided[name] = self._masks[f"{part}_mask"].nonzero().flatten()
-            return divided
+                positions_of_parts[name] = self._masks[f"{part}_mask"].nonzero().flatten()
+            return positions_of_parts
         if self.split is not None:
             raise UsageError(
-                "get_idx_split divides a dataset of all records, and this one has only the"
-                f" {self.split} part.",
+                f"get_idx_split needs a dataset of all records; this one has only the {self.split} part.",
                 next="open it with split=None",
             )
         if self.split_name is None:
@@ -230,49 +228,49 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = split.parts or {}
-        # From record to position here: with pre_filter some records of the split are left out.
-        position = np.full(len(self._store), -1, np.int64)
-        position[self.records] = np.arange(len(self))
+        # Translate records to positions: ``pre_filter`` may have removed some records.
+        position_of_record = np.full(len(self._store), -1, np.int64)
+        position_of_record[self.records] = np.arange(len(self))
         for part, name in _OGB_NAMES.items():
-            chosen = position[parts.get(part, np.empty(0, np.int64))]
-            divided[name] = torch.from_numpy(chosen[chosen >= 0])
-        return divided
+            positions = position_of_record[parts.get(part, np.empty(0, np.int64))]
+            positions_of_parts[name] = torch.from_numpy(positions[positions >= 0])
+        return positions_of_parts
 
     @property
     def records(self) -> I64:
-        """Number in source order of each record of this dataset, int64 (len,)."""
-        chosen = np.fromiter(self.indices(), np.int64, len(self))
+        """Record number of each item, in source order of the build, int64 (len,)."""
+        positions = np.fromiter(self.indices(), np.int64, len(self))
         if self._records is None:
-            return chosen
-        return self._records[chosen]
+            return positions
+        return self._records[positions]
 
     @property
     def assembler(self) -> Assembler | None:
-        """Assembler of whole batches; ``None`` if each item must be made individually.
+        """Assembler of whole batches; ``None`` if items must be read one by one.
 
-        That is the case with a transform, with masks, in a subclass that overrides ``get``, and if
-        PyTorch Geometric batches an attribute by its name.
+        That applies with a transform or masks, in a subclass that overrides ``get``, and if PyTorch
+        Geometric has a special batching rule for the name of an attribute.
         """
-        # A batch made of rows would never call the user's code for one item.
-        overridden = type(self).get is not ShardedDataset.get
-        if self.transform is not None or self._masks or overridden:
+        # A batch gathered by rows would never call the user's code for one item.
+        overrides_get = type(self).get is not ShardedDataset.get
+        if self.transform is not None or self._masks or overrides_get:
             return None
         return self._assembler if collates_by_rows(self._assembler.fields) else None
 
     @property
     def keys(self) -> list[str]:
-        """Upstream identity of each record of this dataset."""
+        """Upstream key of each item."""
         keys = self._store.keys()
         return [keys[record] for record in self.records.tolist()]
 
     @property
     def nodes(self) -> I64:
-        """Number of nodes of each record, int64 (len,), before any transform."""
+        """Number of nodes of each item, int64 (len,), before any transform."""
         return self._row_counts(gather.NODE)
 
     @property
     def edges(self) -> I64:
-        """Number of edges of each record, int64 (len,), before any transform."""
+        """Number of edges of each item, int64 (len,), before any transform."""
         return self._row_counts(gather.EDGE)
 
     def _row_counts(self, level: int) -> I64:
@@ -304,17 +302,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     else:
 
         def __getitem__(self, idx: Any) -> Any:
-            """Return an item, or a dataset of some of them, as PyTorch Geometric does."""
+            """Return one item, or a dataset of the selected items, as PyTorch Geometric does."""
             try:
                 return super().__getitem__(idx)
             except IndexError:
-                where = "the build" if self.split is None else f"the part {self.split}"
+                container = "the build" if self.split is None else f"the part {self.split}"
                 raise IndexError(
-                    f"There is no item {idx}: {where} has {count_with_noun(len(self), 'item')}, from 0."
+                    f"There is no item {idx}: {container} has {count_with_noun(len(self), 'item')}, from 0."
                 ) from None
 
     def len(self) -> int:
-        """Return the number of records in the part."""
+        """Return the number of records in the part, before any selection."""
         if self._records is None:
             return len(self._store)
         return int(self._records.size)
@@ -323,31 +321,28 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Return record ``idx`` of the part, without the transform."""
         record = idx if self._records is None else int(self._records[idx])
         data = make_data(self._assembler, record)
-        # A copy, like all arrays of an item: a transform may write into it.
+        # Copy the masks like all arrays of an item: a transform may write to them.
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
 
     @property
     def masks(self) -> dict[str, torch.Tensor]:
-        """``train_mask``, ``val_mask`` and ``test_mask`` of one graph, bool (N,).
-
-        Other datasets have none.
-        """
+        """``train_mask``, ``val_mask`` and ``test_mask``, bool (N,); empty unless the dataset is one graph."""
         return dict(self._masks)
 
     def mapped_edges(self, idx: int) -> Array | None:
-        """Return the edge index of a record as stored, (2, E), in the map.
+        """Return the stored edge index (2, E) of an item, a view of the mapped file.
 
-        Returns ``None`` if :meth:`select_rows` fails.
+        Returns ``None`` if :meth:`select_rows` cannot read the item.
         """
         return self._assembler.mapped_edges(int(self.records[idx]))
 
     def select_rows(self, idx: int, nodes: I64, edges: I64) -> Data:
-        """Return a record with only the given nodes (n,) and edges (e,), from the map.
+        """Return an item with only the given nodes (n,) and edges (e,), read from the mapped files.
 
-        It has neither edge index nor masks. The transform is applied, which must be one that takes
-        each row by itself.
+        It has neither edge index nor masks. The transform is applied and must treat each row
+        independently.
         """
         data = Data(**self._assembler.select_rows(int(self.records[idx]), nodes, edges))
         return data if self.transform is None else self.transform(data)
@@ -368,25 +363,25 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def num_classes(self) -> int:
-        """Number of classes: from the schema if it has one, else as PyTorch Geometric counts it."""
+        """Number of classes, from the schema or else as counted by PyTorch Geometric."""
         label = self._find_field("y")
         if label is None or self.transform is not None:
             return int(super().num_classes)
         if label.num_classes is not None:
             return label.num_classes
-        # The schema has no number of classes: read all labels, and nothing else.
+        # The schema has no number of classes: read all labels.
         values = self._values_of_all_records(label)
         return int(self._infer_num_classes(values)) if values.numel() else 0
 
-    if not TYPE_CHECKING:  # else a misspelt attribute would pass the checks of a user's script
+    if not TYPE_CHECKING:  # type checkers must still report misspelt attributes
 
         def __getattr__(self, name: str) -> torch.Tensor:
-            """Return an attribute of all graphs in one tensor, such as ``y``, without the transform.
+            """Return an attribute of all graphs, such as ``y``, in one tensor, without the transform.
 
-            As PyTorch Geometric's ``InMemoryDataset`` does; nothing else is read.
+            Works as in PyTorch Geometric's ``InMemoryDataset``, but reads only this attribute.
             """
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if "_assembler" in self.__dict__:  # not while an instance is unpickled
+            if "_assembler" in self.__dict__:  # missing during unpickling
                 if field := self._find_field(name):
                     return self._values_of_all_records(field)
                 if name in self._masks or (name == "edge_index" and len(self) == 1):
@@ -396,9 +391,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             raise AttributeError(message)
 
     def _values_of_all_records(self, field: Field) -> torch.Tensor:
-        values = Assembler(self._store, [field], edges=False, lengths=False)
-        column: torch.Tensor = make_batch(values, self.records)[field.attribute]
-        return column
+        assembler = Assembler(self._store, [field], edges=False, lengths=False)
+        values: torch.Tensor = make_batch(assembler, self.records)[field.attribute]
+        return values
 
     def _find_field(self, attribute: str) -> Field | None:
         fields = self._assembler.fields
@@ -412,26 +407,26 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
 
 def _name_or_path(build: Build) -> str:
-    """Return the argument that selects a build: the name of its own dataset, else its folder."""
+    """Return the command-line name of a build: an unambiguous user-chosen name, else the folder."""
     dataset = build.card.dataset
-    same_name = [other.path for other in list_builds(Home.locate(), dataset)]
-    if same_name == [build.path] and dataset != build.card.manifest:
+    paths_of_name = [other.path for other in list_builds(Home.locate(), dataset)]
+    if paths_of_name == [build.path] and dataset != build.card.manifest:
         return dataset
     return shlex.quote(str(build.path))
 
 
-def _divide_names(
+def _resolve_columns(
     build: Build, names: Sequence[str] | None, views: Sequence[View]
 ) -> tuple[list[str] | None, list[ColumnsCard]]:
-    """Divide ``columns=`` (a text is one name) into stored attributes, ``None`` for all, and added columns.
+    """Resolve the argument ``columns`` to stored attributes (``None`` for all) and added columns.
 
-    Where only added columns are named, all stored attributes are wanted too. Raises ``UsageError``
-    where two columns give the same attribute, or no column or one of ``views`` has the name.
+    A single string is one name. If only added columns are named, all stored attributes are
+    included. Raises ``UsageError`` if two columns have the same attribute or a name is unknown.
     """
     if names is None:
         return None, []
     names = [names] if isinstance(names, str) else names
-    # A stored attribute goes before an added column of the same name.
+    # A stored attribute takes precedence over an added column of the same name.
     schema = build.card.schema_
     stored = {column.attribute for column in schema.columns}
     stored.update(view.attribute for view in schema.views)
@@ -455,7 +450,7 @@ def _divide_names(
     if not added:
         return attributes, []
 
-    # columns=["rwse20"] means the items as they are, with one column more.
+    # columns=["rwse20"] means complete items with one more column.
     attributes = attributes or sorted(stored - schema.split_attributes)
     for card in added:
         for column in card.schema_.columns:

@@ -1,4 +1,4 @@
-"""Batches straight from the shards, as PyTorch Geometric's ``DataLoader`` would make them."""
+"""``GraphLoader``: a ``DataLoader`` that gathers whole batches from the shards."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_from_a_loader
+from kmip_data.reading.samplers import (
+    EpochBatches,
+    EpochSampler,
+    SharedSampler,
+    is_from_graph_loader,
+)
 from kmip_data.runtime.parallel import close_at_exit, prepare_ahead
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
-_WHILE_WAITING = 4  #: batches made at a time if each waits for the network
+REMOTE_THREADS = 4  #: batches fetched in parallel from a remote build
 
 
 class LoaderState(TypedDict):
@@ -36,48 +41,49 @@ class LoaderState(TypedDict):
     epoch: int
     position: int  #: batches yielded
     batches: int | None  #: batches of the epoch; ``None`` if unknown
-    depends_on: dict[str, object]  #: settings that decide the order
+    depends_on: dict[str, object]  #: settings that determine the order
 
 
 class GraphLoader(DataLoader[Data]):
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
-    The batches equal the batches of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
-    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order
-    depends on ``seed`` and the epoch alone. A dataset with a ``transform`` takes the slow path:
+    Batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit,
+    with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order
+    depends only on ``seed`` and the epoch. A dataset with a ``transform`` takes the slow path:
     graph by graph in Python.
 
-    A ``torch.utils.data.DataLoader`` by type, so Fabric, Lightning and accelerate take it; one
-    background thread does the work of its worker processes. In several processes Fabric and Lightning divide
-    the graphs by a sampler, and accelerate by its own loader around the same batches; with
-    ``even``, ``divide`` or ``rank`` Fabric and Lightning leave the division to this loader.
+    The loader is a ``torch.utils.data.DataLoader``, so Fabric, Lightning and accelerate accept it; a
+    background thread replaces worker processes. In distributed runs, Fabric and Lightning shard the
+    graphs by a sampler, and accelerate by its own loader around the same batches. With ``even``,
+    ``divide`` or ``rank``, Fabric and Lightning leave the sharding to this loader.
 
     Parameters
     ----------
     dataset
-        A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of
-        it).
+        A dataset of this package, or a selection of its items (also as a
+        ``torch.utils.data.Subset``).
     batch_size
         Graphs per batch.
     shuffle, seed
-        A new order every epoch, fixed by ``seed``. Epochs count up with each ``iter(loader)``;
-        :meth:`set_epoch` sets the next one.
+        Use a new order every epoch, determined by ``seed``. Each ``iter(loader)`` starts the next
+        epoch; :meth:`set_epoch` sets it.
     num_workers, persistent_workers
-        PyTorch's word for ``prefetch``: 0 makes each batch on request, as ``prefetch=0``; any other
-        number leaves ``prefetch`` as it is. No process is started.
+        PyTorch's arguments, accepted without starting a process: ``num_workers=0`` means
+        ``prefetch=0``, other values have no effect.
     generator
         Draws the order of ``shuffle`` instead of ``seed``: the order of PyTorch's own
-        ``DataLoader``. As with a ``sampler``, it is the same on every rank.
+        ``DataLoader``. As with a ``sampler``, the order is the same on every rank.
     prefetch
-        Batches made ahead by a background thread; 0 makes each on request, in the calling thread.
+        Batches prepared ahead by a background thread; 0 gathers each one on request, in the calling
+        thread.
     drop_last
-        Leave out the last batch where it is not full.
+        Omit the last batch if it is not full.
     pin_memory
-        Gather into page-locked memory, for transfers to a GPU with ``non_blocking=True``; without
-        a GPU no effect.
+        Gather into page-locked memory, for transfers to a GPU with ``non_blocking=True``. No effect
+        without a GPU.
     max_nodes
-        Instead of ``batch_size``: as many graphs per batch as fit into this number of nodes. A
-        larger graph makes a batch by itself.
+        Maximum number of nodes per batch, instead of ``batch_size``. A larger graph is a batch by
+        itself.
     bucket
         Sort by size within windows of this many graphs, so that a batch has graphs of similar size.
     sampler
@@ -86,20 +92,21 @@ class GraphLoader(DataLoader[Data]):
     batch_sampler
         Yields the positions of each batch, instead of all of the above.
     rank, world_size
-        Share of this process: ranks get disjoint batches that together cover the dataset. Default:
-        from ``torch.distributed`` if it is initialised. A ``sampler`` divides the data itself.
+        Rank of this process and number of processes: ranks get disjoint batches that together cover
+        the dataset. Default: from ``torch.distributed`` if it is initialised. A ``sampler`` must
+        shard the data itself.
     even
         Give each rank the same number of batches by repeating up to ``world_size`` − 1 graphs (with
         ``max_nodes``: batches). DDP training needs it; evaluation must not use it.
     divide
-        Let ``batch_size`` count the graphs of all ranks together: each batch is as in a single
-        process, distributed over the ranks in turn.
+        Let ``batch_size`` count the graphs of all ranks together: each batch is the batch of a
+        single process, with its graphs distributed over the ranks in turn.
     compact
         Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or
         uint32, an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered
         within its graph. :func:`batch_neighbors` numbers them over the batch, and
-        :func:`expand_edges` makes the usual batch, both on the batch's device. Requires a stored
-        neighbour table and no transform.
+        :func:`expand_edges` converts to the default batch, both on the batch's device. Requires a
+        stored neighbour table and no transform.
     follow_batch, exclude_keys
         As in PyTorch Geometric's ``DataLoader``.
 
@@ -136,20 +143,19 @@ class GraphLoader(DataLoader[Data]):
         persistent_workers: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        # Long: every argument is checked, and kept as an attribute.
-        graphs = _sharded_dataset(dataset)
+        graphs = _require_sharded_dataset(dataset)
         _check_numbers(1, batch_size=batch_size)
         _check_numbers(0, prefetch=prefetch, seed=seed)
-        optional = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
-        for name, size in optional.items():
+        optional_sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
+        for name, size in optional_sizes.items():
             if size is not None:
                 _check_numbers(1, **{name: size})
         _check_numbers(0, rank=rank or 0, num_workers=num_workers or 0)
 
         if num_workers == 0:
             prefetch = 0
-        # passed by Lightning when it makes a loader again, for predictions
-        if is_from_a_loader(batch_sampler):
+        # Lightning passes the batch sampler when it recreates a loader for predictions.
+        if is_from_graph_loader(batch_sampler):
             max_nodes = bucket = rank = world_size = None
             even = divide = False
         rule = BatchRule(
@@ -173,8 +179,7 @@ class GraphLoader(DataLoader[Data]):
         if generator is not None and shuffle:
             sampler = RandomSampler(graphs, generator=generator)
 
-        # Arguments are attributes of the same name: Fabric and Lightning make the loader again from
-        # them.
+        # Fabric and Lightning recreate the loader from attributes named like its arguments.
         self.seed = seed
         self.prefetch = prefetch
         self.max_nodes = max_nodes
@@ -188,23 +193,23 @@ class GraphLoader(DataLoader[Data]):
         self.exclude_keys = tuple(exclude_keys or ())
         self.rule = rule
 
-        divided = even or divide or rank is not None
-        irregular = max_nodes is not None or bucket is not None
-        sampler_type = SharedSampler if divided or irregular else EpochSampler
+        yields_shard = even or divide or rank is not None
+        has_varying_batches = max_nodes is not None or bucket is not None
+        sampler_type = SharedSampler if yields_shard or has_varying_batches else EpochSampler
         self._nodes = graphs.nodes
         self._order = sampler_type(
             rule,
             self._nodes,
             rank=rank,
             world_size=world_size,
-            divided=divided,
+            yields_shard=yields_shard,
         )
-        self._sampled = sampler is not None or batch_sampler is not None
+        self._has_user_sampler = sampler is not None or batch_sampler is not None
         table_dtype = graphs.schema.index_dtype if compact else None
         super().__init__(
             graphs,
             batch_size,
-            sampler=sampler if self._sampled else self._order,
+            sampler=sampler if self._has_user_sampler else self._order,
             batch_sampler=batch_sampler,  # type: ignore[arg-type]
             num_workers=num_workers or 0,
             collate_fn=partial(
@@ -217,26 +222,23 @@ class GraphLoader(DataLoader[Data]):
             drop_last=drop_last,
             generator=generator,
         )
-        if irregular and not self._sampled:
-            self.__dict__["batch_sampler"] = EpochBatches(self._order)  # torch's setter forbids it
+        if has_varying_batches and not self._has_user_sampler:
+            self.__dict__["batch_sampler"] = EpochBatches(self._order)  # torch forbids setting it
         self._records = graphs.records
         self._assembler = self._batch_assembler()
 
     def check_worker_number_rationality(self) -> None:
-        """Do nothing: PyTorch would warn of more processes than cores, and there are none."""
+        """Do nothing: PyTorch would warn about worker processes, and this loader has none."""
 
     def __repr__(self) -> str:
         """Return the dataset and the rule of its batches."""
         return f"GraphLoader({self.dataset!r}, {self.rule})"
 
     def _batch_assembler(self) -> Assembler | None:
-        """Return the assembler of whole batches.
-
-        Returns ``None`` if each graph must be made individually.
-        """
+        """Return the assembler of whole batches; ``None`` if items must be read one by one."""
         assembler = self.dataset.assembler
-        table = self.dataset.schema.edges == "neighbor"
-        if self.compact and (assembler is None or not assembler.edges or not table):
+        has_table = self.dataset.schema.edges == "neighbor"
+        if self.compact and (assembler is None or not assembler.edges or not has_table):
             raise UsageError(
                 f"compact=True needs a neighbour table, and no transform: {self.dataset!r}",
                 next="leave out compact=True, or apply the transform to the batch",
@@ -248,8 +250,8 @@ class GraphLoader(DataLoader[Data]):
         self._order.set_epoch(epoch)
 
     def state_dict(self) -> LoaderState:
-        """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
-        epoch, position = self._order.running or (self._order.epoch, self._order.position)
+        """Return the epoch, the number of its yielded batches, and the settings they depend on."""
+        epoch, position = self._order.progress or (self._order.epoch, self._order.position)
         batches = None
         with contextlib.suppress(TypeError):  # a sampler without a length
             batches = len(self)
@@ -264,26 +266,26 @@ class GraphLoader(DataLoader[Data]):
     def load_state_dict(self, state: LoaderState) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
 
-        A ``sampler`` must yield the batches so far again, which are skipped. All ranks have the
-        same state. A state from between two epochs fits a loader of any order, for example on more
-        GPUs. One from the middle of an epoch in another order (other data, batch size, seed, ranks
-        …) is a UsageError.
+        All ranks have the same state. A ``sampler`` must yield the previous batches again; they are
+        skipped. A state from between two epochs fits a loader of any order, for example on more
+        GPUs. Raises ``UsageError`` for a state from within an epoch if the order differs (other
+        data, batch size, seed, ranks …).
         """
         fingerprint = self._fingerprint()
-        same_order = state.get("depends_on") == fingerprint
+        has_same_order = state.get("depends_on") == fingerprint
         epoch = state["epoch"]
         position = state["position"]
-        if not same_order and position not in {0, state["batches"]}:
+        if not has_same_order and position not in {0, state["batches"]}:
             raise UsageError(
                 "The loader's state does not fit this loader.",
                 expected=str(fingerprint),
                 found=str(state.get("depends_on")),
                 next=f"set_epoch({epoch + 1})",
             )
-        if position and not same_order:
-            position = sys.maxsize  # the epoch is over, however many batches it has here
+        if position and not has_same_order:
+            position = sys.maxsize  # the epoch is complete, whatever its number of batches is here
         self._order.epoch = epoch
-        self._order.running = None
+        self._order.progress = None
         self._order.position = position
 
     def _fingerprint(self) -> dict[str, object]:
@@ -299,14 +301,14 @@ class GraphLoader(DataLoader[Data]):
         return self._order.rank_and_world_size()
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank in the next epoch."""
-        if not self._sampled:
-            running = self._order.running
-            return len(self._order.batches(running[0] if running else self._order.epoch))
+        """Return the number of batches of this rank in the current or next epoch."""
+        if not self._has_user_sampler:
+            progress = self._order.progress
+            return len(self._order.batches(progress[0] if progress else self._order.epoch))
         if self.batch_size is None:
-            return len(self.batch_sampler)  # type: ignore[arg-type] # as PyTorch: its own TypeError
+            return len(self.batch_sampler)  # type: ignore[arg-type] # without a length: TypeError, as in PyTorch
         if self.max_nodes is not None:
-            raise TypeError("the number of batches depends on what the sampler will draw")
+            raise TypeError("the number of batches depends on the graphs that the sampler draws")
         graphs = len(self.sampler)  # type: ignore[arg-type]
         return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
 
@@ -314,47 +316,47 @@ class GraphLoader(DataLoader[Data]):
         return close_at_exit(self._yield_batches())
 
     def _yield_batches(self) -> Generator[DataBatch, None, None]:
-        # Batches ahead, step by step. A generator starts with the first next(), so the epoch is
-        # read then: trainers call iter() before set_epoch().
-        self._assembler = self._batch_assembler()  # the transform may have changed since
+        # A generator runs from the first next(), so the epoch is read then: trainers call iter()
+        # before set_epoch().
+        self._assembler = self._batch_assembler()  # the transform may have changed
         progress = self._order.begin_epoch()
         epoch, start = progress
-        batches = islice(self._batches(epoch), start, None)
+        positions = islice(self._positions(epoch), start, None)
 
-        made: Iterable[DataBatch] = map(self._make_batch, batches)
+        batches: Iterable[DataBatch] = map(self._make_batch, positions)
         if self.prefetch:
-            waits = self._assembler is not None and self.dataset.build.waits
-            threads = _WHILE_WAITING if waits else 1
+            is_remote = self._assembler is not None and self.dataset.build.is_remote
+            threads = REMOTE_THREADS if is_remote else 1
             depth = max(self.prefetch, threads)
-            made = prepare_ahead(batches, self._make_batch, threads=threads, depth=depth)
-        for batch in made:
+            batches = prepare_ahead(positions, self._make_batch, threads=threads, depth=depth)
+        for batch in batches:
             progress[1] += 1
             yield batch
-            # Free its memory for the next batch: twice 17 MB exceed the cache.
+            # Free its memory for the next batch: two batches of 17 MB exceed the cache.
             del batch
-        if self._order.running is progress:
-            self._order.running = None
+        if self._order.progress is progress:
+            self._order.progress = None
 
-    def _batches(self, epoch: int) -> Iterator[I64]:
-        """Yield the positions of the graphs of each batch of this rank."""
-        if not self._sampled:
+    def _positions(self, epoch: int) -> Iterator[I64]:
+        """Yield the positions of the graphs in each batch of this rank."""
+        if not self._has_user_sampler:
             return iter(self._order.batches(epoch))
-        # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from
-        # the global generator, or from ours, then yields the same order after the same manual_seed.
+        # Draw a number, as PyTorch's loader draws a seed for its workers here. Samplers that use
+        # the global generator, or ours, then yield PyTorch's order after the same manual_seed.
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         if self.batch_size is None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)  # type: ignore[union-attr]
-        return self._drawn_batches(epoch)
+        return self._positions_from_sampler(epoch)
 
-    def _drawn_batches(self, epoch: int) -> Iterator[I64]:
-        """Yield the positions of each batch that the sampler draws."""
+    def _positions_from_sampler(self, epoch: int) -> Iterator[I64]:
+        """Cut the positions that the user's sampler yields into batches."""
         set_epoch = getattr(self.sampler, "set_epoch", None)
         if callable(set_epoch):
             set_epoch(epoch)
         positions = iter(self.sampler)
         if self.max_nodes is not None:
-            drawn = np.fromiter(positions, np.int64)
-            batches = cut_by_nodes(drawn, self._nodes, self.max_nodes)
+            order = np.fromiter(positions, np.int64)
+            batches = cut_by_nodes(order, self._nodes, self.max_nodes)
             yield from batches[: len(batches) - self.rule.drop_last]
             return
         size = self.rule.batch_size
@@ -385,9 +387,9 @@ def _collate(
     exclude: tuple[str, ...],
     table_dtype: str | None,
 ) -> Batch:
-    """Make a batch for libraries that read the items themselves, as accelerate's loader does.
+    """Collate items for libraries that read them individually, such as accelerate.
 
-    With ``table_dtype`` it has neighbour tables instead of the edges that were made from them.
+    With ``table_dtype``, turn the edges back into neighbour tables of that dtype.
     """
     if table_dtype is not None:
         dtype = getattr(torch, table_dtype)
@@ -397,27 +399,27 @@ def _collate(
     return Batch.from_data_list(items, list(follow), list(exclude))
 
 
-def _sharded_dataset(dataset: object) -> ShardedDataset:
-    """Return the sharded dataset that ``dataset`` is, or is a subset of."""
+def _require_sharded_dataset(dataset: object) -> ShardedDataset:
+    """Return ``dataset``, or the same selection of it for a ``Subset``; ``UsageError`` for other types."""
     if isinstance(dataset, torch.utils.data.Subset):
-        graphs = _sharded_dataset(dataset.dataset)
+        graphs = _require_sharded_dataset(dataset.dataset)
         return graphs.index_select(list(dataset.indices))  # type: ignore[no-any-return]
     if isinstance(dataset, ShardedDataset):
         return dataset
-    step = "kmip_data.save(dataset, folder), then kmip_data.open(folder)"
+    remedy = "kmip_data.save(dataset, folder), then kmip_data.open(folder)"
     if isinstance(dataset, str | os.PathLike):
-        step = f"GraphLoader(kmip_data.open({os.fspath(dataset)!r}))"
+        remedy = f"GraphLoader(kmip_data.open({os.fspath(dataset)!r}))"
     raise UsageError(
         f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
-        next=step,
+        next=remedy,
     )
 
 
-def _check_numbers(least: int, **arguments: object) -> None:
-    """Refuse anything but integers of at least ``least``."""
+def _check_numbers(minimum: int, **arguments: object) -> None:
+    """Raise ``UsageError`` unless all arguments are integers of at least ``minimum``."""
     for name, value in arguments.items():
-        if not isinstance(value, int | np.integer) or value < least:
-            raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}.")
+        if not isinstance(value, int | np.integer) or value < minimum:
+            raise UsageError(f"{name} must be an integer of at least {minimum}, not {value!r}.")
 
 
 def _refuse_contradictions(
@@ -428,28 +430,29 @@ def _refuse_contradictions(
     world_size: int | None,
     generator: torch.Generator | None,
 ) -> None:
-    """Refuse arguments that contradict each other."""
-    by_nodes = rule.max_nodes is not None
-    sized = rule.batch_size != 1
-    ordered = rule.shuffle or rule.bucket is not None
-    cut = sized or by_nodes or rule.drop_last
-    distributed = rank is not None or world_size is not None or rule.even or rule.divide
-    sampled = sampler is not None
-    batched = batch_sampler is not None
-    drawn = generator is not None and rule.shuffle
-    seeded = rule.seed != 0 or rule.bucket is not None
-    clashes = {
-        "batch_size or divide with max_nodes": by_nodes and (sized or rule.divide),
-        "shuffle or bucket with a sampler": ordered and sampled,
-        "anything that orders or cuts with a batch_sampler": (ordered or cut or sampled)
-        and batched,
-        "rank, world_size, even or divide with a sampler": distributed and (sampled or batched),
-        "seed, bucket, rank, world_size, even or divide with a generator": drawn
-        and (seeded or distributed),
+    """Raise ``UsageError`` for arguments that contradict each other."""
+    has_max_nodes = rule.max_nodes is not None
+    has_batch_size = rule.batch_size != 1
+    sets_order = rule.shuffle or rule.bucket is not None
+    sets_batches = has_batch_size or has_max_nodes or rule.drop_last
+    is_distributed = rank is not None or world_size is not None or rule.even or rule.divide
+    has_sampler = sampler is not None
+    has_batch_sampler = batch_sampler is not None
+    has_generator = generator is not None and rule.shuffle
+    is_seeded = rule.seed != 0 or rule.bucket is not None
+    contradictions = {
+        "batch_size or divide with max_nodes": has_max_nodes and (has_batch_size or rule.divide),
+        "shuffle or bucket with a sampler": sets_order and has_sampler,
+        "any other order or batch size with a batch_sampler": has_batch_sampler
+        and (sets_order or sets_batches or has_sampler),
+        "rank, world_size, even or divide with a sampler": is_distributed
+        and (has_sampler or has_batch_sampler),
+        "seed, bucket, rank, world_size, even or divide with a generator": has_generator
+        and (is_seeded or is_distributed),
         "rank without world_size, or world_size without rank": (rank is None)
         != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }
-    for clash, clashing in clashes.items():
-        if clashing:
-            raise UsageError(f"Arguments of GraphLoader contradict each other: {clash}.")
+    for contradiction, is_present in contradictions.items():
+        if is_present:
+            raise UsageError(f"Arguments of GraphLoader contradict each other: {contradiction}.")

@@ -1,4 +1,4 @@
-"""Batches of sampled neighbourhoods, called as PyTorch Geometric's ``NeighborLoader``."""
+"""Batches of sampled neighbourhoods, compatible with PyTorch Geometric's ``NeighborLoader``."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.text import nearest_name
 
-SUBGRAPHS = ("directional", "bidirectional", "induced")
+SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
 
 
 class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no types
-    """Batches of a graph with sampled neighbours, as ``torch_geometric.loader.NeighborLoader``.
+    """Load a graph in batches with sampled neighbours, like ``torch_geometric.loader.NeighborLoader``.
 
-    Neither pyg-lib nor torch-sparse is needed. Batches have the attributes of PyG's (``n_id``,
-    ``e_id``, ``input_id``, ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``), seeds
-    first. Only the random choice differs: it is a function of seed, epoch and nodes of the batch,
-    whatever ``num_workers`` is.
+    Needs neither pyg-lib nor torch-sparse. Batches have PyG's attributes (``n_id``, ``e_id``,
+    ``input_id``, ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``), with seed nodes
+    first. Only the random choice differs: it depends on seed, epoch and nodes of the batch, but not
+    on ``num_workers``.
 
     Parameters
     ----------
     data
         Homogeneous graph with ``edge_index``.
     num_neighbors
-        Incoming edges drawn of each node in each hop; −1: all.
+        Incoming edges sampled per node in each hop; −1 for all.
     input_nodes
-        Nodes that the batches are made of, int64 indices or a bool mask (N,); None: all.
+        Seed nodes of the batches, int64 indices or a bool mask (N,); None for all nodes.
     replace
-        Draw with replacement.
+        Sample with replacement.
     subgraph_type
-        ``directional``: the drawn edges; ``bidirectional``: also their reverse; ``induced``: all
-        edges between the nodes drawn.
+        ``directional``: the sampled edges; ``bidirectional``: also their reverse; ``induced``: all
+        edges between the sampled nodes.
     transform, transform_sampler_output, filter_per_worker, is_sorted
-        As in PyG; ``is_sorted`` changes nothing.
+        As in PyG; ``is_sorted`` has no effect.
     directed
         Deprecated in PyG: False means ``subgraph_type="induced"``.
     seed
-        Of order and draws; None: from torch's global generator, or ``generator`` where that is
-        given.
+        Seed of order and samples. Default: drawn from ``generator``, else from torch's global
+        generator.
     **options
-        Of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``drop_last``,
-        ``num_workers``, ``generator`` …; ``persistent_workers`` changes nothing.
+        Arguments of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``drop_last``,
+        ``num_workers``, ``generator`` …; ``persistent_workers`` has no effect.
 
     Raises
     ------
     UsageError
-        Heterogeneous or remote data; ``disjoint``, ``time_attr``, ``input_time``, ``weight_attr``
-        or ``neighbor_sampler``, which this loader does not have; an argument out of range.
+        The data is heterogeneous or remote; an argument is unsupported (``disjoint``,
+        ``time_attr``, ``input_time``, ``weight_attr``, ``neighbor_sampler``) or out of range.
     """
 
     def __init__(  # noqa: PLR0913 -- PyTorch Geometric's arguments, and ours
@@ -76,29 +76,20 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         seed: int | None = None,
         **options: object,
     ) -> None:
-        # PyG passes an enumeration or its text, and an older flag for the induced graph.
-        name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
-        _check_arguments(data, num_neighbors, name, options)
+        # PyG accepts an enumeration or its string value, and an older flag for the induced graph.
+        type_name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
+        _check_arguments(data, num_neighbors, type_name, options)
         _check_nodes("edge_index", data.edge_index, data, (2, data.num_edges))
         if input_nodes is not None:
-            _check_nodes(
-                "input_nodes",
-                torch.as_tensor(input_nodes),
-                data,
-                None,
-            )
+            _check_nodes("input_nodes", torch.as_tensor(input_nodes), data, None)
         if seed is not None:
             if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**64:
-                raise UsageError(f"seed must be an integer of 64 bits, not {seed!r}.")
+                raise UsageError(f"seed must be a 64-bit integer, not {seed!r}.")
             options["generator"] = torch.Generator().manual_seed(int(seed))
-        # Workers get the number of an epoch when they start.
+        # Workers receive the epoch when they start, so they must not persist.
         options.pop("persistent_workers", None)
-        sampler = _Sampler(
-            data,
-            [int(fanout) for fanout in num_neighbors],
-            replace,
-            name,
-        )
+        fanouts = [int(fanout) for fanout in num_neighbors]
+        sampler = _NeighborhoodSampler(data, fanouts, replace, type_name)
         super().__init__(
             data,
             sampler,
@@ -110,39 +101,39 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         )
 
     def _get_iterator(self) -> object:
-        # Drawn here, in the process that iterates: workers get it with the sampler.
-        number = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        self.node_sampler.epoch = int(number)
+        # Draw in the main process: workers receive the seed with the sampler.
+        seed = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        self.node_sampler.epoch_seed = int(seed)
         return super()._get_iterator()
 
 
-class _Sampler(BaseSampler):  # type: ignore[misc] # as above
-    """The draw of one batch, in the form that PyG's ``NodeLoader`` takes."""
+class _NeighborhoodSampler(BaseSampler):  # type: ignore[misc] # as above
+    """Sampler of the neighbourhoods of one batch, for PyG's ``NodeLoader``."""
 
     def __init__(
         self,
         data: Data,
         fanouts: list[int],
         replace: bool,
-        name: str,
+        subgraph_type: str,
     ) -> None:
         self._graph = Neighborhoods(data.edge_index.cpu().numpy(), int(data.num_nodes or 0))
         self._fanouts = fanouts
         self._replace = replace
-        self._name = name
-        self.epoch = 0  #: number drawn at the start of the epoch
+        self._subgraph_type = subgraph_type
+        self.epoch_seed = 0  #: number drawn at the start of each epoch
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **_: object) -> SamplerOutput:
         """Return the sampled graph around the nodes of a batch."""
         seeds = inputs.node.cpu().numpy()
-        # Seeded by epoch and nodes: any worker draws the same for the same batch.
-        key = [self.epoch, zlib.crc32(seeds.tobytes())]
+        # Seed by epoch and nodes, so that every worker draws the same sample for the same batch.
+        key = [self.epoch_seed, zlib.crc32(seeds.tobytes())]
         sampled = self._graph.sample_around(
             seeds,
             self._fanouts,
             np.random.Generator(np.random.PCG64(key)),
             replace=self._replace,
-            induced=self._name == "induced",
+            induced=self._subgraph_type == "induced",
         )
         output = SamplerOutput(
             node=torch.from_numpy(sampled.nodes),
@@ -154,12 +145,12 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
             num_sampled_edges=sampled.hop_edges or None,
             metadata=(inputs.input_id, inputs.time),
         )
-        if self._name == "bidirectional":
+        if self._subgraph_type == "bidirectional":
             return output.to_bidirectional()
         return output
 
     def sample_from_edges(self, *_: object, **__: object) -> SamplerOutput:
-        """Not for this loader, whose batches are made of nodes."""
+        """Raise an error: the batches of this loader start from nodes."""
         raise NotImplementedError
 
 
@@ -169,26 +160,27 @@ def _check_nodes(
     data: Data,
     shape: tuple[int, int] | None,
 ) -> None:
-    """Raise UsageError for anything but numbers of nodes of this shape, or a mask without one."""
+    """Raise ``UsageError`` unless ``values`` are node indices of this shape; ``None`` allows a mask."""
     nodes = int(data.num_nodes or 0)
     if shape is None and values.dtype == torch.bool:
-        fits = values.shape == (nodes,)
+        is_valid = values.shape == (nodes,)
     else:
-        whole = values.dtype in {torch.int32, torch.int64}
-        fits = whole and values.shape == (shape or (values.numel(),))
-        if fits and values.numel():
-            fits = 0 <= int(values.min()) <= int(values.max()) < nodes
-    if not fits:
+        has_integers = values.dtype in {torch.int32, torch.int64}
+        is_valid = has_integers and values.shape == (shape or (values.numel(),))
+        if is_valid and values.numel():
+            is_valid = 0 <= int(values.min()) <= int(values.max()) < nodes
+    if not is_valid:
         raise UsageError(
-            f"{name} must be numbers of nodes, 0 to {nodes - 1}, or a mask of all nodes.",
+            f"{name} must be node indices, 0 to {nodes - 1}, or a mask of all nodes.",
             found=f"{values.dtype} of shape {tuple(values.shape)}",
         )
 
 
 def _check_arguments(
-    data: object, num_neighbors: object, name: str, options: dict[str, object]
+    data: object, num_neighbors: object, subgraph_type: str, options: dict[str, object]
 ) -> None:
-    missing = (
+    """Raise an error for an unknown, unsupported or invalid argument."""
+    unsupported_options = (
         "disjoint",
         "temporal_strategy",
         "time_attr",
@@ -196,33 +188,34 @@ def _check_arguments(
         "weight_attr",
         "neighbor_sampler",
     )
-    # Options that PyG would need pyg-lib for are refused, not ignored.
-    for option in missing:
+    for option in unsupported_options:
         value = options.pop(option, None)
         if value is not None and value is not False and str(value) != "uniform":
             raise UsageError(
-                f"NeighborLoader cannot do {option}.",
+                f"NeighborLoader does not support {option}.",
                 next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
             )
-    known: set[str] = set()
+    supported_options: set[str] = set()
     for loader in (NeighborLoader, NodeLoader, DataLoader):
-        known |= inspect.signature(loader).parameters.keys()
+        supported_options |= inspect.signature(loader).parameters.keys()
     for option in options:
-        if option not in known:
-            close = nearest_name(option, known)
-            hint = f" Did you mean {close!r}?" if close else ""
+        if option not in supported_options:
+            nearest = nearest_name(option, supported_options)
+            hint = f" Did you mean {nearest!r}?" if nearest else ""
             raise TypeError(f"NeighborLoader has no argument {option!r}.{hint}")
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(
             f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.",
-            next="dataset[0], where a dataset has one graph",
+            next="dataset[0], if the dataset is one graph",
         )
-    whole = isinstance(num_neighbors, Sequence) and all(
+    are_fanouts = isinstance(num_neighbors, Sequence) and all(
         isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors
     )
-    if not whole or not num_neighbors:
+    if not are_fanouts or not num_neighbors:
         raise UsageError(
-            f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}."
+            f"num_neighbors must be integers of at least -1, one per hop, not {num_neighbors!r}."
         )
-    if name not in SUBGRAPHS:
-        raise UsageError(f"subgraph_type must be one of {', '.join(SUBGRAPHS)}, not {name!r}.")
+    if subgraph_type not in SUBGRAPH_TYPES:
+        raise UsageError(
+            f"subgraph_type must be one of {', '.join(SUBGRAPH_TYPES)}, not {subgraph_type!r}."
+        )

@@ -1,4 +1,4 @@
-"""Samplers of a loader's own order, for the libraries that divide a ``DataLoader`` by its sampler."""
+"""Samplers in a loader's order, for libraries that shard a ``DataLoader`` by its sampler."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kmip_data.reading.batch_rule import BatchRule
 
 
 class EpochSampler(Sampler[int]):
-    """Positions of one epoch after the other, by the rule of a loader, which reads its epoch here.
+    """Positions of the graphs of each epoch by a loader's rule; also counts the loader's epochs.
 
-    Iterated by itself it yields the complete epoch, which Fabric, Lightning and accelerate divide
-    among their processes. The loader, when it is iterated, divides by :meth:`rank_and_world_size`.
+    Iterating it yields the complete epoch, which Fabric, Lightning and accelerate shard among
+    their processes. The loader itself shards by :meth:`rank_and_world_size`.
 
     Parameters
     ----------
@@ -24,9 +24,10 @@ class EpochSampler(Sampler[int]):
     nodes
         Number of nodes of each graph, int64 (G,).
     rank, world_size
-        Share of this process; ``None``: from ``torch.distributed`` if it is initialised.
-    divided
-        Yield the share of this process also when iterated by itself.
+        Rank of this process and number of processes; ``None``: from ``torch.distributed`` if it is
+        initialised.
+    yields_shard
+        Yield only the graphs of this rank also to other libraries.
     """
 
     def __init__(
@@ -36,37 +37,34 @@ class EpochSampler(Sampler[int]):
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        divided: bool = False,
+        yields_shard: bool = False,
     ) -> None:
         self.rule = rule
         self._nodes = nodes
-        self._share = (rank, world_size)
-        self._divided = divided
+        self._rank_and_world_size = (rank, world_size)
+        self._yields_shard = yields_shard
         self.epoch = 0  #: epoch of the next iteration
         self.position = 0  #: number of its batches to skip
-        #: epoch and yielded batches of the latest iteration, until it ends
-        self.running: list[int] | None = None
+        #: epoch and number of yielded batches of the latest iteration; ``None`` once it has ended
+        self.progress: list[int] | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.position = 0
-        self.running = None
+        self.progress = None
 
     def begin_epoch(self) -> list[int]:
-        """Begin an epoch: return its number and the batches to skip.
-
-        The next call begins the next one.
-        """
-        self.running = [self.epoch, self.position]
+        """Start an epoch and advance the counter; return its number and the batches to skip."""
+        self.progress = [self.epoch, self.position]
         self.epoch += 1
         self.position = 0
-        return self.running
+        return self.progress
 
     def rank_and_world_size(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        rank, world_size = self._share
+        rank, world_size = self._rank_and_world_size
         if rank is not None and world_size is not None:
             return rank, world_size
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -74,12 +72,12 @@ class EpochSampler(Sampler[int]):
         return 0, 1
 
     def batches(self, epoch: int) -> list[I64]:
-        """Return the positions of each batch of this rank."""
+        """Return the positions of the graphs in each batch of this rank."""
         return self.rule.batches(self._nodes, epoch, *self.rank_and_world_size())
 
     def batches_for_other_libraries(self, epoch: int) -> list[I64]:
-        """Return the batches that other libraries see."""
-        if self._divided:
+        """Return the batches that other libraries read and shard."""
+        if self._yields_shard:
             return self.batches(epoch)
         return self.rule.batches(self._nodes, epoch)
 
@@ -93,11 +91,11 @@ class EpochSampler(Sampler[int]):
 
 
 class SharedSampler(EpochSampler, DistributedSampler[int]):
-    """The sampler of a loader that divides by itself: Lightning and Fabric leave this type as it is."""
+    """Sampler of a loader that shards by itself: Lightning and Fabric do not replace this type."""
 
 
 class EpochBatches(Sampler[list[int]]):
-    """Batches of an :class:`EpochSampler` that are not equal slices of it (``max_nodes``, ``bucket``)."""
+    """Batch sampler of an :class:`EpochSampler` whose batches vary in size (``max_nodes``, ``bucket``)."""
 
     def __init__(self, sampler: EpochSampler) -> None:
         self.sampler = sampler
@@ -113,6 +111,6 @@ class EpochBatches(Sampler[list[int]]):
         return len(self.sampler.batches_for_other_libraries(self.sampler.epoch))
 
 
-def is_from_a_loader(batch_sampler: object) -> bool:
-    """True if a ``batch_sampler`` belongs to another loader here, which has applied all its arguments."""
+def is_from_graph_loader(batch_sampler: object) -> bool:
+    """True if a ``batch_sampler`` comes from a ``GraphLoader``, which has applied its arguments."""
     return isinstance(getattr(batch_sampler, "sampler", None), EpochSampler)

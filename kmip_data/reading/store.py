@@ -1,4 +1,4 @@
-"""All shards of a build as one table of graphs, with the address of every row."""
+"""Open all shards of a build as one table of graphs, and look up the address of any row."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kmip_data.format.split_files import SplitFile, read_split
 
 NODE = 1  #: row of the node level in ``start`` and ``count``
 
-#: Kind of rows: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
+#: Source of rows: HDF5 path, bytes per row, level, and plane 0 or 1 of ``edge/index``.
 RowSource = tuple[str, int, int, int]
 
 
 def shared_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
-    """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
+    """Open the shards of a build and its added columns, shared by all open datasets over them."""
     key: list[object] = [build.path, build.location]
     for card in added:
         digests = [entry.sha256 for entry in card.files]
@@ -34,9 +34,8 @@ def shared_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     for entry in build.card.shards:
         key.append(entry.sha256)
         path = build.path / entry.file
-        # The digests of a card are not verified here: a folder that was replaced shows by its
-        # files.
-        if not build.waits and path.exists():
+        # The digests of a card are not verified here: file identities reveal a replaced folder.
+        if not build.is_remote and path.exists():
             key.append(file_identity(path.stat()))
 
     store = _open_stores.get(tuple(key))
@@ -50,9 +49,9 @@ class ShardStore:
     """The shards of a finished build and its added columns, checked against the card when opened.
 
     ``schema`` has the columns of the build, then the added ones; ``shards`` are in the order of the
-    card. ``shard`` int64 [G] is the number of the shard of each graph; ``start`` and ``count``
-    int64 [3, G] are its first row there and its number of rows on the graph, node and edge level.
-    Raises ``DamagedInput`` if a shard is missing, damaged, or not the one that the card names.
+    card. ``shard``, int64 [G], is the index of each graph's shard. ``start`` and ``count``, int64
+    [3, G], are each graph's first row in its shard and number of rows on the graph, node and edge
+    level. Raises ``DamagedInput`` if a shard is missing, damaged, or differs from the card.
     """
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
@@ -62,14 +61,14 @@ class ShardStore:
         self.shards = [
             self._open_shard(entry.file, entry, card.key, self.schema) for entry in card.shards
         ]
-        # HDF5 path of an added column -> its files.
+        # HDF5 path of an added column -> its files, one per shard.
         self._added: dict[str, list[Shard]] = {}
         for column in added:
             self._join_added_column(column)
         self._index_graphs()
 
     def _join_added_column(self, card: ColumnsCard) -> None:
-        """Open the files of an added column, each with the graphs of its shard."""
+        """Open the files of an added column and check that they match the shards."""
         schema = card.schema_
         folder = f"{COLUMNS}/{card.name}"
         files = [
@@ -77,27 +76,26 @@ class ShardStore:
             for entry in card.files
         ]
 
-        # 1. As many nodes, and for a column of edges as many edges, in every graph of every shard.
-        same = len(files) == len(self.shards)
+        # 1. Every graph has the same number of nodes and, for a column of edges, of edges.
+        matches = len(files) == len(self.shards)
         for file, shard in zip(files, self.shards, strict=False):
-            same &= np.array_equal(file.node_ptr, shard.node_ptr)
+            matches &= np.array_equal(file.node_ptr, shard.node_ptr)
             if schema.edges != "none":
-                same &= np.array_equal(file.edge_ptr, shard.edge_ptr)
-        if not same:
+                matches &= np.array_equal(file.edge_ptr, shard.edge_ptr)
+        if not matches:
             raise self._damaged_error(
-                f"{self.build.location}/{folder} does not go with the shards.",
-                "the graphs of each shard, with as many nodes and edges",
-                "others",
+                f"{self.build.location}/{folder} does not match the shards.",
+                "graphs with the shards' numbers of nodes and edges",
+                "other graphs",
             )
 
-        # 2. Rows are looked up by key: two columns of one key would be read with each other's
-        #    width.
-        taken = {column.key for column in self.schema.columns}
+        # 2. Rows are looked up by key: columns with the same key would be read with the wrong width.
+        existing_keys = {column.key for column in self.schema.columns}
         for column in schema.columns:
-            if column.key in taken:
+            if column.key in existing_keys:
                 raise self._damaged_error(
-                    f"{self.build.location}/{folder} has a key that is another column's.",
-                    "keys of its own",
+                    f"{self.build.location}/{folder} has the key of another column.",
+                    "unique keys",
                     column.key,
                 )
             self._added[column.key] = files
@@ -106,7 +104,7 @@ class ShardStore:
     def _open_shard(self, file: str, entry: FileEntry, key: str, schema: Schema) -> Shard:
         shard = self.build.open_shard(file, entry)
         graphs = entry.graphs
-        # Rows are read by address, so a shard of another layout must be refused here.
+        # Rows are read by address, so a shard with another layout must be refused here.
         if shard.build_key == key and shard.schema == schema and shard.graphs == graphs:
             return shard
 
@@ -130,7 +128,7 @@ class ShardStore:
         self.start: I64 = np.concatenate([rows[:, :-1] for rows in pointers], axis=1)
         self.count: I64 = np.concatenate(list(map(np.diff, pointers)), axis=1)
 
-        # Addresses are valid in this process and its forks; a pickled copy maps the files again.
+        # Addresses are valid only in this process and its forks; a pickled copy remaps the files.
         self._tables: dict[tuple[RowSource, ...], tuple[I64, bool]] = {}
 
     def __len__(self) -> int:
@@ -153,22 +151,19 @@ class ShardStore:
         return [key for shard in self.shards for key in shard.keys]
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
-        """Read the parts of a split from its file.
-
-        ``DamagedInput`` if it is not the file that the card names, or of other records.
-        """
+        """Read a split from its file; ``DamagedInput`` if it does not match the card or the shards."""
         path = self.build.path / entry.file
         nodes = int(self.count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
 
         split = read_split(path, records=records, sha256=entry.sha256, remedy=self.build.remedy)
-        expected = "each record in one part at most"
+        expected = "each record in at most one part"
         problem = split.problem(len(self), nodes)
         if problem is None and not split.digests.keys() <= entry.parts.keys():
             expected = f"parts {', '.join(entry.parts)}"
             problem = ", ".join(split.digests)
         if problem is not None:
-            raise self._damaged_error(f"{path} does not fit the shards.", expected, problem)
+            raise self._damaged_error(f"{path} does not match the shards.", expected, problem)
         return split
 
     def _damaged_error(self, problem: str, expected: str, contents: str) -> DamagedInput:
@@ -180,7 +175,7 @@ class ShardStore:
         )
 
     def damaged_record_error(self, graph: int, problem: str) -> DamagedInput:
-        """Return the error for values of a record that violate its schema."""
+        """Return the error for a record whose values violate the schema."""
         shard = self.build.card.shards[self.shard[graph]]
         return DamagedInput(
             f"{self.build.location}/{shard.file} is damaged: {problem} (record {graph}).",
@@ -189,26 +184,25 @@ class ShardStore:
 
     def row_addresses(
         self,
-        wanted: tuple[RowSource, ...],
+        sources: tuple[RowSource, ...],
         graphs: I64,
     ) -> tuple[I64, I64, list[Array]]:
-        """Return the addresses of F kinds of rows of B graphs, given by number in source order.
+        """Return the addresses of the rows of B graphs in F sources, reading unmapped rows.
 
-        They are int64 (F, B), of the first row of each graph; then come int64 (3, B), its number of
-        rows on each level, and arrays to keep alive until the rows are copied: those that are not
-        mapped.
+        Returns int64 (F, B), the address of each graph's first row; int64 (3, B), its number of
+        rows on each level; and the arrays of unmapped rows, to keep alive until they are copied.
         """
-        table, mapped = self.address_table(wanted)
+        table, is_mapped = self.address_table(sources)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
         counts = self.count.take(graphs, axis=1)
-        if mapped:
+        if is_mapped:
             return address, counts, []
 
-        # 1. List the blocks that are in no map (remote), and fetch them together.
+        # 1. Fetch all unmapped (remote) blocks together.
         positions = np.argwhere(address == 0).tolist()
         blocks = []
         for field, position in positions:
-            key, _, level, _ = wanted[field]
+            key, _, level, _ = sources[field]
             graph = graphs[position]
             start = int(self.start[level, graph])
             stop = start + int(self.count[level, graph])
@@ -216,7 +210,7 @@ class ShardStore:
             blocks.append((files[self.shard[graph]], key, start, stop))
         self.build.fetch_rows(blocks)
 
-        # 2. Read each into memory of its own, and give the address of that.
+        # 2. Read each block into an array and use its address.
         unmapped = []
         for (field, position), (shard, key, start, stop) in zip(
             positions,
@@ -225,42 +219,47 @@ class ShardStore:
         ):
             rows = shard.read(key, start, stop)
             if key == EDGE_INDEX:
-                rows = rows[wanted[field][3]]
+                rows = rows[sources[field][3]]
             rows = np.ascontiguousarray(rows)
             unmapped.append(rows)
             address[field, position] = rows.ctypes.data
         return address, counts, unmapped
 
     def writable_rows(self, key: str, level: int, graph: int) -> Array:
-        """Return the rows of a mapped column of a graph, in a writable map of their own."""
+        """Map the rows of a graph's column privately, so that they may be written to."""
         files = self._added.get(key, self.shards)
         start = self.start[level, graph]
         rows: Array = files[self.shard[graph]].private_view(key)[start:][: self.count[level, graph]]
         return rows
 
-    def address_table(self, wanted: tuple[RowSource, ...]) -> tuple[I64, bool]:
-        """Return the address of the rows of every graph, int64 (F, G), 0 if unmapped, and if all are mapped."""
-        cached = self._tables.get(wanted)
+    def address_table(self, sources: tuple[RowSource, ...]) -> tuple[I64, bool]:
+        """Return the address of every graph's rows, int64 (F, G), and True if all are mapped.
+
+        The address of an unmapped row is 0.
+        """
+        cached = self._tables.get(sources)
         if cached is not None:
             return cached
 
-        table = np.zeros((len(wanted), len(self)), np.int64)
-        for field, rows in enumerate(wanted):
-            key, row_bytes, level, _ = rows
+        table = np.zeros((len(sources), len(self)), np.int64)
+        for field, source in enumerate(sources):
+            key, row_bytes, level, _ = source
             files = self._added.get(key, self.shards)
-            maps = np.array([_first_row_address(rows, file) for file in files], np.int64)
-            first = maps[self.shard]
+            file_addresses = np.array(
+                [_first_row_address(source, file) for file in files], np.int64
+            )
+            first = file_addresses[self.shard]
             table[field] = np.where(first == 0, 0, first + self.start[level] * row_bytes)
-        self._tables[wanted] = table, bool(table.all())
-        return self._tables[wanted]
+        self._tables[sources] = table, bool(table.all())
+        return self._tables[sources]
 
 
-def _first_row_address(rows: RowSource, shard: Shard) -> int:
-    """Return the address of the first row in the map of a file; 0 if it is not mapped."""
-    key, row_bytes, level, plane = rows
+def _first_row_address(source: RowSource, shard: Shard) -> int:
+    """Return the address of the first row in a mapped file; 0 if it is not mapped."""
+    key, row_bytes, level, plane = source
     size = (shard.graphs, shard.nodes, shard.edges)[level]
     if row_bytes * size == 0:
-        return 1  # any address but 0: no byte is copied from it
+        return 1  # any address except 0: no byte is copied from it
 
     view = shard.mapped_view(key)
     if view is None:

@@ -187,7 +187,7 @@ class RemoteBuild(Build):
 
     address: str
     copies: Copies
-    waits: ClassVar[bool] = True
+    is_remote: ClassVar[bool] = True
 
     @property
     def location(self) -> str:
