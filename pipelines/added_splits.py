@@ -26,7 +26,7 @@ from kmip_data.pipelines.base import (
     AnyPipeline,
     BaseSplitParams,
     check_params,
-    pipeline_of,
+    pipeline_of_card,
 )
 from kmip_data.pipelines.engine.finish import read_records, write_split
 from kmip_data.pipelines.record_assignment import apply_split
@@ -46,7 +46,7 @@ def ensure_split(
     """
     card = build.card
     requested = dict(split_parameters or {})
-    pipeline = pipeline_of(card)
+    pipeline = pipeline_of_card(card)
     of_user = pipeline is None or pipeline.manifest.recipe
     if of_user and not requested:
         return card.default_split
@@ -82,7 +82,7 @@ def add_split(
         card = build.reread_card()
         refuse_taken_folder(build.path, build_marker_content(card.key), build.remedy)
         records = read_records(build.path, card.shards, card.schema_)
-        records = replace(records, given=given_splits(build))
+        records = replace(records, given_parts=given_splits(build))
         split = apply_split(pipeline, records, params, raw)
         name = split.name
         if name not in card.splits:  # another process may have added it

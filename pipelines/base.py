@@ -1,9 +1,9 @@
 """Interface of a dataset's pipeline, from raw files to records.
 
-A build calls ``resolve`` (parameters), ``prepare`` (raw files to what workers read), ``units``
-(one a shard), ``records`` (of each unit, in workers), ``about`` (for the card) and ``split``. A
-subclass must have ``schema``, ``units`` and ``records``. The other steps have a default, as have
-the methods that only choose names, defaults and hints.
+A build calls, in this order: ``resolve`` (complete the parameters), ``prepare`` (convert raw files
+for the workers), ``units`` (one per shard), ``records`` (of each unit, in a worker),
+``card_additions`` and ``split``. A subclass must define ``schema``, ``units`` and ``records``;
+everything else has a default.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, n
 
 
 class BuildParams(Strict):
-    """Parameters that change records. Field descriptions are the command line's help.
+    """Parameters that change records. Their descriptions are the help of the command line.
 
-    All of them are in the build key: a new parameter, even at its default, changes the key of every
-    build of the dataset, so previous builds are no longer found.
+    The build key includes all of them. Adding a parameter therefore changes the key of every build
+    of the dataset, and existing builds are no longer found.
     """
 
     limit: int | None = Field(
@@ -54,30 +54,30 @@ class BuildParams(Strict):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _one_or_several(cls, value: object, field: ValidationInfo) -> object:
-        """Accept one text where several are possible: ``label="cancer"`` is ``("cancer",)``."""
-        several = get_origin(cls.model_fields[field.field_name or ""].annotation) is tuple
-        return (value,) if several and isinstance(value, str) else value
+    def _wrap_single_string(cls, value: object, field: ValidationInfo) -> object:
+        """Accept a single string for a tuple of strings: ``label="cancer"`` is ``("cancer",)``."""
+        is_tuple = get_origin(cls.model_fields[field.field_name or ""].annotation) is tuple
+        return (value,) if is_tuple and isinstance(value, str) else value
 
-    def choose(self, total: int) -> Sequence[int]:
-        """Return the positions, in source order, of the records to build out of ``total``."""
-        # A limit does not take the first records: sources are ordered by area or part, and no part
-        # of a trial's split should be empty.
+    def positions_to_build(self, total: int) -> Sequence[int]:
+        """Return the positions of the records to build, in source order."""
+        # Spread a limit over all records. Sources are ordered by area or part, so the first
+        # records alone would leave some parts of the split empty.
         if self.limit is None or self.limit >= total:
             return range(total)
         return [i * total // self.limit for i in range(self.limit)]
 
 
 class BaseSplitParams(Strict):
-    """Parameters that choose a split; a split never touches the shards.
+    """Parameters that choose a split; a split never changes the shards.
 
-    A subclass lists its rules in ``split_rule``; ``stratified`` is any dataset's
+    A subclass lists its rules in ``split_rule``. Every dataset also has the rule ``stratified``
     (:func:`~kmip_data.pipelines.record_assignment.apply_split`).
     """
 
-    random_rules: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw at random
+    random_rules: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that use ``split_seed``
     rule_of_parameter: ClassVar[Mapping[str, str]] = {}  #: parameter -> the only rule that reads it
-    #: Rule whose records and sizes of parts the stratified one keeps; ``None``: the default.
+    #: Rule whose part sizes the stratified rule keeps; ``None``: the default rule.
     rule_of_part_sizes: ClassVar[str | None] = None
 
     split_rule: str = Field(default="upstream", description="rule")
@@ -89,13 +89,13 @@ class BaseSplitParams(Strict):
     )
 
     @model_validator(mode="after")
-    def _seed_is_used(self) -> Self:
+    def _check_seed_has_effect(self) -> Self:
         if self.split_seed and self.split_rule not in self.random_rules:
-            raise ValueError(f"the rule {self.split_rule!r} draws nothing: a seed changes nothing")
+            raise ValueError(f"the rule {self.split_rule!r} is not random: a seed has no effect")
         return self
 
     def identity(self) -> dict[str, object]:
-        """Return the parameters that identify a split: those its rule reads."""
+        """Return the parameters that identify a split: the ones its rule reads."""
         unread = {name for name, rule in self.rule_of_parameter.items() if rule != self.split_rule}
         if self.split_rule not in self.random_rules:
             unread.add("split_seed")
@@ -107,32 +107,32 @@ class PublishedSplitParams(BaseSplitParams):
 
     split_rule: Literal["upstream", "stratified"] = Field(
         default="upstream",
-        description="upstream: the published train, val and test parts; stratified: drawn anew, equal "
-        "shares of the classes",
+        description="upstream: the published train, val and test parts; stratified: redrawn with equal "
+        "class fractions in every part",
     )
 
 
 @dataclass(frozen=True)
 class RawFolder:
-    """Verified raw members on disk, whatever archive, mirror or generator they came from."""
+    """Verified raw members on disk, independent of the archive or mirror they came from."""
 
-    path: Path  #: folder that holds the members under their paths below the data's root
-    members: Mapping[str, str]  #: path of each member (``/`` separated, sorted) to its SHA-256
+    path: Path  #: folder with the members
+    members: Mapping[str, str]  #: path of each member below ``path`` -> SHA-256, sorted
     receipts: tuple[Receipt, ...]
     sample: bool = False  #: True if generated by ``--sample``
     settings: Mapping[str, object] | None = None  #: settings of a generated sample
-    #: True if all bytes match the digests in the manifest, False if some differ
+    #: True if all bytes match the manifest's digests, False if some differ, ``None`` if unknown
     pinned: bool | None = None
     downloaded: bool = False  #: True if every source was downloaded
 
     @property
     def content_digest(self) -> str:
-        """Digest of the members, which names their folder."""
+        """Digest of all members; part of the folder's name."""
         return json_digest(self.members)
 
     @property
     def origin(self) -> str:
-        """Origin of its sources, for messages."""
+        """Origins of the sources, for messages."""
         return ", ".join(receipt.origin for receipt in self.receipts)
 
 
@@ -149,65 +149,62 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Unit:
-    """A deterministic slice of the work, which becomes one shard."""
+    """A fixed share of the records, which becomes one shard."""
 
     index: int
     name: str
     items: Facts  #: JSON-serialisable selection of records
 
     @property
-    def listed_graphs(self) -> int:
-        """Number of graphs for the progress bar: the length of the longest list in ``items``, or 1."""
+    def expected_graphs(self) -> int:
+        """Number of graphs, for the progress bar: length of the longest list in ``items``, or 1."""
         lists = [value for value in self.items.values() if isinstance(value, Sized)]
         return max((len(value) for value in lists if not isinstance(value, str)), default=1)
 
 
 @dataclass(frozen=True)
-class About:
-    """Additions of a pipeline to the card: JSON-serialisable statistics and notes."""
+class CardAdditions:
+    """Statistics (JSON-serialisable) and notes that a pipeline adds to the card."""
 
     statistics: Facts = field(default_factory=dict)
     notes: Sequence[str] = ()
-    #: Name -> part of each node of a single graph, (N,) or (N, folds), as its files give it
-    given: Mapping[str, U8] = field(default_factory=dict)
+    #: name -> part of each node in the files of a single graph, (N,) or (N, folds)
+    given_parts: Mapping[str, U8] = field(default_factory=dict)
 
 
-def _no_column(key: str) -> Array:
-    """Raise ``KeyError``: records without stored columns."""
+def _refuse_column(key: str) -> Array:
+    """Raise ``KeyError``: the default for records without stored columns."""
     raise KeyError(key)
 
 
 @dataclass(frozen=True)
 class Records:
-    """Facts about all G records of a build in source order, for split rules."""
+    """Facts about all G records of a build, in source order; input of split rules."""
 
     keys: list[str]
-    nodes: I64  #: (G,)
-    edges: I64  #: (G,)
-    #: (G, C) how often each class occurs in each graph; C is 0 without labels.
-    classes: I64
-    #: Labels of all nodes and their column, for a single graph, whose split may divide nodes.
+    nodes: I64  #: (G,) nodes per graph
+    edges: I64  #: (G,) edges per graph
+    class_counts: I64  #: (G, C) occurrences of each class in each graph; C is 0 without labels
+    #: labels of all nodes and their column, if the only graph has node labels
     node_labels: tuple[Array, Column] | None
-    #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or
-    #: graph.
-    column: Callable[[str], Array] = _no_column
-    label: Column | None = None  #: the column that ``classes`` counts
-    columns: tuple[Column, ...] = ()  #: all columns that ``column`` may read
-    given: Mapping[str, U8] = field(default_factory=dict)  #: as in :class:`About`
+    #: reads a stored column of all records by key, such as ``node/x``
+    read_column: Callable[[str], Array] = _refuse_column
+    label_column: Column | None = None  #: column that ``class_counts`` counts
+    columns: tuple[Column, ...] = ()  #: columns that ``read_column`` can read
+    given_parts: Mapping[str, U8] = field(default_factory=dict)  #: see :class:`CardAdditions`
 
 
 @dataclass(frozen=True)
 class Split:
-    """A named rule applied to a build: positions of the records of each part, in order."""
+    """Split of a build: the records of each part, or the part of each node of a single graph."""
 
-    name: str  #: stem of the file, key in the card: rule and parameters, e.g. ``upstream-area6-seed0``
+    name: str  #: file stem and key on the card, from rule and parameters: ``upstream-area6-seed0``
     rule: str
     parameters: Mapping[str, object]
-    #: ``train``, ``val`` and ``test`` to positions, in the order of a reader that does not shuffle
+    #: ``train``, ``val`` and ``test`` -> positions of records, in the order of unshuffled reading
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     note: str = ""
-    #: For a dataset of one graph, instead of ``parts``: 0 train, 1 val, 2 test, 255 none for each
-    #: node.
+    #: (N,) instead of ``parts``, for a single graph: 0 train, 1 val, 2 test, 255 in no part
     node_code: U8 | None = None
 
 
@@ -216,35 +213,32 @@ class RawNeededError(UsageError):
 
 
 _FAMILIES = "kmip_data.pipelines.datasets"
-#: largest raw files of a plugin, in bytes, that are built without worker processes
-PLUGIN_BYTES = 2**18
+#: total size of a plugin's raw files up to which no worker processes are started
+MAX_PLUGIN_BYTES_IN_PROCESS = 2**18
 P = TypeVar("P", bound=BuildParams)
 S = TypeVar("S", bound=BaseSplitParams)
 
 
 class Pipeline(ABC, Generic[P, S]):
-    """One dataset family. Stateless: an instance is picklable and equal for equal manifests."""
+    """Pipeline of a dataset family. Stateless and picklable; equal manifests give equal pipelines."""
 
     version: ClassVar[int]  #: increase it whenever the bytes of the shards change
-    #: True if every build is one unit, so that further processes would be useless.
-    one_unit: ClassVar[bool] = False
-    in_process: ClassVar[bool] = False  #: True if records are made of objects in this process
-    #: Methods ``(prepared, params, workdir) -> Prepared`` that follow ``prepare``, each reading the
-    #: files of the previous one, which are then removed. A killed build repeats at most one of
-    #: them.
+    one_unit: ClassVar[bool] = False  #: True if every build is a single unit
+    #: True if records come from objects in this process, so workers cannot build them
+    in_process: ClassVar[bool] = False
+    #: Names of methods ``(prepared, params, workdir) -> Prepared`` that run after ``prepare``. Each
+    #: reads the files of the previous one, which are then removed. A killed build repeats at most
+    #: one of them.
     passes: ClassVar[tuple[str, ...]] = ()
-    #: Largest raw files of a single unit, in bytes, that are built without worker processes.
-    small_bytes: ClassVar[int] = 4 * 2**20
-    #: Extra of the package that a build requires.
-    extra: ClassVar[str | None] = None
-    #: Parameter -> template of its part of the build folder's name, used unless it has its default.
+    #: total size of raw files up to which a single unit is built without a worker process
+    max_bytes_in_process: ClassVar[int] = 4 * 2**20
+    extra: ClassVar[str | None] = None  #: extra of the package that a build requires
+    #: (parameter, template of its piece of the build folder's name); defaults add no piece
     folder_name_templates: ClassVar[Sequence[tuple[str, str]]] = ()
-    #: Background class of nodes.
-    background_class: ClassVar[int | None] = None
-    #: Manifest fields of a plugin's dataset (:mod:`kmip_data.plugins`); shipped ones are TOML
-    #: files.
+    background_class: ClassVar[int | None] = None  #: node class that stratification ignores
+    #: manifest of a plugin's dataset (:mod:`kmip_data.plugins`); shipped manifests are TOML files
     manifest_fields: ClassVar[Mapping[str, object]]
-    #: Parts that the stratified rule divides again; others stay.
+    #: parts that the stratified rule redraws; others stay
     stratified_parts: tuple[str, ...] = PARTS
     Params: ClassVar[type[BuildParams]] = BuildParams
     SplitParams: ClassVar[type[BaseSplitParams]] = PublishedSplitParams
@@ -252,15 +246,18 @@ class Pipeline(ABC, Generic[P, S]):
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
 
-    # What a subclass must have.
+    # Required methods.
 
     @abstractmethod
     def schema(self, params: P) -> Schema:
-        """Return columns and edge layout, as a function of parameters and manifest alone."""
+        """Return columns and edge layout. They depend only on parameters and manifest."""
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """Assign the records of ``params.choose`` to shards: cheap, deterministic, in source order."""
+        """Assign the records of ``params.positions_to_build`` to shards, in source order.
+
+        Must be fast and deterministic.
+        """
 
     @abstractmethod
     def records(
@@ -269,30 +266,30 @@ class Pipeline(ABC, Generic[P, S]):
         unit: Unit,
         params: P,
     ) -> Iterator[GraphRecord | Skipped]:
-        """Yield the records of ``unit`` in order. Pure: no state but the arguments.
+        """Yield the records of ``unit`` in order, without side effects.
 
-        A :class:`~kmip_data.format.writer.Skipped` in place of a record is counted and listed on
-        the card.
+        A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the
+        card.
         """
 
-    # Other steps of a build.
+    # Optional steps of a build.
 
     def resolve(self, params: P, raw: RawFolder) -> P:
-        """Return the parameters completed from the files, if a recipe reads some."""
+        """Return the parameters, completed by values read from the files."""
         return params
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Cut a monolithic source into seekable pieces, once, in a worker.
 
-        Does nothing by default.
+        By default, workers read the raw files.
         """
         return Prepared(raw.path)
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
-        """Apply a split rule to the records of a build; by default, keys begin with their part.
+        """Apply a split rule to the records of a build.
 
-        ``raw`` is ``None`` when a split is added to a finished build; a rule that reads raw files
-        then raises :class:`RawNeededError`.
+        By default, every key begins with the name of its part. ``raw`` is ``None`` if a split is
+        added to a finished build; a rule that reads raw files then raises :class:`RawNeededError`.
         """
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
         for position, key in enumerate(records.keys):
@@ -306,14 +303,14 @@ class Pipeline(ABC, Generic[P, S]):
         """
         return sorted(position for part in parts for position in part)
 
-    def about(self, prepared: Prepared, params: P) -> About:
-        """Return additions to the card; empty by default."""
-        return About()
+    def card_additions(self, prepared: Prepared, params: P) -> CardAdditions:
+        """Return statistics and notes for the card."""
+        return CardAdditions()
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write a miniature of the raw data in the exact upstream layout into ``folder``.
+        """Write a miniature of the raw data, in the exact upstream layout, into ``folder``.
 
-        The module ``sample`` in the family's folder does it, by ``write_sample``.
+        Calls ``write_sample`` of the module ``sample`` in the family's folder.
         """
         if self.manifest.is_from_plugin:
             raise UsageError(
@@ -325,54 +322,53 @@ class Pipeline(ABC, Generic[P, S]):
     # Names, defaults and hints.
 
     def folder_name_pieces(self, params: P) -> list[str]:
-        """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
-        unusual = params.model_dump(exclude_defaults=True)
+        """Return pieces of the build folder's name for non-default parameters, such as ``["k32"]``."""
+        non_default = params.model_dump(exclude_defaults=True)
         return [
-            template.format(unusual[name])
+            template.format(non_default[name])
             for name, template in self.folder_name_templates
-            if name in unusual
+            if name in non_default
         ]
 
     def class_names(self, params: P) -> Sequence[str]:
-        """Return the class names by label: the manifest's, unless a parameter changes their order."""
+        """Return the class names in the order of the labels, by default the manifest's."""
         return self.manifest.class_names
 
-    def names_of_classes(self, params: P, records: Records) -> Sequence[str]:
-        """Return the class names of a finished build: :meth:`class_names`, unless its values name them."""
+    def built_class_names(self, params: P, records: Records) -> Sequence[str]:
+        """Return the class names of a build; override if they depend on its values."""
         return self.class_names(params)
 
     def default_splits(self, params: P) -> list[S]:
-        """Splits that every build has; the first is the build's default."""
-        chosen = self.manifest.layout.default_splits or ({},)
-        return [cast("S", self.SplitParams(**values)) for values in chosen]
+        """Return the splits of every build; the first is its default."""
+        parameters = self.manifest.layout.default_splits or ({},)
+        return [cast("S", self.SplitParams(**values)) for values in parameters]
 
     def advice_on_damage(self) -> str | None:
-        """Return the next step for damaged raw files, for errors without one."""
+        """Return the next step that errors about damaged raw files suggest."""
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 
 
-AnyPipeline = Pipeline[Any, Any]  #: parameters of any pipeline
+AnyPipeline = Pipeline[Any, Any]
 
 
 def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
-    """True if the work takes less time than starting a worker process.
+    """True if a build takes less time than starting a worker process, or cannot use one.
 
-    That is a small single unit, or small files of a plugin, which every worker imports again, often
-    with PyTorch (5 s of CPU).
+    Small are a single unit of few bytes, and small files of a plugin: every worker would import the
+    plugin, often with PyTorch (5 s of CPU).
     """
     if pipeline.in_process:
         return True
-    # Judge by sizes on disk, without reading.
     size = sum((raw.path / member).stat().st_size for member in raw.members)
     if pipeline.manifest.is_from_plugin:
-        return 0 < size <= PLUGIN_BYTES
-    return pipeline.one_unit and size <= pipeline.small_bytes
+        return 0 < size <= MAX_PLUGIN_BYTES_IN_PROCESS
+    return pipeline.one_unit and size <= pipeline.max_bytes_in_process
 
 
 def require_raw(manifest: Manifest, raw: Path | None) -> Path:
-    """Return the raw folder with the lists of a published split.
+    """Return ``raw``, which a published split is read from.
 
-    Raises :class:`RawNeededError` if there is none; ``build`` fetches it.
+    Raises :class:`RawNeededError` if it is ``None``; ``build`` then fetches the files.
     """
     if raw is None:
         raise RawNeededError(
@@ -383,20 +379,21 @@ def require_raw(manifest: Manifest, raw: Path | None) -> Path:
 
 
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
-    """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or a loaded plugin's."""
+    """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or a plugin's."""
     if manifest.is_from_plugin:
-        added: AnyPipeline = type(ADDED["datasets"][manifest.registered_name].value)(manifest)
-        return added
+        plugin_class = type(ADDED["datasets"][manifest.registered_name].value)
+        plugin_pipeline: AnyPipeline = plugin_class(manifest)
+        return plugin_pipeline
     module = importlib.import_module(f"{_FAMILIES}.{manifest.pipeline}")
     pipeline: AnyPipeline = module.PIPELINE(manifest)
     return pipeline
 
 
-def pipeline_of(card: Card) -> AnyPipeline | None:
-    """Return the pipeline that made a build, under the build's name.
+def pipeline_of_card(card: Card) -> AnyPipeline | None:
+    """Return the pipeline of a build, under the build's name.
 
-    ``None`` for a saved dataset, and for one of a plugin that is not loaded, as cards import
-    nothing.
+    ``None`` for a saved dataset, and for a dataset of a plugin that is not loaded: a card never
+    causes an import.
     """
     if not card.manifest:
         return None
@@ -411,7 +408,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> None:
-    """Refuse a fold that is none of the given splits; one that is ``drawn`` has seeds instead."""
+    """Refuse a fold that does not exist; a split ``drawn`` at random has seeds instead of folds."""
     if fold < folds:
         return
     if drawn:
@@ -428,7 +425,7 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
 
 
 def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> M:
-    """Validate ``values`` with the model; raise ``UsageError`` with all problems and the nearest names."""
+    """Validate ``values``; raise ``UsageError`` with all problems and the nearest names."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -439,7 +436,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
             why = reword_pydantic_problem(problem["msg"])
-            # List the names for an unknown name, not for a bad value.
+            # All names are listed for an unknown name, not for a wrong value.
             if problem["type"] == "extra_forbidden":
                 unknown = True
                 close = nearest_name(field, model.model_fields)
@@ -453,7 +450,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                 if close and is_likely_typo(field, close):
                     meant = (field, close)
                 problems.append(f"{field!r} is unknown{hint}")
-            elif not field:  # a problem of several values together
+            elif not field:  # values that do not fit together
                 problems.append(why)
             else:
                 problems.append(f"{field} = {problem['input']!r}: {why}")
@@ -469,7 +466,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
 
 
 def _nearest_value(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, str] | None:
-    """Return a wrong value of a parameter as typed, and the nearest one; None if none is near."""
+    """Return the wrong value of a parameter, as typed, and the nearest valid one, if any."""
     name = str(problem["loc"][0])
     if len(problem["loc"]) > 1 or name not in model.model_fields:
         return None
@@ -481,7 +478,7 @@ def _nearest_value(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, 
         case "literal_error":
             nearest = nearest_name(str(typed), re.findall("'([^']+)'", bounds["expected"]))
         case "bool_parsing":
-            nearest = not default  # the default needs not be typed
+            nearest = not default  # nobody types the default
         case "greater_than_equal":
             nearest = bounds["ge"]
         case "less_than_equal":
@@ -499,7 +496,7 @@ def _nearest_value(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, 
 def parse_split_parameters(
     pipeline: AnyPipeline, recorded: Mapping[str, object], name: str
 ) -> BaseSplitParams:
-    """Return the parameters of a split, out of all that a file or a card records for it."""
+    """Return the parameters of a split, from the values that a file or a card records."""
     fields = pipeline.SplitParams.model_fields
     parameters = {key: value for key, value in recorded.items() if key in fields}
     return check_params(pipeline.SplitParams, parameters, name)

@@ -89,7 +89,7 @@ def rows_inside(
 
     ``sizes`` has name and number of records of each, in source order.
     """
-    chosen = params.choose(sum(size for _, size in sizes))
+    chosen = params.positions_to_build(sum(size for _, size in sizes))
     # A limit is spread over all files: choose among all rows, then group by file.
     first = 0
     for name, size in sizes:
@@ -187,8 +187,8 @@ def apply_split(
 
 def stratification_labels(records: Records, background: int | None) -> tuple[I64, str]:
     """Return the stratification label of each graph, (G,), and its description."""
-    column = records.label
-    classes = records.classes
+    column = records.label_column
+    classes = records.class_counts
     if column is None or not classes.shape[1]:
         return np.zeros(len(records.keys), np.int64), "chance alone: there are no classes"
     if column.level == "node":

@@ -172,11 +172,11 @@ def source_pictures(
     build: Build, home: Home, keys: Sequence[str]
 ) -> Mapping[str, NDArray[np.uint8]]:
     """Return the source pictures of the records, as far as they still exist."""
-    from kmip_data.pipelines.base import pipeline_of
+    from kmip_data.pipelines.base import pipeline_of_card
     from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
 
     card = build.card
-    pipeline = pipeline_of(card)
+    pipeline = pipeline_of_card(card)
     if not isinstance(pipeline, OwnSuperpixelPipeline):
         return {}
     recorded = pipeline.pictures(card, home.raw / card.dataset, keys)

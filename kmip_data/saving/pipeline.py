@@ -25,7 +25,7 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
@@ -226,9 +226,9 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return 0: there are no files."""
         return 0
 
-    def about(self, prepared: Prepared, params: ResolvedGraphParams) -> About:
+    def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
         """Return the parts that masks give: there are no files to describe."""
-        return replace(super().about(prepared, params), statistics={}, notes=())
+        return replace(super().card_additions(prepared, params), statistics={}, notes=())
 
     def target(
         self, inference: InferredColumns, options: ReadOptions, findings: Findings

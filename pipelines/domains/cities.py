@@ -25,7 +25,7 @@ from kmip_data.graphs.city_columns import (
     coordinate_range,
     encode_coordinates,
 )
-from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
@@ -261,7 +261,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
     version = 1
     # Of a map: a million intersections, which take 0.8 GiB; a process starts in 1 s.
-    small_bytes = 128 * 2**20
+    max_bytes_in_process = 128 * 2**20
     Params = CityParams
     SplitParams = CitySplitParams
     folder_name_templates = (
@@ -361,15 +361,15 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             edge_index=edge_index,
         )
 
-    def about(self, prepared: Prepared, params: P) -> About:
+    def card_additions(self, prepared: Prepared, params: P) -> CardAdditions:
         """Return counts, vocabulary and constants that standardise the features; warnings as notes."""
-        return About({"city": prepared.plan}, prepared.plan["warnings"])
+        return CardAdditions({"city": prepared.plan}, prepared.plan["warnings"])
 
-    def names_of_classes(self, params: P, records: Records) -> list[str]:
+    def built_class_names(self, params: P, records: Records) -> list[str]:
         """Return the range of eccentricity of each class, such as ``310–904 m``."""
         assert records.node_labels is not None, "a city has classes"
         labels, column = records.node_labels
-        eccentricity = records.column("node/eccentricity")
+        eccentricity = records.read_column("node/eccentricity")
         unit = "m" if params.weight == "length" else "s"
         names = []
         for number in range(column.num_classes or 0):

@@ -151,7 +151,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
             note=note,
             node_code=split_codes(n, seed),
         )
-    lon_lat = records.column("node/x")[:, :2]
+    lon_lat = records.read_column("node/x")[:, :2]
     # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a
     # tenth.
     fitting = (
@@ -159,7 +159,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     )
     size = params.block_size or next(fitting, BLOCK_SIZES[-1])
     hops = params.buffer
-    codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.column(EDGE_INDEX), hops)
+    codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.read_column(EDGE_INDEX), hops)
     dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"
     if empty := [part for code, part in enumerate(PARTS) if not (codes == code).any()]:
         raise UsageError(

@@ -229,7 +229,9 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
         """Divide the chosen rows, in order, into units of ``records_per_unit``."""
-        return units_of_rows(params.choose(prepared.plan["rows"]), self.records_per_unit)
+        return units_of_rows(
+            params.positions_to_build(prepared.plan["rows"]), self.records_per_unit
+        )
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""

@@ -23,8 +23,8 @@ from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
-    About,
     BaseSplitParams,
+    CardAdditions,
     Facts,
     Records,
     Split,
@@ -136,7 +136,7 @@ def write_split(
     classes = {}
     if codes is None:
         for name, rows in parts.items():
-            classes[name] = records.classes[rows].sum(axis=0).tolist()
+            classes[name] = records.class_counts[rows].sum(axis=0).tolist()
         return entry, classes
     for name, code in NODE_PARTS.items():
         classes[name] = []
@@ -150,7 +150,7 @@ def finish_build(
     plan: BuildPlan,
     split_params: Sequence[BaseSplitParams],
     units: Sequence[UnitResult],
-    about: About,
+    about: CardAdditions,
 ) -> Card:
     """Write splits, README and card for the shards of ``units`` (all of them, in order).
 
@@ -167,7 +167,7 @@ def finish_build(
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
     # From here on shards are read back, so that the card describes what is on disk.
     shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
-    records = replace(read_records(folder, shards, schema), given=about.given)
+    records = replace(read_records(folder, shards, schema), given_parts=about.given_parts)
     statistics = {**sum_statistics(unit.statistics for unit in units), **about.statistics}
     if skipped:
         statistics["skipped"] = skipped
@@ -217,7 +217,7 @@ def finish_build(
         content_digest=raw.content_digest,
         data_schema=json.loads(schema.to_json()),
         default_split=next(iter(splits), ""),
-        class_names=list(pipeline.names_of_classes(params, records)),
+        class_names=list(pipeline.built_class_names(params, records)),
         shards=shards,
         splits=splits,
         counts=counts,

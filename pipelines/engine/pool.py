@@ -70,7 +70,7 @@ class BuildTask:
     @property
     def graphs(self) -> int:
         """Number of graphs that are expected."""
-        return self.unit.listed_graphs
+        return self.unit.expected_graphs
 
 
 def run_pass(

@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import (
     BuildParams,
     check_params,
     parse_split_parameters,
-    pipeline_of,
+    pipeline_of_card,
 )
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.plan import BuildPlan
@@ -144,7 +144,7 @@ def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> st
 
 
 def _pipeline_of(card: Card, path: Path) -> AnyPipeline:
-    pipeline = pipeline_of(card)
+    pipeline = pipeline_of_card(card)
     if pipeline is None:
         raise UsageError(
             f"{path} was saved from memory; no pipeline can build it again.",

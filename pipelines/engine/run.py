@@ -102,7 +102,7 @@ def run_build(
     with _Run.opened(plan) as run:
         prepared = run.run_passes()
         results = run.build(prepared)
-        about = plan.pipeline.about(prepared, plan.params)
+        about = plan.pipeline.card_additions(prepared, plan.params)
     card = finish_build(plan, split_params, results, about)
     remove_work(folder)
     text = f"built {plan.pipeline.manifest.name}: {count_with_noun(card.counts['graphs'], 'graph')} in {folder}"

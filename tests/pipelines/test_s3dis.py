@@ -143,7 +143,9 @@ def test_rules_and_limits_choose_other_parts(full_keys):
     assert quarter.name == "upstream-area1-seed0-val0.25"
     assert (len(quarter.parts["val"]), len(quarter.parts["test"])) == (4_975, 3_687)
     for limit in (8, 100):
-        keys = [full_keys[i] for i in PIPELINE.Params(limit=limit).choose(len(full_keys))]
+        keys = [
+            full_keys[i] for i in PIPELINE.Params(limit=limit).positions_to_build(len(full_keys))
+        ]
         assert len(set(keys)) == limit
         assert all(all(split(keys, test_area=area).parts.values()) for area in (1, 5, 6))
 

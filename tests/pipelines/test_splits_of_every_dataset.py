@@ -30,7 +30,7 @@ def records(classes, label=None):
         none,
         np.asarray(classes),
         None,
-        label=label,
+        label_column=label,
     )
 
 

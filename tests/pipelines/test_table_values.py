@@ -196,7 +196,7 @@ def test_fractions_that_float32_rounds_are_no_question(tmp_path):
     np.testing.assert_allclose(values, [[0.1, 0.1, 0], [0.1, 0.7, 0], [0.1, 0, 1]])
 
 
-def test_integers_of_a_table_above_0_are_the_names_of_classes(tmp_path):
+def test_integers_of_a_table_above_0_are_the_built_class_names(tmp_path):
     nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
     got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
     assert got.schema.label_column.num_classes == 3

@@ -25,8 +25,8 @@ from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.elementary_functions import normal_quantile
 from kmip_data.pipelines.base import (
-    About,
     BaseSplitParams,
+    CardAdditions,
     Prepared,
     RawFolder,
     Records,
@@ -161,14 +161,14 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
             edge_index=edges.astype(self.schema(params).index_dtype),
         )
 
-    def about(self, prepared: Prepared, params: GraphLandParams) -> About:
+    def card_additions(self, prepared: Prepared, params: GraphLandParams) -> CardAdditions:
         """Return the mean and deviation that convert predictions to the table's unit."""
-        return About({"roads": dict(prepared.plan)})
+        return CardAdditions({"roads": dict(prepared.plan)})
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
         code = read_masks(require_raw(self.manifest, raw), params.split_rule, int(records.nodes[0]))
-        code[np.isnan(records.column("node/y"))] = NO_PART
+        code[np.isnan(records.read_column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
         return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)
 

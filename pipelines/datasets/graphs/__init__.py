@@ -26,7 +26,15 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
+from kmip_data.pipelines.base import (
+    CardAdditions,
+    Prepared,
+    RawFolder,
+    Records,
+    Split,
+    Unit,
+    check_fold,
+)
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_beside,
     description_like,
@@ -217,12 +225,12 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         """Return the column of the targets."""
         return infer_labels(inference, options, findings)
 
-    def about(self, prepared: Prepared, params: ResolvedGraphParams) -> About:
+    def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
         """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
         inferred = params.inferred
         given = {} if inferred.masks is None else {MASK_SPLIT: inferred.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
-        return About(
+        return CardAdditions(
             {"files": {**inferred.summary, "columns": columns}}, inferred.summary["warnings"], given
         )
 
@@ -233,7 +241,9 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
     def units(self, prepared: Prepared, params: ResolvedGraphParams) -> list[Unit]:
         """Assign the graphs to shards of about 64 MiB."""
         inferred = params.inferred
-        return units_of_rows(params.choose(inferred.graphs), inferred.graphs_per_shard, "graphs")
+        return units_of_rows(
+            params.positions_to_build(inferred.graphs), inferred.graphs_per_shard, "graphs"
+        )
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedGraphParams
@@ -273,7 +283,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
 
         # 1. Graphs; what has no label is in no part.
         alone = len(records.keys) == 1
-        label_level = records.label.level if records.label else level
+        label_level = records.label_column.level if records.label_column else level
         divides_nodes = alone and label_level == "node"
         known = has_label(records, divides_nodes=divides_nodes)
         if codes is not None and level == "graph":

@@ -44,14 +44,14 @@ def given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 
     for column in records.columns:
         if column.doc == PART_DOC and (len(records.keys) == 1 or column.level == "graph"):
             columns[column.attribute] = column
-    names = [*records.given, *columns]
+    names = [*records.given_parts, *columns]
     rule = params.split_rule
     if rule == "given":
         rule = next(iter(names), "random")
-    if rule in records.given:
-        return rule, "node", records.given[rule]
+    if rule in records.given_parts:
+        return rule, "node", records.given_parts[rule]
     if rule in columns:
-        return rule, columns[rule].level, records.column(columns[rule].key)
+        return rule, columns[rule].level, records.read_column(columns[rule].key)
     if rule != "random":
         rules = [*names, "random", "stratified"]
         close = nearest_name(rule, rules)
@@ -69,10 +69,10 @@ def given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 
 
 def has_label(records: Records, *, divides_nodes: bool) -> Bools:
     """Return what has a label: the nodes of a single graph (N,), or graphs (G,)."""
-    label = records.label
+    label = records.label_column
     if label is None or (label.level == "node" and not divides_nodes):
         return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)
-    y: Array = records.column(label.key)
+    y: Array = records.read_column(label.key)
     y = y.reshape(len(y), -1)
     known: Bools = ~np.isnan(y)
     if label.low == NO_CLASS:

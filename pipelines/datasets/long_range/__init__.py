@@ -22,8 +22,8 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
-    About,
     BuildParams,
+    CardAdditions,
     Pipeline,
     Prepared,
     PublishedSplitParams,
@@ -182,10 +182,10 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         for row in unit.items["rows"]:
             yield make_record(row, params)
 
-    def about(self, prepared: Prepared, params: LongRangeParams) -> About:
+    def card_additions(self, prepared: Prepared, params: LongRangeParams) -> CardAdditions:
         """Note that the graphs are generated and complete."""
         note = f"Generated from seed {params.seed}: the dataset itself, not a sample of another."
-        return About(notes=[note])
+        return CardAdditions(notes=[note])
 
     def folder_name_pieces(self, params: LongRangeParams) -> list[str]:
         """Return the task, and the largest graph if it is not the default."""

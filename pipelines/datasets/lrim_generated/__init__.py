@@ -16,8 +16,8 @@ from kmip_data.arrays import F32, F64, I8
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
-    About,
     BuildParams,
+    CardAdditions,
     Pipeline,
     Prepared,
     PublishedSplitParams,
@@ -95,7 +95,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
     def units(self, prepared: Prepared, params: LRIMParams) -> list[Unit]:
         """Assign grids in their order."""
         size = min(1_000, UNIT_NODES // params.size**2)
-        return units_of_rows(params.choose(params.graphs), size, "graphs")
+        return units_of_rows(params.positions_to_build(params.graphs), size, "graphs")
 
     def records(self, prepared: Prepared, unit: Unit, params: LRIMParams) -> Iterator[GraphRecord]:
         """Generate each grid from the seed and its number."""
@@ -114,14 +114,14 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
                 edge_index=edge_index,
             )
 
-    def about(self, prepared: Prepared, params: LRIMParams) -> About:
+    def card_additions(self, prepared: Prepared, params: LRIMParams) -> CardAdditions:
         """Note the numbers of the construction."""
         temperature = TEMPERATURE[params.size, params.difficulty]
         note = (
             f"Generated here from seed {params.seed}, not the published files: sigma"
             f" {SIGMA[params.difficulty]}, temperature {temperature}, {SWEEPS} sweeps a grid."
         )
-        return About(notes=[note])
+        return CardAdditions(notes=[note])
 
     def folder_name_pieces(self, params: LRIMParams) -> list[str]:
         """Return the benchmark's name of the set."""

@@ -100,7 +100,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         """Assign the listed graphs (train, val, test) by file size."""
         names = list(itertools.chain(*read_split_lists(prepared.path).values()))
         sizes = {}
-        for position in params.choose(len(names)):
+        for position in params.positions_to_build(len(names)):
             name = names[position]
             sizes[name] = (prepared.path / f"{name}.edgelist").stat().st_size
         return units_by_size(sizes, TEXT_PER_UNIT, "graphs")

@@ -89,7 +89,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         if not chosen.is_file():
             return super().units(prepared, params)
         rows = np.load(chosen, allow_pickle=False)
-        positions = np.asarray(params.choose(len(rows)), np.int64)
+        positions = np.asarray(params.positions_to_build(len(rows)), np.int64)
         return units_of_rows(rows[positions].tolist(), self.records_per_unit)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:

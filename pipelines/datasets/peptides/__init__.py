@@ -21,7 +21,7 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
+from kmip_data.pipelines.base import CardAdditions, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -164,14 +164,14 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         scaled = ((targets - mean) / deviation).astype(np.float32)
         return scaled, {"target_scaling": {"mean": mean.tolist(), "deviation": deviation.tolist()}}
 
-    def about(self, prepared: Prepared, params: PeptidesStructParams) -> About:
+    def card_additions(self, prepared: Prepared, params: PeptidesStructParams) -> CardAdditions:
         """Return mean and deviation, which convert predictions to the table's units."""
         facts = prepared.plan.get("target_scaling")
         if facts is None:
-            return About()
+            return CardAdditions()
         note = "Targets are standardised with mean and deviation of the train rows"
         statistics = {"target_scaling": {"targets": list(TARGETS), **facts}}
-        return About(statistics, (f"{note} (statistics.target_scaling).",))
+        return CardAdditions(statistics, (f"{note} (statistics.target_scaling).",))
 
     def folder_name_pieces(self, params: PeptidesStructParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.split_rules import grouped_split
-from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, pick_columns
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
@@ -275,15 +275,15 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         labels = label_files(raw.members)
         return Prepared(raw.path, {"clouds": _cloud_members(raw.members), "labels": labels})
 
-    def about(self, prepared: Prepared, params: ResolvedPointParams) -> About:
+    def card_additions(self, prepared: Prepared, params: ResolvedPointParams) -> CardAdditions:
         """Return what the files have that is not used, and warnings."""
         summary = params.facts.summary
-        return About({"files": summary}, summary.get("warnings", []))
+        return CardAdditions({"files": summary}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: ResolvedPointParams) -> list[Unit]:
         """Make each cloud a shard; a limit counts clouds."""
         clouds = prepared.plan["clouds"]
-        chosen = params.choose(len(clouds))
+        chosen = params.positions_to_build(len(clouds))
         return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(chosen)]
 
     def records(

@@ -144,7 +144,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         for listed in read_split_lists(prepared.path).values():
             keys += [key for key in listed if key[:8] in synsets]
         most_points = {}
-        for position in params.choose(len(keys)):
+        for position in params.positions_to_build(len(keys)):
             key = keys[position]
             size = (prepared.path / _file_name(key)).stat().st_size
             # A bound by the size alone: nothing is read before the workers do.

@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.split_rules import order_before_draw
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, BuildParams, Prepared
+from kmip_data.pipelines.base import BuildParams, CardAdditions, Prepared
 from kmip_data.pipelines.formats.tensors import (
     PYG,
     PickledData,
@@ -91,12 +91,12 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         joined: list[int] = np.concatenate([first, second])[order].tolist()
         return joined
 
-    def about(self, prepared: Prepared, params: BuildParams) -> About:
+    def card_additions(self, prepared: Prepared, params: BuildParams) -> CardAdditions:
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
         constants = {
             key: value.model_dump() for key, value in self.manifest.standardisation.items()
         }
-        return About({"standardisation": constants})
+        return CardAdditions({"standardisation": constants})
 
 
 PIPELINE = SuperpixelPipeline

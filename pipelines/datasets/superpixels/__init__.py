@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.pipelines.base import About, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
@@ -223,9 +223,9 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         ignored = [f"{name}: {reason}" for name, reason in unread.items()]
         return ResolvedSuperpixelParams.of(params, ignored=tuple(ignored))
 
-    def about(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> About:
+    def card_additions(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> CardAdditions:
         """Return the files that are not used."""
-        return About({"files": {"ignored": list(params.ignored)}})
+        return CardAdditions({"files": {"ignored": list(params.ignored)}})
 
     def prepare(self, raw: RawFolder, params: ResolvedSuperpixelParams, workdir: Path) -> Prepared:
         """Pair images with masks."""
@@ -237,7 +237,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
     def units(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> list[Unit]:
         """Assign images in the order of their names."""
-        chosen = params.choose(len(prepared.plan["pairs"]))
+        chosen = params.positions_to_build(len(prepared.plan["pairs"]))
         # Small shards of few pictures, so that every process has work; large ones of many.
         size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
         return units_of_rows(chosen, size, "pictures")

@@ -23,7 +23,7 @@ from support.builds.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.pipelines.base import PLUGIN_BYTES, needs_no_worker
+from kmip_data.pipelines.base import MAX_PLUGIN_BYTES_IN_PROCESS, needs_no_worker
 from kmip_data.pipelines.engine.pool import Workers
 from kmip_data.registry import ADDED, Added
 from kmip_data.runtime import signals
@@ -39,7 +39,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("reference")
     write_raw(folder / "raw", GRAPHS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OneUnitPipeline, "small_bytes", 0)
+        patch.setattr(OneUnitPipeline, "max_bytes_in_process", 0)
         return digests(build_toy(folder, one_unit=True, quiet=True).path)
 
 
@@ -49,7 +49,7 @@ def test_only_one_unit_of_small_files_is_small(tmp_path: Path) -> None:
     pipeline = OneUnitPipeline(toy_manifest())
     assert needs_no_worker(pipeline, raw)
     assert not needs_no_worker(toy_pipeline(), raw)
-    (tmp_path / "raw/part1.txt").write_bytes(bytes(pipeline.small_bytes))
+    (tmp_path / "raw/part1.txt").write_bytes(bytes(pipeline.max_bytes_in_process))
     assert not needs_no_worker(pipeline, raw)
 
 
@@ -59,7 +59,7 @@ def test_few_bytes_of_a_plugin_are_small(tmp_path: Path, monkeypatch: pytest.Mon
     pipeline = toy_pipeline()
     monkeypatch.setitem(ADDED["datasets"], pipeline.manifest.registered_name, Added(pipeline, None))
     assert needs_no_worker(pipeline, raw)
-    (tmp_path / "raw/part1.txt").write_bytes(bytes(PLUGIN_BYTES))
+    (tmp_path / "raw/part1.txt").write_bytes(bytes(MAX_PLUGIN_BYTES_IN_PROCESS))
     assert not needs_no_worker(pipeline, raw)
 
 

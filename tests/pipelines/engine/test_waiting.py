@@ -81,7 +81,7 @@ ADD: dict[ModuleType, Callable[[Build], object]] = {
 def test_nothing_is_added_to_the_build_of_another(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
 ) -> None:
-    monkeypatch.setattr(splits_module, "pipeline_of", lambda _: toy_pipeline())
+    monkeypatch.setattr(splits_module, "pipeline_of_card", lambda _: toy_pipeline())
     _wait_for(monkeypatch, module, _replace(tmp_path))
     with pytest.raises(UsageError, match=build.card.key):
         ADD[module](build)
@@ -98,7 +98,7 @@ def test_repair_writes_no_shard_of_the_build_that_went(
     shard.write_bytes(shard.read_bytes()[:-1])
     raw = raw_folder(tmp_path / "raw")
     monkeypatch.setattr(repair_module, "obtain_raw", lambda *_, **__: raw)
-    monkeypatch.setattr(repair_module, "pipeline_of", lambda _: toy_pipeline())
+    monkeypatch.setattr(repair_module, "pipeline_of_card", lambda _: toy_pipeline())
     _wait_for(monkeypatch, repair_module, _replace(tmp_path))
     with pytest.raises(UsageError, match=build.card.key):
         repair_build(build.path, quiet=True)
