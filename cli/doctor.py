@@ -152,7 +152,7 @@ def _check_devices() -> Iterator[tuple[str, str, str]]:
 
 def _check_backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
-    from kmip_data.models.training.self_check import LATE, OK, check_components
+    from kmip_data.models.training.self_check import OK, TIMED_OUT, check_components
 
     rows = backend_status()
     # In processes of their own: one that ends by a signal is a line here.
@@ -165,7 +165,7 @@ def _check_backends() -> Iterator[tuple[str, str, str]]:
         reason = row.reason
         failure = tried[row.device].get(row.name, OK)
         if failure != OK:
-            status = "no" if failure.startswith(LATE) else "problem"  # slow, or broken
+            status = "no" if failure.startswith(TIMED_OUT) else "problem"  # slow, or broken
             reason = failure
         yield f"{row.name} ({row.device})", status, reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))

@@ -1,4 +1,4 @@
-"""Metrics of a split, accumulated over its batches on one or several processes."""
+"""Metrics of a part, accumulated over its batches on one or several processes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_kno
 
 
 def count_link_ranks(scores: Tensor, target: Tensor) -> Tensor:
-    """Count the ranks of a batch's links, from scores and targets (G, W, W) to :class:`LinkSums` (7,).
+    """Compute :class:`LinkSums` (7,) of a batch from its scores and targets (G, W, W).
 
-    A link (i, j) competes with the pairs (i, c) of its graph; half of the pairs with an equal score
-    rank above it, as in OGB's evaluator. Hits belong to the first ranking.
+    A link (i, j) competes with the pairs (i, c) of its graph. Half of the pairs with an equal score
+    rank above it, as in OGB's evaluator. Hits refer to the ranking among all nodes.
     """
     if target.is_cpu:
         graph, i, j = link_indices(target)
@@ -37,33 +37,35 @@ def count_link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     is_nan = scores[graph, i].isnan()
     rows = scores[graph, i].masked_fill(is_nan, torch.inf)
 
-    # The rank of a score follows from its position in the sorted row: one sort serves every j.
+    # 1. Sort each row once: a score's position in the sorted row gives its rank, for every j.
     score = rows.gather(1, j)
     ordered, order = rows.sort(1)
-    first = torch.searchsorted(ordered, score, right=False)
-    behind = torch.searchsorted(ordered, score, right=True)
+    first_equal = torch.searchsorted(ordered, score, right=False)
+    after_equal = torch.searchsorted(ordered, score, right=True)
 
-    apart = pair_codes == NO_LINK
+    # 2. Rank among all nodes, among unlinked ones, and among unlinked ones except i itself.
+    is_unlinked = pair_codes == NO_LINK
     columns = torch.arange(rows.shape[1], device=i.device)
-    other = columns != i[:, None]
+    is_other_node = columns != i[:, None]
     ranks = []
-    for competes in (pair_codes != NO_PAIR, apart, apart & other):
+    for competes in (pair_codes != NO_PAIR, is_unlinked, is_unlinked & is_other_node):
         counted = (competes & ~is_nan).gather(1, order)
         below = pad(counted.cumsum(1), (1, 0))
-        # Half of those with an equal score rank above it.
-        not_above = below.gather(1, first) + below.gather(1, behind)
-        ranks.append(1 + below[:, -1:] - not_above.double() / 2)
-    ranks[0] -= 0.5  # without the link itself
+        # Half of the competitors with an equal score rank above the link.
+        twice_not_above = below.gather(1, first_equal) + below.gather(1, after_equal)
+        ranks.append(1 + below[:, -1:] - twice_not_above.double() / 2)
+    ranks[0] -= 0.5  # the link does not compete with itself
 
+    # 3. Compute the measures of every pair; only links count.
     values = [1 / rank for rank in ranks]
-    values += [(ranks[0] <= most).double() for most in HITS]
+    values += [(ranks[0] <= largest_rank).double() for largest_rank in HITS]
     measures = torch.stack(values, 2)
     measures = measures.masked_fill(is_nan.gather(1, j)[:, :, None], torch.nan)
-    link = pair_codes.gather(1, j) == LINK
-    measures = measures.where(link[:, :, None], 0)
+    is_link = pair_codes.gather(1, j) == LINK
+    measures = measures.where(is_link[:, :, None], 0)
     measures = measures.flatten(0, 1)
 
-    # Mean over the links of a graph, then sum over graphs.
+    # 4. Average over the links of a graph, then sum over graphs.
     graph_of_pair = graph[:, None].expand_as(j).flatten()
     per_graph = measures.new_zeros(len(target), measures.shape[1])
     per_graph.index_add_(0, graph_of_pair, measures)
@@ -74,34 +76,37 @@ def count_link_ranks(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def link_indices(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Links (graph, i, j) of :data:`LINK` in (G, W, W): (R,), (R,) and (R, 1)."""
+    """Return the indices (graph, i, j) of the links in (G, W, W): (R,), (R,) and (R, 1)."""
     graph, i, j = (target == LINK).nonzero(as_tuple=True)
     return graph, i, j[:, None]
 
 
 def all_pair_indices(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all pairs of (G, W, W) without waiting for the links: (G · W,) twice and (G · W, W)."""
+    """Return the indices of all pairs in (G, W, W), to avoid waiting for a GPU.
+
+    Graph and i are (G · W,), j is (G · W, W).
+    """
     graphs, width, _ = target.shape
     row = torch.arange(graphs * width, device=target.device)
     column = torch.arange(width, device=target.device)
     return row // width, row % width, column.expand(len(row), -1)
 
 
-#: Tensors, and lists of tensors, of an accumulator.
-State = dict[str, Tensor | list[Tensor]]
+#: An accumulator's tensors, and lists of tensors, by name.
+AccumulatorState = dict[str, Tensor | list[Tensor]]
 
 
 class _LossSums(NamedTuple):
-    """Sums over the rows of batches: float64 scalars."""
+    """Sums over batches: float64 scalars."""
 
-    weighted: Tensor  #: loss of each batch times its rows
+    weighted: Tensor  #: loss of a batch times its number of rows
     rows: Tensor
 
 
-class _Sums(nn.Module):
-    """Float64 sum of ``count`` over batches, or another ``merge`` of two counts.
+class _SumAccumulator(nn.Module):
+    """Sum over batches of the result of ``count``, in float64, or another ``merge`` of two results.
 
-    The result is the tensor, or with ``fields`` a named tuple of its rows.
+    With ``fields``, :meth:`compute` returns the rows of the sum as that named tuple.
     """
 
     def __init__(
@@ -118,7 +123,7 @@ class _Sums(nn.Module):
         self.sums = torch.zeros(shape, dtype=torch.float64)
 
     @property
-    def metric_state(self) -> State:
+    def metric_state(self) -> AccumulatorState:
         return {"sums": self.sums}
 
     def update(self, *batch: Tensor) -> None:
@@ -134,21 +139,21 @@ class _Sums(nn.Module):
 
 
 def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
-    """Return :class:`RegressionSums` (7, T) of a batch; with ``log10``, of 10 to the power of both arguments."""
+    """Compute :class:`RegressionSums` (7, T) of a batch; ``log10``: arguments are logarithms of the numbers."""
     values = logits.double()
     target = target.double().view(logits.shape)
     if log10:
         values = 10**values
         target = 10**target
 
-    known = ~target.isnan()  # a prediction of NaN stays, and makes the metrics NaN
+    known = ~target.isnan()  # a NaN prediction makes the metrics NaN
     error = values - target
     error = error.masked_fill(~known, 0.0)
     rows = known.sum(0)
     divisor = rows.clamp_min(1)
 
-    # Around the mean, whose rounding a second pass mends: Σ target² - (Σ target)² / rows would
-    # cancel where the mean is large, and a constant must have no spread.
+    # Sum squares around the mean: Σ target² - (Σ target)² / rows would cancel if the mean is large.
+    # A second pass corrects the mean's rounding, so that constant targets have a spread of exactly 0.
     mean = target.nansum(0) / divisor
     mean += (target - mean).nansum(0) / divisor
     spread = ((target - mean) ** 2).nansum(0)
@@ -168,42 +173,40 @@ def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
     )
 
 
-def _merged_sums(first: Tensor, second: Tensor) -> Tensor:
+def _merge_regression_sums(first: Tensor, second: Tensor) -> Tensor:
     """Merge two results of :func:`_regression_sums` (Chan, Golub and LeVeque 1983)."""
     total = RegressionSums(*(first + second))
-    before = RegressionSums(*first)
-    added = RegressionSums(*second)
+    left = RegressionSums(*first)
+    right = RegressionSums(*second)
 
-    share = added.rows / total.rows.clamp_min(1)
-    distance = added.mean - before.mean
-    mean = before.mean + distance * share
-    spread = total.spread + distance**2 * before.rows * share
+    fraction = right.rows / total.rows.clamp_min(1)
+    distance = right.mean - left.mean
+    mean = left.mean + distance * fraction
+    spread = total.spread + distance**2 * left.rows * fraction
     return torch.stack(total._replace(mean=mean, spread=spread))
 
 
 def _sum_loss(loss: Tensor, rows: Tensor) -> Tensor:
-    """Return :class:`_LossSums` (2,) of a batch.
+    """Compute :class:`_LossSums` (2,) of a batch.
 
-    torchmetrics' ``MeanMetric`` drops the weights when it need not look for NaN.
+    torchmetrics' ``MeanMetric`` is no alternative: it drops the weights unless it checks for NaN.
     """
     return torch.stack(_LossSums(weighted=loss.double() * rows, rows=rows.double()))
 
 
 def _confusion_matrix(logits: Tensor, target: Tensor) -> Tensor:
-    """``(C, C)``, rows are labels, columns predictions: C² integers whatever the split's size.
-
-    Rows without a class are left out. Added up by index, not by ``bincount``, which has the host wait for a GPU.
-    """
+    """Count the labels (rows) and predictions (columns) of a batch, (C, C); skip unknown labels."""
     classes = logits.shape[-1]
     prediction = logits.argmax(dim=-1)
     cell = target.clamp_min(0) * classes + prediction
+    # ``bincount`` would make the host wait for a GPU.
     counts = cell.new_zeros(classes * classes)
     counts.scatter_add_(0, cell, is_known(target).to(cell.dtype))
     return counts.view(classes, classes)
 
 
-class _Scores(nn.Module):
-    """Scores and targets of all rows, ``(N, T)`` float64 each: a ranking needs all of them."""
+class _RowAccumulator(nn.Module):
+    """Scores and targets of all rows, ``(N, T)`` each, which ranking metrics need."""
 
     scores: list[Tensor]
     targets: list[Tensor]
@@ -214,7 +217,7 @@ class _Scores(nn.Module):
         self.reset()
 
     @property
-    def metric_state(self) -> State:
+    def metric_state(self) -> AccumulatorState:
         return {"scores": self.scores, "targets": self.targets}
 
     def update(self, logits: Tensor, target: Tensor) -> None:
@@ -229,13 +232,13 @@ class _Scores(nn.Module):
         self.targets = []
 
     def _gather_rows(self, rows: list[Tensor]) -> Tensor:
-        # A process without rows still takes part in the exchange.
+        # A process without rows must still take part in the exchange.
         local = torch.cat(rows).cpu() if rows else torch.zeros(0, self.labels)
         return torch.cat(all_gather(local)).double()
 
 
-class _TwoClasses(_Scores):
-    """Log-odds of the second class of two, and the class, (N, 1) each."""
+class _BinaryRowAccumulator(_RowAccumulator):
+    """Log-odds of the second of two classes, and the class, (N, 1) each."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -246,106 +249,112 @@ class _TwoClasses(_Scores):
         super().update(logits[:, 1:] - logits[:, :1], known)
 
 
-def _accumulator_of(task: Task) -> Accumulator:
-    """Return the accumulator for the metrics of a task's target type."""
+def _build_accumulator(task: Task) -> Accumulator:
+    """Return the accumulator for the built-in metrics of a task's target type."""
     match task.target_type:
         case "classification":
-            return _Sums(_confusion_matrix, task.outputs, task.outputs)
+            return _SumAccumulator(_confusion_matrix, task.outputs, task.outputs)
         case "multilabel":
-            return _Scores(task.outputs)
+            return _RowAccumulator(task.outputs)
         case "regression":
-            return _Sums(
+            return _SumAccumulator(
                 partial(_regression_sums, task.log10),
                 len(RegressionSums._fields),
                 task.outputs,
-                merge=_merged_sums,
+                merge=_merge_regression_sums,
                 fields=RegressionSums,
             )
         case "links":
-            return _Sums(count_link_ranks, len(LinkSums._fields), fields=LinkSums)
+            return _SumAccumulator(count_link_ranks, len(LinkSums._fields), fields=LinkSums)
 
 
 class SplitMetrics(nn.Module):
-    """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
+    """Loss and metrics of one part, over all its rows (nodes, graphs or links).
 
-    The sums are not buffers; :meth:`compute` adds them over the processes of a distributed run.
-    Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro", zero_division=0)``,
-    ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
-    ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
-    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a
-    row being a known target. ``chosen`` may be a plugin's metric, computed in addition, or a
-    built-in metric that is computed on request alone. A metric with its own accumulator is computed
-    if chosen.
+    The metrics equal scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
+    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over
+    labels), ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the part
+    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches,
+    where rows are known targets. :meth:`compute` merges the processes of a distributed run.
+
+    Parameters
+    ----------
+    requested
+        Metric to compute in addition to those always reported for the task: a plugin's, or a
+        built-in one that is computed only on request.
     """
 
-    def __init__(self, task: Task, chosen: str | None = None) -> None:
+    def __init__(self, task: Task, requested: str | None = None) -> None:
         super().__init__()
         self.target_type = task.target_type
         self.metrics = {}
         for name, metric in METRICS.items():
             if metric.is_reported_for(task.target_type, task.level):
                 self.metrics[name] = metric
-        self.chosen = chosen
-        self.rows = _accumulator_of(task)
-        #: accumulator of the chosen metric, if it has one
+        self.requested = requested
+        self.rows = _build_accumulator(task)
+        #: accumulator of the requested metric, if it has its own
         self.metric_accumulator: Accumulator | None = None
-        if chosen is not None:
-            metric = all_metrics()[chosen]
-            self.metrics[chosen] = metric
+        if requested is not None:
+            metric = all_metrics()[requested]
+            self.metrics[requested] = metric
             if metric.accumulator is not None:
                 self.metric_accumulator = metric.accumulator(task)
             elif metric.target_type != task.target_type:  # two classes
-                self.metric_accumulator = _TwoClasses()
-        self.loss = _Sums(_sum_loss, len(_LossSums._fields), fields=_LossSums)
+                self.metric_accumulator = _BinaryRowAccumulator()
+        self.loss = _SumAccumulator(_sum_loss, len(_LossSums._fields), fields=_LossSums)
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
-        """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
+        """Add a batch: ``logits`` (N, outputs), their targets, and the scalar ``loss``."""
         self.rows.update(logits, target)
         if self.metric_accumulator is not None:
             self.metric_accumulator.update(logits, target)
-        # Number of targets that the loss averages over, up to a factor.
+        # Weight of the loss: the number of targets it averages over, up to a constant factor.
         known = target == LINK if self.target_type == "links" else is_known(target)
         self.loss.update(loss.detach(), known.sum())
 
     def compute(self) -> dict[str, float]:
-        """Return ``loss`` and every metric of the task's target type, then reset."""
+        """Return the loss and the metrics by name, then reset."""
         rows = self.rows.compute()
-        chosen_values = (
+        requested_rows = (
             rows if self.metric_accumulator is None else self.metric_accumulator.compute()
         )
         loss = self.loss.compute()
-        # A part without known targets has loss 0, like such a batch.
+        # A part without known targets has loss 0, like a batch without known targets.
         values = {"loss": float(loss.weighted / loss.rows.clamp_min(1))}
         for name, metric in self.metrics.items():
-            values[name] = float(metric.compute(chosen_values if name == self.chosen else rows))
+            accumulated = requested_rows if name == self.requested else rows
+            values[name] = float(metric.compute(accumulated))
         self.reset()
         return values
 
-    def state(self) -> dict[str, State]:
-        """Return the current sums on the CPU, for :meth:`load`."""
+    def state(self) -> dict[str, AccumulatorState]:
+        """Return the accumulated values on the CPU, for :meth:`load`."""
         accumulators: dict[str, Any] = dict(self.named_children())
         return {
             name: _move_state(metric.metric_state, "cpu") for name, metric in accumulators.items()
         }
 
-    def load(self, state: Mapping[str, State], device: torch.device | str = "cpu") -> None:
-        """Continue from the result of :meth:`state`, with batches on a device."""
+    def load(
+        self, state: Mapping[str, AccumulatorState], device: torch.device | str = "cpu"
+    ) -> None:
+        """Continue from the result of :meth:`state`, with batches on ``device``."""
         for name, values in state.items():
             for key, value in _move_state(values, device).items():
                 setattr(self.get_submodule(name), key, value)
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Discard all batches."""
         self.rows.reset()
         self.loss.reset()
         if self.metric_accumulator is not None:
             self.metric_accumulator.reset()
 
 
-def _move_state(state: State, device: torch.device | str) -> State:
+def _move_state(state: AccumulatorState, device: torch.device | str) -> AccumulatorState:
     """Return an accumulator's state on a device."""
-    moved: State = {}
+    moved: AccumulatorState = {}
     for name, value in state.items():
         if isinstance(value, list):
             moved[name] = [tensor.to(device) for tensor in value]

@@ -1,7 +1,7 @@
 """Loss functions by name; torch is imported when a loss is computed.
 
-A loss is one entry of :data:`LOSSES`: function, supported targets, and division among processes.
-Configuration keys, error messages and the table of keys in docs/keys.md read their names here.
+A loss is one entry of :data:`LOSSES`: function, supported targets, and weights for several
+processes. Configuration keys, error messages and docs/keys.md are derived from it.
 """
 
 from __future__ import annotations
@@ -17,35 +17,33 @@ from kmip_data.registry import with_plugin_entries
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEGATIVES = 2  #: unlinked pairs per link, with the same first node
-SMALLEST = 2.0**-126  #: smallest normal float32
+NEGATIVES_PER_LINK = 2  #: unlinked pairs per link, with the same first node
+SMALLEST_FLOAT32 = 2.0**-126  #: smallest normal float32
 
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
-    """Cross-entropy with larger weights for classes that are rarer in the batch.
-
-    A scalar float32.
+    """Cross-entropy with larger weights for classes that are rarer in the batch, a scalar float32.
 
     With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
     loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
 
-    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. Here its loss is the plain
-    mean, as for any equal nonzero weights. Without rows the loss is 0.
+    For a batch of one class, upstream's weights are 0 and the loss is 0/0 = NaN. Here it is the
+    unweighted mean, as for any equal nonzero weights. Without rows the loss is 0.
 
     Parameters
     ----------
     logits
         ``(N, C)``, any float dtype; computed in float32.
     target
-        ``(N,)`` int64 class indices, -1 where unknown.
+        ``(N,)`` int64 class indices, -1 if unknown.
     count
-        ``(C,)`` number of labels per class, if the batch has more than these rows.
+        ``(C,)`` number of labels per class in the batch; default: counted from ``target``.
 
     Notes
     -----
     Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which the paper's
-    code uses. Weights depend on the batch, hence on how graphs are batched; for one graph with
-    masks, they are counted over the nodes of the mask.
+    code uses. The weights depend on how graphs are batched; for a single graph with masks, labels
+    are counted over the nodes in the mask.
     """
     from torch.nn.functional import log_softmax, nll_loss
 
@@ -65,9 +63,9 @@ def weighted_binary_cross_entropy(
 ) -> Tensor:
     """Cross-entropy (N, 1) with the weights of :func:`weighted_cross_entropy`, divided by the number of labels.
 
-    GraphGPS's loss for a network of one output and two classes: logits z₀ and z₁ of class 0 and 1
-    have the loss of its output z₁ - z₀. With shares p and 1 - p of the classes it is 2 · p · (1 - p)
-    times the weighted mean. A batch of one class has the loss 0.
+    This is GraphGPS's loss for two classes and a network with a single output, which corresponds to
+    the difference z₁ - z₀ of the logits here. If the classes have fractions p and 1 - p, it is
+    2 · p · (1 - p) times the weighted mean. For a batch of one class it is 0.
 
     Notes
     -----
@@ -81,14 +79,14 @@ def weighted_binary_cross_entropy(
     weight = (total - count).float() / total.clamp_min(1)
     likelihoods = log_softmax(logits.float(), dim=-1)
     losses = nll_loss(likelihoods, target, weight=weight, reduction="sum", ignore_index=NO_CLASS)
-    # These rows alone: ``count`` may include rows of other processes, too.
+    # Divide by the local rows, because ``count`` may include other processes.
     return losses / (target != NO_CLASS).sum().clamp_min(1)
 
 
 def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
-    """Labels of each class ``(C,)``."""
+    """Count the labels of each class ``(C,)``."""
     counts = target.new_zeros(logits.shape[-1])
-    # Not ``bincount``, which has the host wait for a GPU.
+    # ``bincount`` would make the host wait for a GPU.
     return counts.scatter_add_(0, target.clamp_min(0), (target != NO_CLASS).to(target.dtype))
 
 
@@ -103,9 +101,9 @@ def _sum_of_class_weights(target: Tensor, count: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes in float32, 0 without any.
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes in float32.
 
-    A class of -1 is unknown, and left out.
+    Rows of class -1 are unknown and ignored. Without known rows the loss is 0.
     """
     from torch.nn import functional
 
@@ -116,16 +114,16 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def _zero_without_classes(loss: Tensor, logits: Tensor, target: Tensor) -> Tensor:
-    """Return a mean over known classes, 0 without any."""
+    """Return ``loss``, or 0 if no class is known."""
     import torch
 
     return torch.where((target != NO_CLASS).any(), loss, logits.float().sum() * 0)
 
 
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean over the known labels of the binary cross-entropy in float32, 0 without any.
+    """Mean binary cross-entropy over the known labels in float32, 0 without known labels.
 
-    ``logits`` and ``target`` are ``(N, T)``; targets are 0 or 1, NaN where unknown. Source:
+    ``logits`` and ``target`` are ``(N, T)``; targets are 0 or 1, NaN if unknown. Source:
     ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
     """
     from torch.nn.functional import binary_cross_entropy_with_logits
@@ -148,30 +146,29 @@ def squared_error(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def squared_error_for_log10(logits: Tensor, target: Tensor) -> Tensor:
-    """:func:`squared_error` of (N, C), 1 without a known target: ``log10_mse``, its logarithm, is 0."""
+    """:func:`squared_error` of (N, T), or 1 without known targets, so that ``log10_mse`` is 0."""
     return squared_error(logits, target) + (count_known_targets(target) == 0)
 
 
 def log10_of(mean: Tensor) -> Tensor:
-    """Return the decimal logarithm of a mean (); 0 is replaced by the smallest float32, without a gradient."""
-    return mean.clamp_min(SMALLEST).log10()
+    """Decimal logarithm of a scalar (), clamped from below to the smallest normal float32."""
+    return mean.clamp_min(SMALLEST_FLOAT32).log10()
 
 
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Binary cross-entropy over the links and, per link, two unlinked pairs with the same first node.
 
-    Upstream samples those pairs for each batch; here all unlinked pairs of a node share the
-    expected weight of the samples, 2 · links / unlinked pairs. That is the expectation of
-    upstream's loss and of its gradient, and the same for every evaluation. Both arguments are (G,
-    W, W); without any link the loss is 0.
+    Upstream samples these pairs anew for each batch. Here every unlinked pair of a node has the
+    expected weight of the samples, 2 · links / unlinked pairs. This is the expectation of upstream's
+    loss and of its gradient, and deterministic. Both arguments are (G, W, W); without links the loss
+    is 0.
     """
     import torch
     from torch.nn.functional import softplus
 
     logits = logits.float()
     weight = link_weights(target)
-    opposite = torch.where(target == LINK, -logits, logits)
-    losses = softplus(opposite)
+    losses = softplus(torch.where(target == LINK, -logits, logits))
     total = weight.sum()
     return (weight * losses).sum() / total.clamp_min(1)
 
@@ -180,12 +177,12 @@ def link_weights(target: Tensor) -> Tensor:
     """Weight of each pair in :func:`link_cross_entropy`, (G, W, W)."""
     import torch
 
-    link = target == LINK
-    apart = target == NO_LINK
-    links = link.sum(-1, keepdim=True)
-    free = apart.sum(-1, keepdim=True)
-    share = NEGATIVES * links / free.clamp_min(1)
-    return torch.where(link, 1.0, apart * share)
+    is_link = target == LINK
+    is_unlinked = target == NO_LINK
+    links = is_link.sum(-1, keepdim=True)
+    unlinked = is_unlinked.sum(-1, keepdim=True)
+    unlinked_weight = NEGATIVES_PER_LINK * links / unlinked.clamp_min(1)
+    return torch.where(is_link, 1.0, is_unlinked * unlinked_weight)
 
 
 def _sum_of_link_weights(target: Tensor) -> Tensor:
@@ -193,7 +190,7 @@ def _sum_of_link_weights(target: Tensor) -> Tensor:
 
 
 def _mean_over_known(loss: Callable[..., Tensor], logits: Tensor, target: Tensor) -> Tensor:
-    """Return the mean of a loss of PyTorch over the known targets, in float32."""
+    """Return the mean of a PyTorch loss over the known targets, in float32."""
     target = target.view(logits.shape).float()
     known = ~target.isnan()
     losses = loss(logits.float(), target.masked_fill(~known, 0.0), reduction="none")
@@ -201,7 +198,7 @@ def _mean_over_known(loss: Callable[..., Tensor], logits: Tensor, target: Tensor
 
 
 def count_known_targets(target: Tensor) -> Tensor:
-    """Return the number of targets (N, …) that are not NaN, or -1 for classes: the weight of a plain mean."""
+    """Count the known targets (N, …), which is the weight of an unweighted mean."""
     return is_known(target).sum()
 
 
@@ -215,71 +212,73 @@ def _sum_over_processes(local: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss function of ``(logits, target)``, a weighted mean over rows, and its supported targets.
+    """A loss function, a weighted mean over rows, and its supported targets."""
 
-    ``compute`` ignores targets that are NaN or class -1, and returns 0 if there are no others.
-    """
-
+    #: Return the mean loss of ``(logits, target)``, a scalar in float32. It ignores unknown targets
+    #: (NaN or class -1) and is 0 if no target is known.
     compute: Callable[..., Tensor]
     target_type: TargetType
-    weight: Callable[..., Tensor] = count_known_targets  #: sum of the weights of targets
-    by_class: bool = False  #: True if both also take the number of rows per class in the batch
+    weight: Callable[..., Tensor] = count_known_targets  #: return the sum of the targets' weights
+    #: True if ``compute`` and ``weight`` also take the number of rows per class in the batch
+    uses_class_counts: bool = False
     #: function applied to the mean over all rows of a batch
-    of_mean: Callable[[Tensor], Tensor] | None = None
+    transform_mean: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a batch, a scalar in float32."""
         mean = self.compute(logits, target, *self._counts_by_class(logits, target))
-        return mean if self.of_mean is None else self.of_mean(mean)
+        return mean if self.transform_mean is None else self.transform_mean(mean)
 
     def _counts_by_class(self, logits: Tensor, target: Tensor) -> list[Tensor]:
-        return [_class_counts(logits, target)] if self.by_class else []
+        return [_class_counts(logits, target)] if self.uses_class_counts else []
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of a batch that is divided among processes; this one has the given rows.
+        """Return the losses () of a batch whose rows (N, …) are divided among processes.
 
         Returns
         -------
-        learned
-            Loss to differentiate here: the mean of its gradients over processes is the gradient of the
-            whole loss.
-        whole
+        local_loss
+            Loss to differentiate in this process: the mean of its gradient over processes is the
+            gradient of the total loss.
+        total_loss
             Loss of all rows, without a gradient; equal on all processes.
         """
         from torch import distributed
 
         counts = [_sum_over_processes(count) for count in self._counts_by_class(logits, target)]
         weight = self.weight(target, *counts).double()
-        total = _sum_over_processes(weight)
-        share = weight / total.clamp_min(SMALLEST)
-        local = self.compute(logits, target, *counts) * share.float()
+        total_weight = _sum_over_processes(weight)
+        fraction = weight / total_weight.clamp_min(SMALLEST_FLOAT32)
+        contribution = self.compute(logits, target, *counts) * fraction.float()
 
-        learned = local * distributed.get_world_size()
-        whole = _sum_over_processes(local)
+        local_loss = contribution * distributed.get_world_size()
+        total_loss = _sum_over_processes(contribution)
 
-        if self.of_mean is None:
-            return learned, whole
-        # The value of the whole with the gradient of this process: f'(whole) times the gradient of
-        # ``learned``.
-        differentiable = whole + (learned - learned.detach())
-        return self.of_mean(differentiable), self.of_mean(whole)
+        if self.transform_mean is None:
+            return local_loss, total_loss
+        # Transform the value of the total loss with this process's gradient: f'(total) · ∇local.
+        differentiable = total_loss + (local_loss - local_loss.detach())
+        return self.transform_mean(differentiable), self.transform_mean(total_loss)
 
 
 LOSSES: dict[str, Loss] = {
     "weighted_cross_entropy": Loss(
-        weighted_cross_entropy, "classification", weight=_sum_of_class_weights, by_class=True
+        weighted_cross_entropy,
+        "classification",
+        weight=_sum_of_class_weights,
+        uses_class_counts=True,
     ),
     "weighted_binary_cross_entropy": Loss(
         weighted_binary_cross_entropy,
         "classification",
         weight=lambda target, _: count_known_targets(target),
-        by_class=True,
+        uses_class_counts=True,
     ),
     "cross_entropy": Loss(cross_entropy, "classification"),
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
     "l1": Loss(l1, "regression"),
     "mse": Loss(squared_error, "regression"),
-    "log10_mse": Loss(squared_error_for_log10, "regression", of_mean=log10_of),
+    "log10_mse": Loss(squared_error_for_log10, "regression", transform_mean=log10_of),
     "link_cross_entropy": Loss(link_cross_entropy, "links", weight=_sum_of_link_weights),
 }
 

@@ -31,23 +31,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Device:
-    """The chosen device, and the reason."""
+    """Selected device."""
 
     type: Literal["cpu", "cuda"]
-    #: Name for messages and ``result.json``: ``cpu`` or the GPU's name.
-    name: str
-    reason: str
+    name: str  #: name for messages and ``result.json``: ``cpu`` or the GPU's name
+    reason: str  #: reason for selecting it
 
     @property
     def hardware(self) -> str:
-        """GPU name, or processor with PyTorch's threads, which affect floating-point sums."""
+        """GPU name, or processor and number of PyTorch's threads, which affect floating-point sums."""
         if self.type == "cuda":
             return self.name
         return f"{processor_model()}, {count_with_noun(torch.get_num_threads(), 'thread')}"
 
 
 def processor_model() -> str:
-    """Return the model of the processor."""
+    """Return the processor's model name."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         name = re.search(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text("utf-8"))
@@ -56,31 +55,34 @@ def processor_model() -> str:
     return platform.processor()
 
 
-def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
+def choose_device(requested: str = "auto", devices: int = 1) -> Device:
     """Choose the device; ``auto`` uses a GPU if PyTorch sees one.
 
-    Raises ``UsageError`` if a requested GPU does not exist.
+    Raises ``UsageError`` if fewer GPUs exist than the run needs.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted == "cpu" or (wanted == "auto" and not count):
-        return Device("cpu", "cpu", "requested" if wanted == "cpu" else "PyTorch sees no GPU")
+    if requested == "cpu" or (requested == "auto" and not count):
+        return Device("cpu", "cpu", "requested" if requested == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
             f"The run needs {count_with_noun(devices, 'GPU')};"
             f" PyTorch {torch.__version__} sees {count or 'none'}.",
             next="without a GPU: --device cpu",
         )
-    reason = "requested" if wanted == "cuda" else "PyTorch sees it"
+    reason = "requested" if requested == "cuda" else "PyTorch sees it"
     return Device("cuda", torch.cuda.get_device_name(0), reason)
 
 
 def is_main_process() -> bool:
-    """True if this process writes and prints: the only one, or rank 0 of torchrun."""
+    """True for the process that writes and prints: the only one, or rank 0."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def check_precision(precision: str, device: Device, *, finished: bool = False) -> None:
-    """Raise ``UsageError`` if the device does not support the precision, which a ``finished`` run keeps."""
+    """Raise ``UsageError`` if the device does not support the precision.
+
+    The precision of a ``finished`` run cannot change, so the error suggests only another device.
+    """
     if precision in ("tf32", "16-mixed") and device.type == "cpu":
         step = "--device cuda"
         if not finished:
@@ -90,18 +92,18 @@ def check_precision(precision: str, device: Device, *, finished: bool = False) -
 
 #: Seconds between checks of the other processes.
 POLL_SECONDS = 1.0
-#: Seconds until an exchange with an ended process fails by itself.
+#: Seconds within which an exchange with an ended process usually fails by itself.
 GRACE_SECONDS = 10.0
 
 
 def join_processes(config: RunConfig, device_type: str) -> torch.device:
-    """Return the device of this process; with several processes, start or join the others first.
+    """Return the device of this process, after starting or joining the run's other processes.
 
     Raises ``UsageError`` if torchrun started a different number of processes.
     """
     if config.processes > 1 and not distributed.is_initialized():
         if "RANK" not in os.environ:
-            _start_others(config)
+            _start_other_processes(config)
         started = os.environ.get("WORLD_SIZE", "1")
         if started != str(config.processes):
             raise UsageError(
@@ -117,15 +119,15 @@ def join_processes(config: RunConfig, device_type: str) -> torch.device:
     return torch.device(device_type, torch.cuda.current_device())
 
 
-def _start_others(config: RunConfig) -> None:
-    """Become the first process of a run on this machine; the others run the same command line."""
+def _start_other_processes(config: RunConfig) -> None:
+    """Start the other processes of a run on this machine with the same command line."""
     if config.system.nodes > 1:
         raise UsageError(
             f"A run on {config.system.nodes} machines is started on each of them by torchrun.",
             next=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
             " -m kmip_data train …; see docs/devices.md",
         )
-    # 1. A free port, and a share of the cores; by default each process would use all of them.
+    # 1. Reserve a port, and divide the cores, as by default each process would use all of them.
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         _host, port = free.getsockname()
@@ -139,59 +141,59 @@ def _start_others(config: RunConfig) -> None:
         os.environ["OMP_NUM_THREADS"] = str(share)
         torch.set_num_threads(share)
 
-    # 2. The same command line: a script, or a module with -m.
+    # 2. Repeat the command line: a script, or a module with -m.
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     program = [os.path.abspath(sys.argv[0])]  # noqa: PTH100
     if spec is not None:
         program = ["-m", spec.name]
     command = [sys.executable, *program, *sys.argv[1:]]
-    others = []
+    other_processes = []
     for number in range(1, config.processes):
         environment = {**os.environ, "RANK": str(number), "LOCAL_RANK": str(number)}
-        others.append(subprocess.Popen(command, env=environment))
+        other_processes.append(subprocess.Popen(command, env=environment))
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0"}
-    atexit.register(_end_processes, others)
-    threading.Thread(target=_end_with_others, args=(others,), daemon=True).start()
+    atexit.register(_end_processes, other_processes)
+    threading.Thread(target=_exit_if_another_fails, args=(other_processes,), daemon=True).start()
 
 
-def _end_with_others(others: list[subprocess.Popen[bytes]]) -> None:
-    """End this process when another one fails, as exchanges would wait until their time limit."""
-    while not any(process.poll() for process in others):
+def _exit_if_another_fails(other_processes: list[subprocess.Popen[bytes]]) -> None:
+    """Exit when another process fails, because an exchange would wait until its timeout."""
+    while not any(process.poll() for process in other_processes):
         time.sleep(POLL_SECONDS)
-    # Usually an exchange fails meanwhile, or this process hits the same error.
+    # Usually an exchange fails first, or this process raises the same error.
     time.sleep(GRACE_SECONDS)
     print_status(f"Error: {lost_process_error()}")
-    _end_processes(others)
+    _end_processes(other_processes)
     os._exit(OutOfResources.exit_code)
 
 
 def lost_process_error() -> OutOfResources:
-    """Return the error for the loss of another process."""
+    """Return the error for another process that has ended."""
     return OutOfResources(
         "Another process of this run has stopped responding.",
-        next="see its error; without one it was killed, usually because memory ran out",
+        next="read its error message; if there is none, it was killed, usually because memory ran out",
     )
 
 
 def is_lost_process(error: BaseException) -> bool:
-    """True if an exchange failed because another process ended, judged by messages of gloo and NCCL."""
+    """True if an exchange failed because another process ended, by the messages of gloo and NCCL."""
     message = str(error)
-    lost_words = "gloo/transport" in message or "remote process exited" in message
-    return isinstance(error, RuntimeError) and lost_words
+    has_message = "gloo/transport" in message or "remote process exited" in message
+    return isinstance(error, RuntimeError) and has_message
 
 
-def _end_processes(others: list[subprocess.Popen[bytes]]) -> None:
-    """Wait for processes that are about to end, then terminate, then kill them: only the first one writes."""
+def _end_processes(other_processes: list[subprocess.Popen[bytes]]) -> None:
+    """Wait for the processes to end, then terminate and at last kill them; they write no files."""
     for act in ("terminate", "kill"):
-        for process in others:
+        for process in other_processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_SECONDS)
-        for process in others:
+        for process in other_processes:
             getattr(process, act)()
 
 
 def rank() -> int:
-    """Return the number of this process, from 0."""
+    """Return the rank of this process, from 0."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
@@ -205,34 +207,31 @@ def all_gather(state: T) -> list[T]:
 
 
 def share_buffers(model: torch.nn.Module) -> None:
-    """Copy the first process's buffers to every process.
+    """Copy the first process's buffers to every process, so that all evaluate the same network.
 
-    Batch norm statistics differ, as processes had different graphs in the last step. DDP
-    synchronises them before training steps only, but an evaluation needs one network.
+    Batch norm statistics differ, because processes had different graphs in the last step, and DDP
+    synchronises them only before training steps.
     """
     if distributed.is_initialized():
         for buffer in model.buffers():
             distributed.broadcast(buffer, src=0)
 
 
-#: Called with values by name, and the epoch.
+#: Function of the values by name, and the epoch.
 Logger = Callable[[dict[str, float], int], None]
 
 
 def check_logger(name: str) -> None:
-    """Raise ``UsageError`` with the package to install if a logger's package is missing."""
+    """Raise ``UsageError`` if a logger's package is not installed."""
     if name != "csv" and importlib.util.find_spec(name) is None:
         raise UsageError(
-            f"The logger {name!r} needs the package of that name.",
+            f"The logger {name!r} needs the package of the same name.",
             next=f"pip install {name}, or --set system.logger=csv",
         )
 
 
 def build_logger(config: RunConfig, folder: Path | None, project: str) -> Logger:
-    """Return the run's logger.
-
-    ``metrics.csv`` is always written, and without a folder nothing else.
-    """
+    """Return the run's logger, in addition to ``metrics.csv``; it does nothing without a folder."""
     if folder is None or config.system.logger == "csv":
         return lambda *_: None
     if config.system.logger == "tensorboard":

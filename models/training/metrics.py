@@ -1,7 +1,7 @@
-"""Metrics by name, which a run reports and selects its best epoch by; torch is loaded on use.
+"""Metrics that runs report and select their best epoch by; torch is imported on use.
 
-A metric is one entry of :data:`METRICS`: function, title, unit, direction and targets. Keys,
-tables, pictures and error messages read all of it here.
+A metric is one entry of :data:`METRICS`: function, title, unit, direction and targets. Configuration
+keys, tables, plots and error messages are derived from it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from kmip_data.registry import with_plugin_entries
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Largest ranks that count as hits.
 HITS = (1, 3, 10)
-#: Titles of the link metrics, each a sum of :class:`LinkSums`.
+#: Titles of the link metrics, each a field of :class:`LinkSums`.
 LINK_TITLES = {
     "mrr": "MRR",
     "mrr_filtered": "filtered MRR",
@@ -32,7 +33,7 @@ LINK_TITLES = {
 
 
 class RegressionSums(NamedTuple):
-    """Sums over the rows with a known target, a value per target: (T,) float64 each."""
+    """Sums over the rows with a known target, per target: (T,) float64 each."""
 
     rows: Tensor  #: number of rows
     absolute: Tensor  #: absolute errors
@@ -47,15 +48,15 @@ class LabelRows(NamedTuple):
     """Scores and labels of all rows, (N, L) float64 each."""
 
     scores: Tensor
-    labels: Tensor  #: 0, 1, or NaN for unknown
+    labels: Tensor  #: 0, 1, or NaN if unknown
 
 
 class LinkSums(NamedTuple):
-    """Sums over graphs of the mean ranking metrics of a graph's links: float64 scalars."""
+    """Sums over graphs of ranking metrics, each a mean over a graph's links: float64 scalars."""
 
     mrr: Tensor  #: reciprocal ranks among all nodes of the graph
-    mrr_filtered: Tensor  #: reciprocal ranks without the node's other links
-    mrr_extended: Tensor  #: reciprocal ranks also without the node itself
+    mrr_filtered: Tensor  #: reciprocal ranks, ignoring the node's other links
+    mrr_extended: Tensor  #: reciprocal ranks, also ignoring the node itself
     hits1: Tensor
     hits3: Tensor
     hits10: Tensor
@@ -63,36 +64,37 @@ class LinkSums(NamedTuple):
 
 
 def accuracy(confusion: Tensor) -> Tensor:
-    """Fraction of correct rows, from a confusion matrix (C, C), row by label."""
+    """Fraction of correct rows, from a confusion matrix (C, C) with a row per label."""
     return confusion.diagonal().sum() / confusion.sum()
 
 
 def macro_f1(confusion: Tensor) -> Tensor:
-    """Mean F1 over classes among labels or predictions, from a confusion matrix (C, C)."""
-    hit = confusion.diagonal()
+    """Mean F1 over the classes that are a label or a prediction, from a confusion matrix (C, C)."""
+    hits = confusion.diagonal()
     labels = confusion.sum(1)
     predictions = confusion.sum(0)
-    return _mean_over_present(2 * hit, labels + predictions)
+    return _mean_over_present(2 * hits, labels + predictions)
 
 
 def class_accuracy(confusion: Tensor) -> Tensor:
-    """Mean fraction of correct rows per class, from a confusion matrix (C, C), over classes that occur.
+    """Mean over classes of the fraction of correct rows, from a confusion matrix (C, C).
 
-    0 for a class that is not a label. GraphGPS's ``accuracy-SBM`` over the rows of a whole part, by
-    which PATTERN and CLUSTER are reported; where every class is a label, the balanced accuracy.
+    The mean covers the classes that are a label or a prediction; a class that is never a label
+    counts as 0. This is GraphGPS's ``accuracy-SBM``, by which PATTERN and CLUSTER are reported,
+    computed over an entire part. If every class is a label, it is the balanced accuracy.
     """
-    hit = confusion.diagonal()
+    hits = confusion.diagonal()
     labels = confusion.sum(1)
-    occurs = labels + confusion.sum(0) > 0
-    return (hit / labels.clamp_min(1))[occurs].mean()
+    present = labels + confusion.sum(0) > 0
+    return (hits / labels.clamp_min(1))[present].mean()
 
 
 def mean_iou(confusion: Tensor) -> Tensor:
-    """Mean Jaccard index over classes among labels or predictions, from a confusion matrix (C, C)."""
-    hit = confusion.diagonal()
+    """Mean Jaccard index over the classes that are a label or a prediction, from a confusion matrix (C, C)."""
+    hits = confusion.diagonal()
     labels = confusion.sum(1)
     predictions = confusion.sum(0)
-    return _mean_over_present(hit, labels + predictions - hit)
+    return _mean_over_present(hits, labels + predictions - hits)
 
 
 def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -102,11 +104,11 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def mean_average_precision(rows: LabelRows) -> Tensor:
-    """Average precision, averaged over labels; labels without positives are left out.
+    """Average precision, averaged over the labels with a positive row.
 
     A label's value equals scikit-learn's ``average_precision_score`` on its known rows. Labels are
-    left out as in the paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's
-    evaluator also leaves out labels that are positive everywhere, where the average precision is 1.
+    skipped as in the paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's
+    evaluator also skips labels that are positive in every row, whose average precision is 1.
     """
     precisions = []
     for score, target in zip(rows.scores.T, rows.labels.T, strict=True):
@@ -117,24 +119,24 @@ def mean_average_precision(rows: LabelRows) -> Tensor:
 
 
 def _average_precision(score: Tensor, target: Tensor) -> Tensor:
-    """Σ precision · gain in recall over the thresholds, equal scores being one threshold."""
+    """Σ precision · gain in recall over the thresholds; equal scores form one threshold."""
     import torch
 
     score, order = score.sort(descending=True)
     end = score.new_ones(1, dtype=torch.bool)
-    last = torch.cat([score[1:] != score[:-1], end])  # the last row of each threshold
+    last = torch.cat([score[1:] != score[:-1], end])  # last row of each threshold
     hits = target[order].cumsum(0)[last]
     ranks = torch.arange(1, len(score) + 1, dtype=torch.float64)
     precision = hits / ranks[last]
-    gained = torch.diff(hits, prepend=hits.new_zeros(1))
-    return (precision * gained).sum() / hits[-1]
+    new_hits = torch.diff(hits, prepend=hits.new_zeros(1))
+    return (precision * new_hits).sum() / hits[-1]
 
 
 def mean_roc_auc(rows: LabelRows) -> Tensor:
     """Area under the ROC curve, averaged over labels.
 
-    A label's value equals scikit-learn's ``roc_auc_score`` on its known rows; a label without a
-    positive and a negative row is left out, as in OGB's evaluator.
+    A label's value equals scikit-learn's ``roc_auc_score`` on its known rows. Labels without both
+    positive and negative rows are skipped, as in OGB's evaluator.
     """
     import torch
 
@@ -145,45 +147,45 @@ def mean_roc_auc(rows: LabelRows) -> Tensor:
         negative = score[known & (target != 1)].sort().values
         if not len(positive) or not len(negative):
             continue
-        # Correctly ranked pairs; equal scores count half.
+        # Count correctly ranked pairs; pairs with equal scores count half.
         below = torch.searchsorted(negative, positive, right=False)
-        not_above = torch.searchsorted(negative, positive, right=True)
-        pairs = (below + not_above).sum().double() / 2
-        areas.append(pairs / (len(positive) * len(negative)))
+        below_or_equal = torch.searchsorted(negative, positive, right=True)
+        correct_pairs = (below + below_or_equal).sum().double() / 2
+        areas.append(correct_pairs / (len(positive) * len(negative)))
     return _mean(areas)
 
 
 def _mean(values: list[Tensor]) -> Tensor:
-    """Mean over labels; NaN without any."""
+    """Mean over labels; NaN without labels."""
     import torch
 
     return torch.tensor(values, dtype=torch.float64).mean()
 
 
 def mean_absolute_error(sums: RegressionSums) -> Tensor:
-    """Mean over targets of their mean absolute error."""
+    """Mean absolute error, averaged over targets."""
     return (sums.absolute / sums.rows)[sums.rows > 0].mean()
 
 
-def mean_error_of_batches(sums: RegressionSums) -> Tensor:
-    """Mean over batches of the mean absolute error of each, then over targets.
+def batch_mean_absolute_error(sums: RegressionSums) -> Tensor:
+    """Mean absolute error of each batch, averaged over batches and then over targets.
 
-    ECHO's metric. Unlike :func:`mean_absolute_error`, it depends on the batch size, as small
-    batches count as much as large ones. A batch shared by several processes counts once for each.
+    This is ECHO's metric. Unlike :func:`mean_absolute_error`, it depends on the batch size, as small
+    batches count as much as large ones. A batch shared by several processes counts once per process.
     """
     return (sums.batch_means / sums.batches)[sums.batches > 0].mean()
 
 
 def log10_mean_squared_error(sums: RegressionSums) -> Tensor:
-    """Decimal logarithm of the mean squared error, itself a mean over targets."""
+    """Decimal logarithm of the mean squared error, averaged over targets."""
     return (sums.squares / sums.rows)[sums.rows > 0].mean().log10()
 
 
 def r_squared(sums: RegressionSums) -> Tensor:
-    """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)².
+    """R² = 1 - Σ (prediction - target)² / Σ (target - mean)², averaged over targets.
 
-    Constant targets, and one value alone, have no spread and are left out; NaN without any other.
-    Elsewhere it equals scikit-learn's ``r2_score``.
+    Constant targets are skipped; without any other target the result is NaN. Otherwise it equals
+    scikit-learn's ``r2_score``.
     """
     varies = sums.spread != 0
     explained: Tensor = 1 - sums.squares[varies] / sums.spread[varies]
@@ -197,40 +199,52 @@ def mean_over_graphs(name: str, sums: LinkSums) -> Tensor:
 
 
 class Accumulator(Protocol):
-    """Counts of batches, on one or several processes; an object of torchmetrics is one.
+    """Accumulated values of batches, on one or several processes, such as a torchmetrics metric.
 
-    A module, too, whose ``metric_state`` has its tensors and lists of tensors by name.
+    It must also be a module whose ``metric_state`` holds its tensors, and lists of tensors, by name.
     """
 
     def update(self, logits: Tensor, target: Tensor, /) -> None:
-        """Count a batch: logits (N, C) and their targets (N,) or (N, C)."""
+        """Add a batch.
+
+        Parameters
+        ----------
+        logits
+            Outputs of the network, (N, C), in the precision of the run; (G, W, W) for links.
+        target
+            (N,) int64 classes, -1 if unknown; (N, C) float labels or values, NaN if unknown; (G, W,
+            W) int8 links, see :mod:`kmip_data.models.training.tasks`.
+        """
 
     def compute(self) -> Any:
-        """Return the counts of all processes together."""
+        """Return the accumulated result of all processes, the argument of :attr:`Metric.compute`."""
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Discard all batches."""
 
 
 @dataclass(frozen=True)
 class Metric:
     """Computation of a metric from accumulated values, with direction and unit."""
 
-    #: Value from the accumulated result of the target type: for classes the confusion matrix (C, C),
-    #: row by label; else :class:`LabelRows`, :class:`RegressionSums` or :class:`LinkSums`.
+    #: Compute the metric, a scalar tensor (NaN if undefined), from the accumulated result of a part.
+    #: Without ``accumulator`` that is, on the CPU and in float64, for ``classification`` a confusion
+    #: matrix (C, C) whose entry [i, j] counts the rows of class i predicted as j; for ``multilabel``
+    #: :class:`LabelRows`; for ``regression`` :class:`RegressionSums`; for ``links``
+    #: :class:`LinkSums`.
     compute: Callable[[Any], Tensor]
     title: str
     target_type: TargetType
     higher_is_better: bool = True
-    percent: bool = False  #: True if it is a fraction, printed in percent
-    #: accumulator of a plugin's metric; None: the accumulator of its target type
+    percent: bool = False  #: True for a fraction, which is printed in percent
+    #: accumulator of a plugin's metric; ``None``: the accumulator of its target type
     accumulator: Callable[[Task], Accumulator] | None = None
     #: True if it also applies to two classes, by the difference of their scores
-    of_two_classes: bool = False
-    #: Runs that compute the metric: all of its target type, those with targets of nodes, or only
-    #: those whose ``training.metric`` it is.
+    supports_two_classes: bool = False
+    #: runs that compute the metric: all with its target type, only those with targets of nodes, or
+    #: only those with this ``training.metric``
     reported: Literal["always", "of nodes", "on request"] = "always"
-    #: Property that the targets of a part must have, else the metric is undefined; empty: none.
+    #: condition on a part's targets without which the metric is undefined; empty: none
     needs: str = ""
 
     def is_reported_for(self, target_type: TargetType, level: str) -> bool:
@@ -239,7 +253,6 @@ class Metric:
         return self.target_type == target_type and level in levels[self.reported]
 
 
-#: Constructor of a metric in percent.
 _percent_metric = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
     "accuracy": _percent_metric(accuracy, "accuracy", "classification"),
@@ -252,20 +265,20 @@ METRICS: dict[str, Metric] = {
         mean_average_precision,
         "AP",
         "multilabel",
-        of_two_classes=True,
+        supports_two_classes=True,
         needs="a row of the second class, or with a label",
     ),
     "roc_auc": _percent_metric(
         mean_roc_auc,
         "ROC-AUC",
         "multilabel",
-        of_two_classes=True,
+        supports_two_classes=True,
         reported="on request",
         needs="rows of both classes, or with and without a label",
     ),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
     "mae_batches": Metric(
-        mean_error_of_batches, "MAE of batches", "regression", higher_is_better=False
+        batch_mean_absolute_error, "MAE of batches", "regression", higher_is_better=False
     ),
     "log10_mse": Metric(
         log10_mean_squared_error,
@@ -308,9 +321,9 @@ def is_percent(name: str) -> bool:
 
 
 def is_better(metric: str, new: float, old: float | None) -> bool:
-    """True if ``new`` strictly beats ``old`` (``None``: no value yet), so ties keep the first epoch.
+    """True if ``new`` is strictly better than ``old``, so that ties keep the first epoch.
 
-    NaN never beats anything.
+    ``old`` is ``None`` before the first value. NaN is never better.
     """
     if old is None:
         return not math.isnan(new)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class OptimizerFactory:
     """Constructor of an optimizer, and the keys of ``optimizer`` it accepts."""
 
-    #: Called with the parameters, ``lr``, ``weight_decay`` and the options that are set.
+    #: called with the parameters, ``lr``, ``weight_decay`` and the options that are set
     build: Callable[..., Optimizer]
-    options: tuple[str, ...] = ()  #: other fields of ``OptimizerConfig`` that it takes
-    #: True if ``build`` takes ``fused=True`` on a GPU. A CUDA graph can replay such a step, which
-    #: takes no numbers from the host but the rate.
+    options: tuple[str, ...] = ()  #: further fields of ``OptimizerConfig`` it accepts
+    #: True if ``build`` accepts ``fused=True`` on a GPU. A CUDA graph can replay a fused step,
+    #: because the rate is its only number from the host.
     fused: bool = False
 
 
@@ -45,13 +45,13 @@ def all_optimizers() -> Mapping[str, OptimizerFactory]:
 
 
 def build_optimizer(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
-    """Return the optimizer of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
+    """Return the optimizer of a run, fused on a GPU unless ``16-mixed`` gradients are clipped."""
     training = config.training
     optimizer = all_optimizers()[config.optimizer.name]
     settings = config.optimizer.model_dump(exclude={"name"}, exclude_none=True)
-    # One launch a step instead of dozens; but a fused optimizer unscales 16-mixed gradients by
-    # itself.
-    unscales = training.precision == "16-mixed" and training.clip_norm
-    if optimizer.fused and device.type == "cuda" and not unscales:
+    # A fused optimizer needs one kernel launch per step instead of dozens. It unscales 16-mixed
+    # gradients itself, too late for clipping.
+    clips_scaled_gradients = training.precision == "16-mixed" and training.clip_norm
+    if optimizer.fused and device.type == "cuda" and not clips_scaled_gradients:
         settings["fused"] = True
     return optimizer.build(model.parameters(), **settings)

@@ -1,4 +1,4 @@
-"""Sharing of a finished run: weights, configuration, result and a page; nothing executable."""
+"""Share a finished run: weights, configuration, result and a page, but nothing executable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from kmip_data.sharing.push_files import RUN_FILES, Share
 
 
 def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False) -> Share:
-    """Push a finished run; raises as :func:`push_files`, and ``DamagedInput`` for a damaged or edited file."""
+    """Push a finished run.
+
+    Raises ``DamagedInput`` for a damaged or edited file, or like :func:`push_files`.
+    """
     result = read_result(run)
     refuse_edited(run)
     read_config(run / CONFIG_NAME)
@@ -38,7 +41,7 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
 
 
 def run_page(result: RunResult) -> str:
-    """Return the model card of a run, with the header of a hub."""
+    """Return the model card of a run, with the YAML header that a hub expects."""
     data_remark = coverage_suffix(result.sample, result.complete)
     measured = result.metrics.get("test", {})
     entry = {

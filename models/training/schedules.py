@@ -1,4 +1,4 @@
-"""Schedules of the learning rate by name; torch is imported when one is built.
+"""Learning rate schedules by name; torch is imported when one is built.
 
 A schedule is one entry of :data:`SCHEDULES`.
 """
@@ -21,68 +21,68 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Span:
-    """Length of a run in moments: epochs, or steps, after which a schedule changes the rate."""
+    """Length of a run in the schedule's time unit: epochs or optimizer steps."""
 
     length: int
-    warmup: int = 0  #: moments of ``schedule.warmup_epochs``
+    warmup: int = 0  #: length of ``schedule.warmup_epochs``
     patience: int = 0  #: ``schedule.patience``, in epochs
     min_lr: float = 0.0  #: ``schedule.min_lr``
 
 
 Builder = Callable[["Optimizer", Span], "LRScheduler"]
-LAST_RATE = 1e-7  #: final learning rate of polynomial_with_warmup, as in transformers
+FINAL_RATE = 1e-7  #: final learning rate of ``polynomial_with_warmup``, as in transformers
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Constructor of a schedule, and the moments at which it may change the rate."""
+    """Constructor of a schedule, and its options."""
 
-    build: Builder  #: ``ReduceLROnPlateau`` receives the validation loss
-    #: Keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr.
+    build: Builder  #: a ``ReduceLROnPlateau`` receives the validation loss
+    #: keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr
     options: tuple[str, ...] = ()
-    only_epochs: str = ""  #: reason why it cannot change per step, if any
+    only_epochs: str = ""  #: reason why the rate cannot change per step, if any
 
 
 def schedule_by_factor(factor: Callable[[int, Span], float]) -> Builder:
-    """Make a schedule from a factor of ``optimizer.lr`` at each moment, from 0 to ``span.length``."""
+    """Make a schedule from the factor of ``optimizer.lr`` at each time from 0 to ``span.length``."""
 
     def build(optimizer: Optimizer, span: Span) -> LRScheduler:
         from torch.optim.lr_scheduler import LambdaLR
 
-        return LambdaLR(optimizer, lambda moment: factor(moment, span))
+        return LambdaLR(optimizer, lambda time: factor(time, span))
 
     return build
 
 
-def cosine_with_warmup(moment: int, span: Span) -> float:
-    """Factor of the learning rate at a moment: linear up to 1, then half a cosine down to 0.
+def cosine_with_warmup(time: int, span: Span) -> float:
+    """Factor of the learning rate: linear up to 1, then half a cosine down to 0.
 
-    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). Hence the first epoch of a
-    warm-up hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
+    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The factor 1e-6 means that
+    the first epoch of a warm-up hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
     """
-    if moment < span.warmup:
-        return max(1e-6, moment / span.warmup)
-    # The last step is taken after the last epoch, where E = W would divide by zero.
-    progress = (moment - span.warmup) / max(1, span.length - span.warmup)
+    if time < span.warmup:
+        return max(1e-6, time / span.warmup)
+    # The factor is also computed after the last epoch, where E = W would divide by zero.
+    progress = (time - span.warmup) / max(1, span.length - span.warmup)
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def _linear_factor(moment: int, span: Span) -> float:
-    """Linear up to 1 as in :func:`cosine_with_warmup`, then linear down to 0 (GraphGPS)."""
-    if moment < span.warmup:
-        return max(1e-6, moment / span.warmup)
-    return max(0.0, (span.length - moment) / max(1, span.length - span.warmup))
+def _linear_factor(time: int, span: Span) -> float:
+    """Factor: linear up to 1 as in :func:`cosine_with_warmup`, then linear down to 0 (GraphGPS)."""
+    if time < span.warmup:
+        return max(1e-6, time / span.warmup)
+    return max(0.0, (span.length - time) / max(1, span.length - span.warmup))
 
 
 def _polynomial(optimizer: Optimizer, span: Span) -> LRScheduler:
-    """Linear from 0 up to 1, then linear down to a rate of 1e-7 (GraphGPS: power 1)."""
-    last: float = LAST_RATE / optimizer.defaults["lr"]
+    """Linear from 0 up to the full rate, then linear down to 1e-7 (GraphGPS: power 1)."""
+    final_factor: float = FINAL_RATE / optimizer.defaults["lr"]
 
-    def factor(moment: int, span: Span) -> float:
-        if moment < span.warmup:
-            return moment / span.warmup
-        left = (span.length - moment) / max(1, span.length - span.warmup)
-        return last + (1 - last) * max(0.0, left)
+    def factor(time: int, span: Span) -> float:
+        if time < span.warmup:
+            return time / span.warmup
+        remaining = (span.length - time) / max(1, span.length - span.warmup)
+        return final_factor + (1 - final_factor) * max(0.0, remaining)
 
     return schedule_by_factor(factor)(optimizer, span)
 
@@ -122,14 +122,11 @@ def all_schedules() -> Mapping[str, Schedule]:
 def build_schedule(
     optimizer: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
 ) -> LRScheduler:
-    """Return the schedule ``config.kind``.
-
-    ``steps`` per epoch matter if it moves with every step.
-    """
-    moments = steps if config.per == "step" else 1
+    """Return the schedule ``config.kind`` for a run of ``epochs`` with ``steps`` steps each."""
+    units_per_epoch = steps if config.per == "step" else 1
     span = Span(
-        length=moments * epochs,
-        warmup=moments * config.warmup_epochs,
+        length=units_per_epoch * epochs,
+        warmup=units_per_epoch * config.warmup_epochs,
         patience=config.patience,
         min_lr=config.min_lr,
     )
@@ -137,7 +134,10 @@ def build_schedule(
 
 
 def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
-    """End an epoch; without an evaluation, the last validation loss is used, as upstream."""
+    """Step a schedule at the end of an epoch.
+
+    A plateau schedule uses the latest validation loss, like upstream.
+    """
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
     losses = [row["val_loss"] for row in history if "val_loss" in row]

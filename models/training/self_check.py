@@ -1,8 +1,8 @@
-"""Self-check of GPU kernels, and trial of search backends, in processes that may crash or hang.
+"""Self-check of GPU kernels and trial of search backends, in child processes that may crash or hang.
 
-A child process is ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``; all begin
-at once, which compiles in parallel. A run avoids failed components (``DISABLED`` of
-``models/kernels.py``, which loads PyTorch's compiler: a trial of a backend does without).
+A child process is ``python -m kmip_data.models.training.self_check COMPONENT DEVICE SIZES``. All
+start at once, to compile in parallel. A run avoids failed components, which it adds to ``DISABLED``
+in ``models/kernels.py``; that module loads PyTorch's compiler, so it is imported on use.
 """
 
 from __future__ import annotations
@@ -41,32 +41,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OK = "ok"
-LATE = "no result within"  #: prefix of the reason of a process that was too slow
-#: Success, and errors not caused by kernels.
-EXCUSED = "^ok$|out of memory|busy or unavailable"
-#: Time limits in seconds of a check of all components, and of a trial, including imports and
-#: compilation.
-LIMIT = 60.0
-PREPARING = 600.0
-#: Command line of a child.
-CHILD = ("-m", "kmip_data.models.training.self_check")
-#: Parts. Slower code replaces a failed one: the next search backend, PyTorch operators, plain
-#: steps.
+TIMED_OUT = "no result within"  #: prefix of the reason for a process that was too slow
+#: Pattern of success, and of errors not caused by kernels.
+NO_FAILURE = "^ok$|out of memory|busy or unavailable"
+#: Time limits of a component's check and of a backend's trial, including imports and compilation.
+CHECK_SECONDS = 60.0
+TRIAL_SECONDS = 600.0
+#: Arguments of Python for a child process.
+CHILD_COMMAND = ("-m", "kmip_data.models.training.self_check")
+#: Components with a slower replacement: another search backend, PyTorch operators, uncaptured steps.
 COMPONENTS = ("search", "attention", "edges", "capture")
 
 
 def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
-    """Check the GPU of a run, unless that is done or switched off.
-
-    Replace components that fail, with a warning.
-    """
+    """Check the GPU of a run unless switched off; replace components that fail, with a warning."""
     if os.environ.get("KMIP_DATA_SELF_CHECK") == "off":
         return
     from kmip_data.models.kernels import DISABLED
 
     results = check_results(kernel_sizes(model))
     failed = {
-        component: reason for component, reason in results.items() if not re.search(EXCUSED, reason)
+        component: reason
+        for component, reason in results.items()
+        if not re.search(NO_FAILURE, reason)
     }
     if failed.items() <= DISABLED.items():
         return
@@ -80,7 +77,7 @@ def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
 
 
 def kernel_sizes(model: ModelConfig) -> dict[str, int]:
-    """Return the sizes of a network that decide its kernels."""
+    """Return the sizes of a network that determine its kernels."""
     attention = model.attention if model.attention.kind == "k-mip" else ModelConfig().attention
     sizes = attention.model_dump(include={"heads", "k", "key_dim", "value_dim"})
     sizes["k"] = int(torch.tensor(sizes["k"]).max())
@@ -89,7 +86,7 @@ def kernel_sizes(model: ModelConfig) -> dict[str, int]:
 
 
 def check_results(sizes: dict[str, int]) -> dict[str, str]:
-    """Return ``ok`` or the error of each component on this GPU; a passed GPU is not checked again."""
+    """Check all components on this GPU; return ``ok`` or the error of each. Success is cached."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     passed = Path(folder, "self-check", _environment_digest(sizes))
     if passed.exists():
@@ -97,14 +94,14 @@ def check_results(sizes: dict[str, int]) -> dict[str, str]:
     log.warning("compiling and checking kernels for this GPU, once: up to a minute …")
     results = check_components("cuda", sizes)
     if {*results.values()} == {OK}:
-        with contextlib.suppress(OSError):  # then it is checked again
+        with contextlib.suppress(OSError):  # without a cache, the next run checks again
             passed.parent.mkdir(parents=True, exist_ok=True)
             passed.touch()
     return results
 
 
 def _environment_digest(sizes: dict[str, int]) -> str:
-    """Return a digest of sizes, GPU, versions of compilers, and the sources of models."""
+    """Return a digest of sizes, GPU, compiler versions, and the source files of models."""
     facts: list[object] = [sizes, torch.cuda.get_device_name()]
     for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
         with contextlib.suppress(PackageNotFoundError):
@@ -118,45 +115,47 @@ def _environment_digest(sizes: dict[str, int]) -> str:
 def check_components(
     device: str, sizes: dict[str, int], components: Sequence[str] = COMPONENTS
 ) -> dict[str, str]:
-    """Return ``ok`` or the error of each component, or of a backend of the search on a small problem."""
+    """Check components, or search backends on a small problem; return ``ok`` or the error of each."""
 
-    def result(component: str) -> str:
+    def check(component: str) -> str:
         return run_child(
-            LIMIT if component in COMPONENTS else PREPARING, component, device, json.dumps(sizes)
+            CHECK_SECONDS if component in COMPONENTS else TRIAL_SECONDS,
+            component,
+            device,
+            json.dumps(sizes),
         )
 
     with ThreadPoolExecutor(len(components)) as pool:
-        return dict(zip(components, pool.map(result, components), strict=True))
+        return dict(zip(components, pool.map(check, components), strict=True))
 
 
-def run_child(limit: float, *arguments: str) -> str:
-    """Run a child for at most ``limit`` seconds; return ``ok`` or why it failed."""
-    command = [sys.executable, *CHILD, *arguments]
+def run_child(timeout: float, *arguments: str) -> str:
+    """Run a child process for at most ``timeout`` seconds; return ``ok`` or the reason it failed."""
+    command = [sys.executable, *CHILD_COMMAND, *arguments]
     try:
-        child = subprocess.run(command, capture_output=True, timeout=limit, check=False)
+        child = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return f"{LATE} {limit:.0f} s"
+        return f"{TIMED_OUT} {timeout:.0f} s"
     if child.returncode < 0:
         return f"its process died: {signal.Signals(-child.returncode).name}"
-    last = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return last if child.returncode else OK
+    last_line = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return last_line if child.returncode else OK
 
 
-# ---- in a child process: components, each of which raises SystemExit with a reason --------------------
-#: Error limits in the Euclidean norm; PyTorch's operators are up to 2e-6 and 0.2 away.
-PRECISIONS = {torch.float32: 1e-3, torch.bfloat16: 0.5}
-#: Rows of a batch, of keys that are ordered by norm, and of four heads whose warps share keys.
-RAGGED = 1_500
-ORDERED = 9_000
-STAGED = 25_000
+# ---- in a child process: checks that exit with the reason if they fail --------------------------------
+#: Relative tolerances in the Euclidean norm; PyTorch's operators are up to 2e-6 and 0.2 away.
+TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.5}
+#: Rows for three code paths of the search: a batch, keys sorted by norm, warps that share keys.
+BATCH_ROWS = 1_500
+SORTED_ROWS = 9_000
+SHARED_ROWS = 25_000
 #: Graphs of each size in a batch.
-REPEATS = 8
-#: Compare bits.
-same = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other bits")
+GRAPHS_PER_SIZE = 8
+require_same_bits = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other bits")
 
 
 def main(component: str, device: str, sizes: str) -> None:
-    """Check one component, if the device has kernels for it, or try a search backend."""
+    """Check a component, if the device has kernels for it, or try a search backend."""
     check_component = check_layers if component in COMPONENTS[1:] else check_search
     check_component(component, torch.device(device), **json.loads(sizes))
 
@@ -170,14 +169,14 @@ def check_search(
     key_dim: int = 10,
     **_: int,
 ) -> None:
-    """Check a backend, or the CUDA search as ``search``: the same bits as ``dense``."""
+    """Check that a search backend, or the CUDA search as ``search``, returns the bits of ``dense``."""
     shapes = [(heads, 100)]
     if component == "search":
         if cuda.why_unusable(device.type) is not None:
             return
         component = "cuda"
-        shapes = [(heads, RAGGED), (1, ORDERED), (4, STAGED)]
-    # Sizes supported by the CUDA search: ``dense`` would handle larger ones.
+        shapes = [(heads, BATCH_ROWS), (1, SORTED_ROWS), (4, SHARED_ROWS)]
+    # The CUDA search supports only these sizes.
     k = min(k, MAX_K)
     dim = min(key_dim, MAX_DIM)
     for count, rows in shapes:
@@ -185,11 +184,11 @@ def check_search(
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
         expected = topk.search_op(queries, keys, k, ptr, None, "dense")
-        same(topk.search_op(queries, keys, k, ptr, None, component), expected)
+        require_same_bits(topk.search_op(queries, keys, k, ptr, None, component), expected)
 
 
 def check_layers(component: str, device: torch.device, **sizes: int) -> None:
-    """Check gradients of attention or edges: close to float64, and reproducible."""
+    """Check that gradients of attention or edges are close to float64, and reproducible."""
     from kmip_data.models.kernels import DISABLED
 
     if component == "capture":
@@ -197,23 +196,23 @@ def check_layers(component: str, device: torch.device, **sizes: int) -> None:
         return
     DISABLED.update(dict.fromkeys(COMPONENTS, "another component"))
     del DISABLED[component]
-    for (dtype, tolerance), table in itertools.product(PRECISIONS.items(), (True, False)):
+    for (dtype, tolerance), table in itertools.product(TOLERANCES.items(), (True, False)):
         step = functools.partial(train_layers, device, sizes, table=table)
-        are_near(step(dtype), step(torch.float64), tolerance)
-        # PyTorch's operators drop other elements, so compare a repetition.
-        same(step(dtype, dropout=0.5), step(dtype, dropout=0.5))
+        require_near(step(dtype), step(torch.float64), tolerance)
+        # PyTorch's operators drop other elements, so compare with a repetition instead.
+        require_same_bits(step(dtype, dropout=0.5), step(dtype, dropout=0.5))
 
 
 def check_cuda_graphs(device: torch.device, sizes: dict[str, int]) -> None:
-    """Check captured training steps against plain ones."""
+    """Compare captured training steps with uncaptured ones."""
     from kmip_data.models.training.capture import cuda_graphs, steps
 
-    # Any search but the CUDA one waits for the GPU.
+    # Searches other than the CUDA one wait for the GPU, which cannot be captured.
     search = "auto" if cuda.why_unusable(device.type) is None else None
     captured = steps.CapturedSteps(cuda_graphs.CudaGraphs(device), sys.exit)
-    # Two warm up, one is captured and replayed, three are replayed.
-    six = functools.partial(train_layers, device, sizes, steps=6, search=search)
-    are_near(six(captured=captured), six(), 1e-3)
+    # Of six steps, two warm up, one is captured and replayed, and three are replayed.
+    train = functools.partial(train_layers, device, sizes, steps=6, search=search)
+    require_near(train(captured=captured), train(), 1e-3)
 
 
 def train_layers(
@@ -227,7 +226,7 @@ def train_layers(
     captured: CapturedSteps | None = None,
     search: str | None = "dense",
 ) -> list[Tensor]:
-    """Run training steps with two layers; return logits and gradients of the last one."""
+    """Run training steps of a network with two layers; return the last one's logits and gradients."""
     from kmip_data.models.network import build_model
     from kmip_data.models.training.capture.cuda_graphs import StepOutput
 
@@ -253,20 +252,20 @@ def train_layers(
         batch = _make_batch(sizes["k"], table=table, seed=seed).to(device)
         batch.x = batch.x.to(precision)
         if captured is not None:
-            learned = captured(step, batch, optimizer, starts_step=True, ends_step=True)
+            output = captured(step, batch, optimizer, starts_step=True, ends_step=True)
         else:
-            learned = step(batch)
+            output = step(batch)
     gradients = (weight.grad for weight in model.parameters())
-    return [learned.logits, *filter(torch.is_tensor, gradients)]
+    return [output.logits, *filter(torch.is_tensor, gradients)]
 
 
 def _make_batch(k: int, *, table: bool, seed: int) -> Data:
-    """Make graphs of at most k nodes, where rounding cannot change the chosen keys."""
+    """Make graphs of at most k nodes, so that rounding cannot change the selected keys."""
     from torch_geometric.data import Batch, Data
 
     torch.manual_seed(seed)
     graphs = []
-    for nodes in (k, 1, k // 2 + 1) * REPEATS:
+    for nodes in (k, 1, k // 2 + 1) * GRAPHS_PER_SIZE:
         edges = torch.randint(nodes, (2, nodes, 4))
         graph = Data(torch.randn(nodes, 6), edges.flatten(1), y=torch.arange(nodes) % 4)
         if table:
@@ -276,14 +275,15 @@ def _make_batch(k: int, *, table: bool, seed: int) -> Data:
     return Batch.from_data_list(graphs)
 
 
-def are_near(results: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
-    """Compare tensors of any shape in norm."""
-    most = max(tensor.norm() for tensor in exact)
+def require_near(results: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
+    """Exit with the reason if a tensor, of any shape, differs from its exact value in norm."""
+    largest = max(tensor.norm() for tensor in exact)
     for result, expected in zip(results, exact, strict=True):
         error = (result - expected).norm()
-        # A gradient that is zero but for rounding, as of a bias before a norm, has no scale itself.
-        if not error <= tolerance * (expected.norm() + most / 50):  # also for NaN
-            sys.exit(f"{error / most:.1e} away from what is expected")
+        # A gradient may be zero except for rounding (a bias before a norm), so also allow for a
+        # fraction of the largest norm.
+        if not error <= tolerance * (expected.norm() + largest / 50):  # also for NaN
+            sys.exit(f"{error / largest:.1e} away from the expected values")
 
 
 if __name__ == "__main__":

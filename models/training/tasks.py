@@ -1,8 +1,8 @@
-"""Tasks of networks: level and type of the targets; does not import torch.
+"""Tasks of networks: level and type of the targets; torch is imported on use.
 
-Scores and targets of links are padded to (G, W, W), W nodes of the largest graph of a batch: entry
-[g, i, j] is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`NO_LINK` (also
-a node with itself) or :data:`NO_PAIR` where the graph has no such nodes.
+Scores and targets of links are padded to (G, W, W), where W is the number of nodes of the largest
+graph in a batch. Entry [g, i, j] belongs to nodes i and j of graph g. A target is :data:`LINK`,
+:data:`NO_LINK` (including i = j), or :data:`NO_PAIR` if the graph has no such nodes.
 
 Source: ``graphgps/head/inductive_edge.py`` and ``graphgps/loader/dataset/pcqm4mv2_contact.py`` of
 LRGB and its re-evaluation (Tönshoff et al., "Where Did the Gap Go?", 2023).
@@ -31,9 +31,9 @@ Level = Literal["node", "graph", "link"]
 
 
 def link_targets(batch: Data) -> Tensor:
-    """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column.
+    """Unpack the link bits of a batch's nodes to targets, int8 (G, W, W).
 
-    Without such a column no pair is a link.
+    If the batch stores no link bits, no pair is a link.
     """
     import torch
 
@@ -46,7 +46,7 @@ def link_targets(batch: Data) -> Tensor:
         bits = torch.zeros(len(graph), -(-width // 8), dtype=torch.uint8, device=graph.device)
     if width > 8 * bits.shape[1]:
         raise DamagedInput(
-            f"A graph has {width:,} nodes, its rows of links {8 * bits.shape[1]:,} bits."
+            f"A graph has {width:,} nodes, but its rows of links have {8 * bits.shape[1]:,} bits."
         )
 
     column = torch.arange(width, device=bits.device)
@@ -62,24 +62,22 @@ def link_targets(batch: Data) -> Tensor:
 class Task:
     """Level, type and number of the outputs of a network.
 
-    ``classification``: one of ``outputs`` classes, targets int64 (rows,), -1 where unknown.
-    ``multilabel``: each of ``outputs`` labels or not; ``regression``: ``outputs`` numbers; of both
-    the targets are float (rows, outputs), NaN where unknown. ``links``: one score for each pair of
-    nodes, see above.
+    ``classification`` has int64 targets (rows,) among ``outputs`` classes, -1 if unknown.
+    ``multilabel`` and ``regression`` have float targets (rows, outputs), NaN if unknown: labels 0 or
+    1, and numbers. ``links`` has a score for each pair of nodes, as described above.
     """
 
     level: Level  #: unit that a prediction belongs to
     target_type: TargetType
     outputs: int  #: columns of the network's output
-    #: True if targets are decimal logarithms; metrics are of the original numbers
+    #: True if targets are decimal logarithms; metrics compare the original numbers
     log10: bool = False
-    stored: TargetType | None = (
-        None  #: type of the stored targets, if different from ``target_type``
-    )
-    metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
+    #: type of the stored targets, if it differs from ``target_type``
+    stored: TargetType | None = None
+    metric: str | None = None  #: metric in the dataset's manifest; ``None``: the default
 
     def targets(self, batch: Data) -> Tensor:
-        """Return the targets of a batch, in the form of the network's output; without ``y`` unknown ones."""
+        """Return the targets of a batch in the form of the network's output; unknown without ``y``."""
         if self.target_type == "links":
             return link_targets(batch)
         y: Tensor | None = getattr(batch, "y", None)
@@ -100,19 +98,19 @@ class Task:
 
 
 def is_known(target: Tensor) -> Tensor:
-    """Return which targets (N,) or (N, T) are known, of the same shape."""
+    """Return a mask of the known targets, of the same shape, (N,) or (N, T)."""
     return ~target.isnan() if target.is_floating_point() else target != NO_CLASS
 
 
 def _as_target_type(y: Tensor, task: Task) -> Tensor:
-    """Return stored targets as another type, which :func:`target_types_of_values` allows."""
+    """Convert stored targets to ``task.target_type``, one allowed by :func:`target_types_of_values`."""
     import torch
 
     if task.target_type == "classification":
         one_hot = y.dim() > 1 and y.shape[1] > 1
         return y.argmax(dim=1) if one_hot else y.reshape(-1).long()
     if task.target_type == "multilabel" and task.stored == "classification":
-        first = 1 if task.outputs == 1 else 0  # with two classes, the label is class 1
+        first = 1 if task.outputs == 1 else 0  # for two classes, the label is class 1
         classes = torch.arange(first, first + task.outputs, device=y.device)
         labels = (y[:, None] == classes).float()
         return labels.masked_fill((y == NO_CLASS)[:, None], torch.nan)
@@ -123,36 +121,36 @@ def _as_target_type(y: Tensor, task: Task) -> Tensor:
 
 
 def target_types_of_classes(num_classes: int) -> dict[TargetType, int]:
-    """Return the possible types of class targets, with the number of outputs."""
+    """Return the possible target types of stored classes, each with its number of outputs."""
     labels = 1 if num_classes == 2 else num_classes
     return {"classification": num_classes, "multilabel": labels, "regression": 1}
 
 
 def target_types_of_values(pieces: Iterable[Tensor]) -> dict[TargetType, int]:
-    """Return the possible types of labels or numbers (n,) or (n, C), with the number of outputs.
+    """Return the possible target types of stored numbers, each with its number of outputs.
 
-    All allow regression; values 0, 1 and NaN allow labels; one-hot rows, and a single column of
-    integers from 0 below the number of rows, allow classes.
+    ``pieces`` are (n,) or (n, C). All values allow regression. Values 0, 1 and NaN allow labels.
+    Classes need one-hot rows, or a single column of integers from 0 below the number of rows.
     """
     rows = columns = 0
     largest = 0.0
-    labels = one_hot = whole = True
+    is_binary = is_one_hot = is_integer = True
     for piece in pieces:
         values = piece.reshape(len(piece), -1)
         rows += len(values)
         columns = values.shape[1]
         binary = (values == 0) | (values == 1)
-        labels &= bool((binary | values.isnan()).all())
-        one_hot &= bool((binary.all(dim=1) & (values.sum(dim=1) == 1)).all())
-        whole &= bool(((values >= 0) & (values == values.floor())).all())
-        if whole and values.numel():
+        is_binary &= bool((binary | values.isnan()).all())
+        is_one_hot &= bool((binary.all(dim=1) & (values.sum(dim=1) == 1)).all())
+        is_integer &= bool(((values >= 0) & (values == values.floor())).all())
+        if is_integer and values.numel():
             largest = max(largest, float(values.max()))
 
     output_counts: dict[TargetType, int] = {"regression": columns}
-    if labels:
+    if is_binary:
         output_counts["multilabel"] = columns
-    if columns > 1 and one_hot:
+    if columns > 1 and is_one_hot:
         output_counts["classification"] = columns
-    if columns == 1 and whole and largest < rows:
+    if columns == 1 and is_integer and largest < rows:
         output_counts["classification"] = int(largest) + 1
     return output_counts

@@ -369,7 +369,7 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     fitting = [
         name
         for name, metric in METRICS.items()
-        if metric.target_type == "classification" or metric.of_two_classes
+        if metric.target_type == "classification" or metric.supports_two_classes
     ]
     assert f"expected: {', '.join(fitting)}\n" in message
     message = refused(*words, *small, "--set", "training.loss=l1")

@@ -1,9 +1,9 @@
 """Training steps as CUDA graphs, captured once for each shape of a batch and replayed.
 
-A graph repeats kernels with the same arguments: addresses, sizes, and all numbers from the host. So
-a batch is copied into the memory of the captured one, gradients stay in place, the learning rate is
-read on the GPU, and all other decisions of the host are part of the key or discard the graphs
-(:meth:`CapturedSteps.discard_if_changed`).
+A graph repeats kernels with the same arguments: addresses, sizes, and all numbers from the host.
+Therefore a batch is copied into the memory of the captured one, gradients stay in place, and the
+learning rate is read on the GPU. All other decisions of the host are part of a graph's key, or
+discard the graphs (:meth:`CapturedSteps.discard_if_changed`).
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.reading.batching import pointers_on_cpu
 
-#: Warm-up batches per shape, which compile, plan, and create the optimizer's state.
-WARM_UP = 2
-#: Most captured shapes and positions in a step; others run operation by operation.
+#: Batches per shape before the capture, which compile, plan, and create the optimizer's state.
+WARM_UP_BATCHES = 2
+#: Largest number of captured shapes and step positions; others run uncaptured.
 MAX_GRAPHS = 32
 
-#: Learns from a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
+#: Trains on a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
 Step = Callable[..., StepOutput]
-#: Shape of a batch, and its step_position in a step.
+#: Shape of a batch, and its position in a step.
 ShapeKey = tuple[object, ...]
 T = TypeVar("T")
 
 
 class CapturedSteps:
-    """Learn from batches by replaying captured steps.
+    """Train on batches by replaying captured steps.
 
     Parameters
     ----------
     graphs
-        Captures work.
+        Captures work on a GPU.
     report
-        Called with the reason if capturing fails; steps then run operation by operation.
+        Called with a message if capturing fails; all steps then run uncaptured.
     """
 
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None]) -> None:
         self._graphs = graphs
         self._report = report
-        self._seen: Counter[ShapeKey] = Counter()
-        #: By shape: batch whose memory the graph reads, replay function, and results.
+        self._shape_counts: Counter[ShapeKey] = Counter()
+        #: batch whose memory the graph reads, replay function, and results
         self._steps: dict[ShapeKey, tuple[Data, Callable[[], None], StepOutput]] = {}
         self._setting: object = None
-        self._rates: _Rates | None = None
+        self._rates: _DeviceRates | None = None
         self._failed = False
 
     def discard_if_changed(self, setting: object) -> None:
-        """Discard the steps captured under another setting: a number given by the host, such as k."""
+        """Discard captured steps if a setting of the host, such as k, has changed."""
         if setting != self._setting:
             self._setting = setting
             self._steps.clear()
-            self._seen.clear()
+            self._shape_counts.clear()
 
     def run_with_free_memory(self, evaluate: Callable[[], T]) -> T:
-        """Call ``evaluate``, after freeing captured steps if less memory is free than a step takes.
+        """Call ``evaluate``, after discarding captured steps if less memory is free than a step takes.
 
-        Nothing else can use their pool; steps are captured anew afterwards.
+        Their pool cannot be used for anything else. Steps are captured again afterwards.
         """
         free, peak = self._graphs.free_and_peak_memory()
         if free < peak:
@@ -80,7 +80,7 @@ class CapturedSteps:
         except torch.cuda.OutOfMemoryError:
             if not self._steps:
                 raise
-        # Outside the handler: its error holds the frames, and these hold tensors.
+        # Outside the handler, because the error keeps its frames alive, and with them the tensors.
         self._steps.clear()
         torch.cuda.empty_cache()
         return evaluate()
@@ -88,12 +88,12 @@ class CapturedSteps:
     def __call__(
         self, step: Step, batch: Data, optimizer: Optimizer, **step_position: bool
     ) -> StepOutput:
-        """Call ``step`` (:data:`Step`), or replay it for a shape that is captured.
+        """Replay the step if the batch's shape is captured; otherwise call ``step`` or capture it.
 
-        ``step_position`` is its ``starts_step`` and ``ends_step``.
+        ``step_position`` holds the arguments ``starts_step`` and ``ends_step``.
         """
         if self._rates is None:
-            self._rates = _Rates(optimizer, batch.x.device)
+            self._rates = _DeviceRates(optimizer, batch.x.device)
         rates = self._rates
         rates.copy_changed_rates()
 
@@ -103,45 +103,45 @@ class CapturedSteps:
 
         shape = shape_key(batch)
         if shape is None:
-            self._give_up("the host does not know where the graphs of a batch begin")
+            self._stop_capturing("the host does not know where the graphs of a batch begin")
             return self._graphs.run(work)
         key = (shape, *step_position.items())
         if key not in self._steps and not self._capture(key, batch, work):
             return self._graphs.run(work)
 
-        captured, replay, results = self._steps[key]
-        for name, memory in _tensors_of_batch(captured).items():
-            # A dataset of one graph has the same tensors in every batch.
-            if memory is not batch[name]:
-                memory.copy_(batch[name], non_blocking=True)
+        captured_batch, replay, results = self._steps[key]
+        for name, tensor in _tensors_of_batch(captured_batch).items():
+            # Batches of a single-graph dataset share their tensors.
+            if tensor is not batch[name]:
+                tensor.copy_(batch[name], non_blocking=True)
         replay()
-        return StepOutput(*map(Tensor.clone, results))  # the next batch overwrites them
+        return StepOutput(*map(Tensor.clone, results))  # the next replay overwrites them
 
     def _capture(self, key: ShapeKey, batch: Data, work: StepFunction) -> bool:
-        """Capture the work on batches of this shape, unless it is too early, too many or impossible."""
+        """Capture the work on a batch's shape once it is warmed up; return False if not captured."""
         if self._failed or len(self._steps) == MAX_GRAPHS:
             return False
-        self._seen[key] += 1
-        if self._seen[key] <= WARM_UP:
+        self._shape_counts[key] += 1
+        if self._shape_counts[key] <= WARM_UP_BATCHES:
             return False
         try:
             self._steps[key] = batch, *self._graphs.capture(work)
-        except Exception as error:  # noqa: BLE001 -- the plain step raises any that is not the capture's
-            self._give_up(first_problem(error))
+        except Exception as error:  # noqa: BLE001 -- the uncaptured step raises it again if it persists
+            self._stop_capturing(first_problem(error))
         return key in self._steps
 
-    def _give_up(self, reason: str) -> None:
-        """Report the reason once, and stop replaying."""
+    def _stop_capturing(self, reason: str) -> None:
+        """Report the reason once, and discard all captured steps."""
         if not self._failed:
-            self._report(f"steps: not captured, operation by operation from here on: {reason}")
+            self._report(f"steps: no longer captured: {reason}")
         self._failed = True
-        self._steps.clear()  # restore the random generator from before the failure
+        self._steps.clear()  # they would draw from the generator state that the failure replaced
 
 
-class _Rates:
-    """The learning rates of an optimizer's groups as float32 on a device, where captured steps read them.
+class _DeviceRates:
+    """Learning rates of an optimizer's groups as float32 tensors, which captured steps read.
 
-    Between steps a group has its number, which schedules and checkpoints read.
+    Between steps, groups hold numbers, which schedules and checkpoints read.
     """
 
     def __init__(self, optimizer: Optimizer, device: torch.device) -> None:
@@ -150,7 +150,7 @@ class _Rates:
         self._tensors = [torch.tensor(rate, device=device) for rate in self._numbers]
 
     def copy_changed_rates(self) -> None:
-        """Copy the rates that a schedule has moved."""
+        """Copy the rates that a schedule has changed to the device."""
         for index, group in enumerate(self._groups):
             rate = group["lr"]
             if rate != self._numbers[index]:
@@ -159,10 +159,7 @@ class _Rates:
 
     @contextmanager
     def on_device(self, *, capturable: bool) -> Iterator[None]:
-        """Let the optimizer read the tensors inside the block.
-
-        ``capturable`` permits capturing its step.
-        """
+        """Make the optimizer read the tensors inside the block; ``capturable`` allows a capture."""
         try:
             self._set_rates(self._tensors, capturable=capturable)
             yield
@@ -177,7 +174,7 @@ class _Rates:
 
 
 def shape_key(batch: Data) -> ShapeKey | None:
-    """Return all arguments that a step's kernels take from the host: shapes, dtypes, graph pointers.
+    """Return everything that a step's kernels take from the host: shapes, dtypes and graph pointers.
 
     ``None`` if the host does not know the pointers.
     """
@@ -199,10 +196,7 @@ def _tensors_of_batch(batch: Data) -> dict[str, Tensor]:
 def reason_not_captured(
     config: RunConfig, data: RunData, device: Device, *, recompute: bool
 ) -> str | None:
-    """Return why the steps of a run cannot be captured.
-
-    None if nothing known beforehand forbids it.
-    """
+    """Return why the steps of a run cannot be captured, or ``None`` if nothing known prevents it."""
     training = config.training
     system = config.system
     one_graph = data.unit == "nodes" and not data.is_ragged
@@ -218,7 +212,7 @@ def reason_not_captured(
         "recomputed layers": recompute,
         f"the optimizer {optimizer} counts on the host": not all_optimizers()[optimizer].fused,
     }
-    for reason, holds in reasons.items():
-        if holds:
+    for reason, applies in reasons.items():
+        if applies:
             return reason
     return config.model.attention.not_captured

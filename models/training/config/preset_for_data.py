@@ -94,7 +94,7 @@ def compatible_choices(
         "training.metric": [
             name
             for name, metric in all_metrics().items()
-            if metric.target_type == target_type or (two and metric.of_two_classes)
+            if metric.target_type == target_type or (two and metric.supports_two_classes)
         ],
         "model.head": [name for name, head in all_heads().items() if head.level == level],
     }

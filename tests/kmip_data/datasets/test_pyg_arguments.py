@@ -332,7 +332,7 @@ def test_metrics_of_datasets_fit_their_tasks():
     assert len(chosen) >= 12
     for kind, metric in chosen:
         kinds = {METRICS[metric].target_type}
-        if METRICS[metric].of_two_classes:
+        if METRICS[metric].supports_two_classes:
             kinds.add("classification")
         assert kind in kinds, metric
     pipeline = load_pipeline(load_manifest("long-range"))

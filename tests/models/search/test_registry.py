@@ -76,9 +76,9 @@ def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> No
     self_check.main("right", "cpu", "{}")
     with pytest.raises(AssertionError, match="bits"):
         self_check.main("wrong", "cpu", "{}")
-    monkeypatch.setattr(self_check, "PREPARING", 0.01)
+    monkeypatch.setattr(self_check, "TRIAL_SECONDS", 0.01)
     (reason,) = self_check.check_components("cpu", {}, ["dense"]).values()
-    assert reason.startswith(self_check.LATE)
+    assert reason.startswith(self_check.TIMED_OUT)
 
 
 def test_keops_without_a_compiler(monkeypatch) -> None:

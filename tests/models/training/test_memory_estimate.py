@@ -176,7 +176,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         for recompute in (False, True)
     )
     assert lean < plain
-    resident = int(memory_estimate.HOLES * plain)
+    resident = int(memory_estimate.FRAGMENTATION * plain)
     for free, recompute in ((resident, False), (resident - 1, True), (lean, True)):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda free=free: free)
         plan = memory_estimate.plan_memory(config, data, CPU)

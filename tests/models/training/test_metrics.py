@@ -490,7 +490,10 @@ def test_metrics_of_each_kind() -> None:
         "roc_auc": "multilabel",
         "log10_mse": "regression",
     }
-    assert [name for name, metric in METRICS.items() if metric.of_two_classes] == ["ap", "roc_auc"]
+    assert [name for name, metric in METRICS.items() if metric.supports_two_classes] == [
+        "ap",
+        "roc_auc",
+    ]
 
 
 def test_metrics_of_numbers_are_not_printed_in_percent():

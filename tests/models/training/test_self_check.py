@@ -39,18 +39,20 @@ def _whole_again():
 @pytest.mark.torture  # minutes of CPU
 def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
     """The self-check runs on an emulated GPU; ``make gpu DRY=1`` covers captured steps."""
-    monkeypatch.setattr(self_check, "LIMIT", 1800.0)
+    monkeypatch.setattr(self_check, "CHECK_SECONDS", 1800.0)
     for name, value in {**emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
 
     def verdicts(damage: str, *parts: str) -> dict[str, str]:
-        monkeypatch.setattr(self_check, "CHILD", ("-m", "support.kernels.emulated_gpu", damage))
+        monkeypatch.setattr(
+            self_check, "CHILD_COMMAND", ("-m", "support.kernels.emulated_gpu", damage)
+        )
         return self_check.check_components("cpu", emulated_gpu.SIZES, parts)
 
     parts = ("attention", "edges")
     assert verdicts("whole", *parts) == dict.fromkeys(parts, OK)
     assert all(
-        "away from what is expected" in reason
+        "away from the expected values" in reason
         for reason in verdicts("other result", *parts).values()
     )
     assert COMPILER is None or verdicts("whole", "search") == {"search": OK}
@@ -91,8 +93,8 @@ def test_another_result_of_the_search_is_found(monkeypatch) -> None:
     ],
 )
 def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatch) -> None:
-    monkeypatch.setattr(self_check, "CHILD", ("-S", "-c", program))
-    monkeypatch.setattr(self_check, "LIMIT", 2.0 if "sleep" in program else 600.0)
+    monkeypatch.setattr(self_check, "CHILD_COMMAND", ("-S", "-c", program))
+    monkeypatch.setattr(self_check, "CHECK_SECONDS", 2.0 if "sleep" in program else 600.0)
     verdicts = self_check.check_components("cpu", emulated_gpu.SIZES, ("attention", "edges"))
     assert verdicts == dict.fromkeys(("attention", "edges"), reason)
 

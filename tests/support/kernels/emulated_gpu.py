@@ -39,8 +39,8 @@ def small() -> None:
     """Order keys of few rows and share them, so that few rows do what otherwise many do."""
     plan._ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
     plan._BUCKETS_PER_ROW = 10**9
-    parts.RAGGED, parts.ORDERED, parts.STAGED = 90, 300, 400
-    parts.REPEATS = 1
+    parts.BATCH_ROWS, parts.SORTED_ROWS, parts.SHARED_ROWS = 90, 300, 400
+    parts.GRAPHS_PER_SIZE = 1
 
 
 def emulated_search(folder: Path) -> None:
