@@ -196,13 +196,15 @@ def _build_command(name: str, archives: tuple[Path, ...], describe: Path | None)
 
     A description has the parameters that say how columns are used, and replaces them.
     """
-    from kmip_data.columns.column_uses import DESCRIBED
+    from kmip_data.columns.column_uses import DESCRIBED_PARAMETERS
 
     parameters = {**requested_values(RECORDS), **requested_values(SPLITS)}
     if like := requested_values(SOURCES).get("like"):
         parameters["like"] = like
     if describe is not None:
-        parameters = {key: value for key, value in parameters.items() if key not in DESCRIBED}
+        parameters = {
+            key: value for key, value in parameters.items() if key not in DESCRIBED_PARAMETERS
+        }
         parameters["like"] = str(describe)
     words = ["kmip-data", "build", "graphs", "--name", name]
     for archive in archives:

@@ -24,7 +24,7 @@ from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.corrected_command import complete_step, is_data_name
 from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
-from kmip_data.files.path_errors import FULL, disk_error
+from kmip_data.files.path_errors import DISK_FULL_ERRNOS, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import ENDING, resend_swallowed_signals, unwind_on_signal
@@ -212,7 +212,7 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
             found=str(error).partition("\n")[0] or None,
             next="use one worker (--jobs 1) or smaller batches",
         )
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         path = Path(error.filename or ".")
         return disk_error(error, path, left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:

@@ -163,14 +163,14 @@ def draw_build(
 
 def show_on_page(build: Build) -> None:
     """Write the page of a build again where its folder has a picture that the page lacks."""
-    from kmip_data.files.atomic_writes import build_lock
+    from kmip_data.files.atomic_writes import folder_lock
     from kmip_data.format.build_files import PAGE_NAME, has_picture, write_card
 
     page = build.path / PAGE_NAME
     # The picture stays written even if the page is read-only.
     with contextlib.suppress(KmipDataError, OSError):
         if has_picture(build.path) and PICTURE_NAME.encode() not in page.read_bytes():
-            with build_lock(build.path, quiet=True):
+            with folder_lock(build.path, quiet=True):
                 write_card(build.path, build.reread_card())
 
 

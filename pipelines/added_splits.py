@@ -10,13 +10,13 @@ import numpy as np
 
 from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
-from kmip_data.columns.part_masks import MASKS
+from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import (
-    build_lock,
     build_marker_content,
+    folder_lock,
     refuse_links,
-    refuse_taken_folder,
+    refuse_occupied_folder,
 )
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
@@ -77,10 +77,10 @@ def add_split(
     name = _find_split(build.card, wanted)
     if name is not None:
         return name
-    with build_lock(build.path, quiet=quiet):
+    with folder_lock(build.path, quiet=quiet):
         refuse_links(build.path)
         card = build.reread_card()
-        refuse_taken_folder(build.path, build_marker_content(card.key), build.remedy)
+        refuse_occupied_folder(build.path, build_marker_content(card.key), build.remedy)
         records = read_records(build.path, card.shards, card.schema_)
         records = replace(records, given_parts=given_splits(build))
         split = apply_split(pipeline, records, params, raw)
@@ -121,7 +121,7 @@ def _part_column(card: Card) -> str:
     """Return the column of your own tables that names the part of each row; empty without one."""
     files = card.statistics.get("files") or {}
     for column in files.get("columns", {}).get("columns", ()):
-        if column["use"] == "part" and column["name"] not in MASKS:
+        if column["use"] == "part" and column["name"] not in PART_ARRAYS:
             return str(column["name"])
     return ""
 

@@ -12,7 +12,7 @@ from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Build, Home, find_build, make_build_newest
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
+from kmip_data.files.atomic_writes import folder_lock, refuse_links, remove_empty_folder
 from kmip_data.files.path_errors import absolute_path, occupied_error
 from kmip_data.format.card import INCOMPLETE, Card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -126,7 +126,7 @@ def build_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
     folder = plan.folder
     options = plan.options
     folder_existed = options.output is not None and folder.exists()
-    with signals.exit_on_signals(), build_lock(folder, quiet=options.quiet):
+    with signals.exit_on_signals(), folder_lock(folder, quiet=options.quiet):
         # check under the lock: another process may have built there
         unfinished_builds.check_folder(folder, plan.key)
         try:
@@ -144,7 +144,7 @@ def build_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
                 and unfinished_builds.remove_unfinished(folder, plan.key)
                 and not folder_existed
             ):
-                remove_empty(folder)
+                remove_empty_folder(folder)
             raise
     return Build(folder, card)
 
@@ -182,7 +182,7 @@ def _matching_build(
         return None
     _check_files(build)
     if (build.path / WORK).exists():  # after a crash once the card was written
-        with build_lock(build.path):
+        with folder_lock(build.path):
             refuse_links(build.path)
             build.reread_card()
             unfinished_builds.remove_work(build.path)
@@ -264,7 +264,7 @@ def build_own(
             # A build that ran out of memory or disk resumes; other raw files cannot be built from.
             if new and not (begun and isinstance(error, OutOfResources)):
                 remove_copy(raw)
-                remove_empty(home.raw / name)
+                remove_empty_folder(home.raw / name)
                 if begun and not pipeline.one_unit:
                     _discard_build(plan)
                 elif begun:
@@ -289,10 +289,10 @@ def _check_limit(pipeline: AnyPipeline, params: BuildParams) -> None:
 def _discard_build(plan: BuildPlan) -> None:
     """Remove the shards of a build that cannot be completed, as its files were not kept."""
     folder = plan.folder
-    with build_lock(folder, quiet=True):
+    with folder_lock(folder, quiet=True):
         unfinished_builds.remove_unfinished(folder, plan.key)
         if plan.options.output is None:
-            remove_empty(folder)
+            remove_empty_folder(folder)
 
 
 def _check_name(name: str) -> None:

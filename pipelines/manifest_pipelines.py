@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
-from kmip_data.columns.part_masks import codes_of_masks
+from kmip_data.columns.part_masks import part_codes_from_masks
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
@@ -126,7 +126,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         raw = Raw(folder, self.manifest.name)
         with raw.name_item_in_errors():
             masks = self.masks(raw, fold)
-            return codes_of_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
+            return part_codes_from_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
 
 
 class PiecesPipeline(Pipeline[BuildParams, PublishedSplitParams]):

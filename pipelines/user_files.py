@@ -17,7 +17,12 @@ from pydantic import Field, field_validator, model_validator
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.path_errors import absent_file_error, absolute_path, require_room, write_errors
+from kmip_data.files.path_errors import (
+    absent_file_error,
+    absolute_path,
+    convert_write_errors,
+    require_room,
+)
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
@@ -144,7 +149,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
         def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
             destinations = [destination / name for name in files]
-            with write_errors(destination):
+            with convert_write_errors(destination):
                 destination.mkdir()
                 total = sum(path.stat().st_size for path in files.values())
                 require_room(folder, total, "A copy of the files")

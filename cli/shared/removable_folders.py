@@ -13,7 +13,7 @@ from typing import Literal
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER
 from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME
@@ -137,7 +137,7 @@ def remove_folders(items: Sequence[Removable]) -> None:
             marked = item.kind == "raw files" or atomic_writes.marker_content(item.path) is not None
             if names and not marked:
                 raise atomic_writes.foreign_files_error(item.path, names[:MAX_SHOWN])
-            locks.enter_context(build_lock(item.path, quiet=True, wait=False))
+            locks.enter_context(folder_lock(item.path, quiet=True, wait=False))
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
         #    was put in since the question leads nowhere.

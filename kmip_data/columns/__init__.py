@@ -1,1 +1,1 @@
-"""Columns of named arrays: inferred from all graphs, and rows fitted to them."""
+"""Columns inferred from your own graphs, and conversion of rows to their stored dtypes."""

@@ -1,7 +1,7 @@
-"""Levels of the attributes of PyTorch Geometric's ``Data``: rows of nodes, edges or the graph.
+"""Levels of attributes of PyTorch Geometric's ``Data``: one row per node, per edge or per graph.
 
-An attribute has the same level in all graphs, and one that fits several has the likeliest. What
-numbers nodes along its last axis, such as ``face`` and ``edge_label_index``, belongs to the graph.
+An attribute has the same level in all graphs; if several levels fit, the likeliest one is used.
+Attributes that index nodes along their last axis, such as ``face``, belong to the graph.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kmip_data.arrays import Array
-from kmip_data.columns.part_masks import MASKS
+from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
 
@@ -22,25 +22,25 @@ def concatenated_axis(name: str) -> int:
 
 def fitting_levels(
     shape: tuple[int, ...],
-    first: tuple[int, ...],
+    first_shape: tuple[int, ...],
     nodes: int,
     edges: int | None,
 ) -> set[str]:
-    """Return the levels that an array of a graph fits; ``first`` is its shape in the first graph."""
+    """Return the levels that fit an array, given its shape here and in the first graph."""
     fitting = set()
-    if shape == (nodes, *first[1:]):
+    if shape == (nodes, *first_shape[1:]):
         fitting.add("node")
-    if shape == (edges, *first[1:]):
+    if shape == (edges, *first_shape[1:]):
         fitting.add("edge")
-    if shape == first:
+    if shape == first_shape:
         fitting.add("graph")
     return fitting
 
 
 def likeliest_level(name: str, axes: int, fitting: set[str]) -> str:
-    """Return one of the levels that fit an attribute, by its name."""
+    """Choose one of the fitting levels by the name of an attribute."""
     order = ("edge", "node", "graph") if "edge" in name else ("node", "edge", "graph")
-    if name == "y":  # a level of edges is the last choice for targets
+    if name == "y":  # targets of edges are the rarest
         order = ("node", "graph", "edge")
     if axes > 1 and concatenated_axis(name) == -1:
         order = ("graph", "node", "edge")
@@ -48,7 +48,7 @@ def likeliest_level(name: str, axes: int, fitting: set[str]) -> str:
 
 
 def row_form_and_shape(level: str, shape: tuple[int, ...]) -> tuple[ItemForm, tuple[int, ...]]:
-    """Return form and shape of the rows of a tensor of this shape in the first graph."""
+    """Return form and row shape of a column, from its tensor's shape in the first graph."""
     if level != "graph" or shape[:1] == (1,):
         return "axis", shape[1:]
     return "row", shape
@@ -56,12 +56,12 @@ def row_form_and_shape(level: str, shape: tuple[int, ...]) -> tuple[ItemForm, tu
 
 @dataclass
 class AttributeLevels:
-    """Levels of attributes, by the rows that they have in all graphs so far."""
+    """Levels that fit each attribute in all graphs added so far."""
 
     graphs: int = 0
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: shape in the first graph
     _fitting: dict[str, set[str]] = field(default_factory=dict)
-    _ragged: dict[str, str] = field(default_factory=dict)  #: attribute of no level -> problem
+    _problems: dict[str, str] = field(default_factory=dict)  #: attribute without a level -> message
 
     def add(
         self,
@@ -71,44 +71,44 @@ class AttributeLevels:
         where: str,
         forms: Mapping[str, ItemForm],
     ) -> None:
-        """Look at the arrays of any shape of a graph, which ``where`` names.
+        """Narrow down the levels by the arrays of one graph, which error messages call ``where``.
 
-        Attributes with one of the ``forms``, texts and Python numbers, are of the graph.
+        Attributes in ``forms``, which were strings or Python numbers, belong to the graph.
         """
         self.graphs += 1
         for name, array in arrays.items():
-            first = self.shapes.setdefault(name, array.shape)
+            first_shape = self.shapes.setdefault(name, array.shape)
             possible = self._fitting.setdefault(name, {"node", "edge", "graph"})
             if f"graph/{name}" in forms:
                 possible &= {"graph"}
-            elif name == "y" or name in MASKS:
-                # Rows decide between nodes and edges; any other shape belongs to the graph.
-                fits = fitting_levels(array.shape, first, nodes, edges)
-                possible &= fits or {"graph"}
             else:
-                possible &= fitting_levels(array.shape, first, nodes, edges)
+                fitting = fitting_levels(array.shape, first_shape, nodes, edges)
+                # Targets and parts with neither a row per node nor per edge belong to the graph.
+                if not fitting and (name == "y" or name in PART_ARRAYS):
+                    fitting = {"graph"}
+                possible &= fitting
             if not possible:
-                shapes = f"{list(array.shape)}, in the first graph {list(first)}"
-                self._ragged.setdefault(name, f"{where}: {name} is {shapes}.")
+                shapes = f"{list(array.shape)}, in the first graph {list(first_shape)}"
+                self._problems.setdefault(name, f"{where}: {name} is {shapes}.")
 
     def levels_by_attribute(self) -> dict[str, str]:
-        """Return the level of each attribute; raise ``DamagedInput`` for attributes without a level."""
+        """Return the level of each attribute; raise ``DamagedInput`` if no level fits one."""
         levels = {}
         for name, possible in self._fitting.items():
-            # The labels of the pairs in edge_label_index are of the graph, as the pairs are.
-            if f"{name}_index" in self._fitting and name not in self._ragged:
+            # Labels of the pairs in edge_label_index belong to the graph, like the pairs themselves.
+            if f"{name}_index" in self._fitting and name not in self._problems:
                 possible &= {"graph"}
                 if not possible:
-                    self._ragged[name] = f"{name} has another shape in each graph."
-            if name not in self._ragged:
+                    self._problems[name] = f"{name} has a different shape in each graph."
+            if name not in self._problems:
                 levels[name] = likeliest_level(name, len(self.shapes[name]), possible)
-        if self._ragged:
-            message, *others = self._ragged.values()
+        if self._problems:
+            message, *others = self._problems.values()
             raise DamagedInput(
                 message,
                 expected="one row for each node or each edge, or the same shape in every graph",
                 found=" ".join(others) or None,
-                next=" ".join(f"--set ignore={name}" for name in self._ragged)
+                next=" ".join(f"--set ignore={name}" for name in self._problems)
                 + "; or pad before torch.save",
             )
         return levels

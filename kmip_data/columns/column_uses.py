@@ -1,4 +1,4 @@
-"""Use of every column of your own graphs: found in the files, written as TOML, and read back."""
+"""Description of your own graphs: the use of every column, inferred, written to TOML and read back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem, read_small_file
 from kmip_data.strict_model import Strict
 
-DESCRIPTION_NAME = "columns.toml"  #: the description next to the files that it describes
+DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the uses
 Level = Literal["node", "edge", "graph"]
 Use = Literal[
     "source",
@@ -31,8 +31,8 @@ Use = Literal[
     "array",
     "ignored",
 ]
-#: Use of a column -> the parameter that names the only column of this use.
-_NAMED: dict[tuple[str, str], str] = {
+#: level and use of a column -> parameter that names the only column with this use
+_PARAMETER_OF_USE: dict[tuple[str, str], str] = {
     ("edge", "source"): "source",
     ("edge", "target"): "target",
     ("node", "id"): "node",
@@ -42,33 +42,43 @@ _NAMED: dict[tuple[str, str], str] = {
     ("graph", "smiles"): "smiles",
 }
 #: Parameters of the recipe that a description replaces.
-DESCRIBED = {"task", "label", "feature", "ignore", "categories", "missing", "decimal", "rounded"}
-DESCRIBED |= {"undirected", *_NAMED.values()}
-_SEEN = {"values", "distinct", "missing"}  #: fields that describe the values of one file
+DESCRIBED_PARAMETERS = {
+    "task",
+    "label",
+    "feature",
+    "ignore",
+    "categories",
+    "missing",
+    "decimal",
+    "rounded",
+    "undirected",
+    *_PARAMETER_OF_USE.values(),
+}
+_VALUE_FIELDS = {"values", "distinct", "missing"}  #: written as comments
 
 
 class DescribedColumn(Strict):
-    """Use of one column, and the values seen in it."""
+    """Use of one column, and a summary of its values."""
 
     name: str
     rows: Level
     use: Use
-    why: str = ""  #: reason to ignore it
-    categories: tuple[str, ...] = ()  #: texts in the order of their features
-    #: True if values may be missing: numbers become 0 and are marked by a second feature.
+    why: str = ""  #: reason why it is ignored
+    categories: tuple[str, ...] = ()  #: categories in the order of their one-hot features
+    #: True if values may be missing: numbers become 0, with a second feature that marks them
     nullable: bool = False
-    dtype: str = ""  #: dtype in which an array is presented
-    shape: tuple[int, ...] = ()  #: shape of a row of an array
-    values: tuple[str, ...] = ()  #: at most three example values
+    dtype: str = ""  #: dtype of an array on records
+    shape: tuple[int, ...] = ()  #: row shape of an array
+    values: tuple[str, ...] = ()  #: up to three example values
     distinct: int = 0
     missing: int = 0
 
 
 class Description(Strict):
-    """Uses of all columns in the order of their features, classes, and parameters that go with them."""
+    """Uses of all columns in the order of their features, with the classes and further parameters."""
 
     task: TaskName | None = None
-    classes: tuple[str, ...] = ()  #: values of the label in the order of the classes
+    classes: tuple[str, ...] = ()  #: label values in the order of the classes
     missing: tuple[str, ...] = ()
     decimal: Literal[".", ","] | None = None
     rounded: tuple[str, ...] = ()
@@ -76,13 +86,13 @@ class Description(Strict):
     files: dict[str, Level] = Field(default_factory=dict)  #: table -> level of its rows
     columns: tuple[DescribedColumn, ...] = ()
 
-    def columns_of_level(self, rows: Level) -> dict[str, DescribedColumn]:
+    def columns_of_level(self, level: Level) -> dict[str, DescribedColumn]:
         """Return the columns of one level by name."""
-        return {column.name: column for column in self.columns if column.rows == rows}
+        return {column.name: column for column in self.columns if column.rows == level}
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of the recipe that the uses mean."""
-        chosen: dict[str, Any] = {
+        """Return the recipe's parameters that have the same effect as this description."""
+        parameters: dict[str, Any] = {
             "undirected": self.undirected,
             "missing": self.missing,
             "decimal": self.decimal,
@@ -92,32 +102,32 @@ class Description(Strict):
         uses: dict[str, list[str]] = {}
         for column in self.columns:
             uses.setdefault(column.use, []).append(column.name)
-            if parameter := _NAMED.get((column.rows, column.use)):
-                chosen[parameter] = column.name
+            if parameter := _PARAMETER_OF_USE.get((column.rows, column.use)):
+                parameters[parameter] = column.name
         is_table = bool(uses.keys() - {"array", "label", "ignored"})
         labels = uses.get("label", [])
         if is_table or labels not in ([], ["y"]):
-            chosen["label"] = tuple(labels) or ("none",)
+            parameters["label"] = tuple(labels) or ("none",)
         if is_table:
             features = [*uses.get("number", ()), *uses.get("category", ())]
-            chosen["feature"] = tuple(features) or ("none",)
-        return chosen
+            parameters["feature"] = tuple(features) or ("none",)
+        return parameters
 
     def table_rows(self) -> list[list[object]]:
-        """Return level, name, use, values, counts and reason of each column, for a table."""
+        """Return a row per column: level, name, use, values, distinct, missing, reason."""
         rows: list[list[object]] = []
         for column in self.columns:
-            shown = ", ".join(column.values)
+            values = ", ".join(column.values)
             if column.dtype:
-                shown = f"{column.dtype} {list(column.shape)}"
-            row = [column.rows, column.name, column.use, shown, column.distinct, column.missing]
+                values = f"{column.dtype} {list(column.shape)}"
+            row = [column.rows, column.name, column.use, values, column.distinct, column.missing]
             rows.append([*row, column.why])
         return rows
 
     def to_toml(self, command: str = "") -> str:
-        """Return the description as a TOML file, with the values seen as comments.
+        """Return the description as TOML, with value counts and examples as comments.
 
-        ``command`` builds with the edited file.
+        ``command``, which builds with the edited file, is written into the first comment.
         """
         values = self.model_dump(mode="json", exclude_defaults=True)
         files = values.pop("files", {})
@@ -132,34 +142,36 @@ class Description(Strict):
         for column in columns:
             lines += ["", "[[columns]]"]
             lines += [
-                f"{key} = {_toml_value(value)}" for key, value in column.items() if key not in _SEEN
+                f"{key} = {_toml_value(value)}"
+                for key, value in column.items()
+                if key not in _VALUE_FIELDS
             ]
             if "values" in column:
-                seen = ", ".join(map(_toml_value, column["values"]))
+                examples = ", ".join(map(_toml_value, column["values"]))
                 counts = (
                     f"{column.get('distinct', 0):,} values, {column.get('missing', 0):,} missing"
                 )
-                lines.append(f"# {counts}: {seen}")
+                lines.append(f"# {counts}: {examples}")
         return "\n".join([*lines, ""])
 
 
 def read_description(path: Path) -> Description:
-    """Read a TOML file; raise ``DamagedInput`` with the first key that is wrong."""
+    """Read a description from TOML; raise ``DamagedInput`` with the first invalid key."""
     try:
         return Description.model_validate(tomllib.loads(read_small_file(path).decode("utf-8-sig")))
     except (OSError, ValueError) as error:
         raise DamagedInput(
-            f"{path.name} is no description of columns: {first_problem(error)}.",
+            f"{path.name} is not a valid description of columns: {first_problem(error)}.",
             next="write one: kmip-data build graphs --archive PATH --dry-run --describe FILE",
         ) from error
 
 
 def description_on_card(statistics: Mapping[str, Any]) -> Description | None:
-    """Return the description on the card of a build; ``None`` if it has none."""
-    described = statistics.get("files", {}).get("columns")
-    return None if described is None else Description.model_validate(described)
+    """Return the description in the statistics of a card, or ``None`` if it has none."""
+    fields = statistics.get("files", {}).get("columns")
+    return None if fields is None else Description.model_validate(fields)
 
 
 def _toml_value(value: object) -> str:
-    """Return a text, number, boolean or list of them in TOML, which escapes as JSON does."""
+    """Format a string, number, boolean or list as TOML, whose escapes are those of JSON but for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Values of one column in all graphs: range, and the narrowest dtype that holds them bit by bit."""
+"""Range of a column's values in all graphs, and the narrowest dtype that stores them exactly."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ import numpy as np
 from kmip_data.arrays import Array, DType
 from kmip_data.format.schema import Column, ItemForm
 
-#: Dtypes that may hold floats, narrowest first; of one width, the dtype that networks widen fastest.
-_NARROW = ("uint8", "int8", "float16", "uint16", "int16", "float32", "uint32", "int32")
-_BLOCK = 2**20  #: values examined at a time
-_SMALL = 2**12  #: values up to which the rows of graphs are joined before they are examined
-_BITS = {2: "uint16", 4: "uint32", 8: "uint64"}
+#: Dtypes that may store floats, narrowest first; among equal widths, the fastest to widen first.
+_FLOAT_STORAGE_DTYPES = (
+    "uint8",
+    "int8",
+    "float16",
+    "uint16",
+    "int16",
+    "float32",
+    "uint32",
+    "int32",
+)
+_BLOCK_VALUES = 2**20  #: values examined at a time, so that temporary copies stay small
+_BUFFERED_VALUES = 2**12  #: largest array that is buffered and examined together with others
+_BIT_DTYPES = {2: "uint16", 4: "uint32", 8: "uint64"}  #: by bytes of a value
 
 
 def narrowest_integer_dtype(low: int, high: int) -> str:
-    """Return the narrowest dtype of integers that holds ``low`` to ``high``."""
-    # A signed dtype has as many numbers below zero as at and above it.
+    """Return the narrowest integer dtype that holds ``low`` to ``high``."""
+    # A signed dtype has as many negative numbers as others.
     farthest = high if low >= 0 else min(low, -high - 1)
     return np.min_scalar_type(farthest).name
 
 
 @dataclass
 class ColumnValues:
-    """Values of a column, whose rows are added graph by graph.
+    """Statistics of a column whose rows are added graph by graph.
 
-    Floats are stored in the narrowest of several dtypes that gives back every bit: −0.0 and NaN are
-    no integers, and 0.1 is no half-precision number.
+    Floats are stored in the narrowest dtype that restores every bit: no integer dtype restores −0.0
+    or NaN, and float16 does not restore 0.1.
     """
 
     dtype: DType
@@ -37,58 +46,60 @@ class ColumnValues:
     low: float | int | None = None
     high: float | int | None = None
     finite: bool = True
-    missing: int = 0  #: NaN among the floats
-    _narrow: list[str] = field(default_factory=lambda: list(_NARROW))
-    _waiting: list[Array] = field(default_factory=list)
-    _waiting_size: int = 0
+    missing: int = 0  #: number of NaN among floats
+    _exact_dtypes: list[str] = field(default_factory=lambda: list(_FLOAT_STORAGE_DTYPES))
+    _buffer: list[Array] = field(default_factory=list)
+    _buffer_size: int = 0
 
     def add(self, rows: Array) -> None:
-        """Look at rows of any shape; a few wait to be examined together."""
-        if rows.size > _SMALL:
+        """Add rows of any shape; small arrays are buffered and examined together."""
+        if rows.size > _BUFFERED_VALUES:
             self._examine(rows.reshape(-1))
             return
-        # Rows may be a view of a file, which is mapped until the next graph.
-        self._waiting.append(rows.flatten())
-        self._waiting_size += rows.size
-        if self._waiting_size > _BLOCK // 8:
-            self._examine_waiting_rows()
+        # Copy: rows may be a view of a file that is mapped only until the next graph.
+        self._buffer.append(rows.flatten())
+        self._buffer_size += rows.size
+        if self._buffer_size > _BLOCK_VALUES // 8:
+            self._flush_buffer()
 
-    def _examine_waiting_rows(self) -> None:
-        if self._waiting:
-            self._examine(np.concatenate(self._waiting))
-            self._waiting.clear()
-            self._waiting_size = 0
+    def _flush_buffer(self) -> None:
+        if self._buffer:
+            self._examine(np.concatenate(self._buffer))
+            self._buffer.clear()
+            self._buffer_size = 0
 
     def _examine(self, values: Array) -> None:
-        """Examine values (n,) in blocks, so that copies stay small."""
-        for start in range(0, len(values), _BLOCK):
-            block = values[start : start + _BLOCK]
-            least = block.min().item()
-            most = block.max().item()
+        for start in range(0, len(values), _BLOCK_VALUES):
+            block = values[start : start + _BLOCK_VALUES]
+            low = block.min().item()
+            high = block.max().item()
             if block.dtype.kind == "f":
-                self.finite &= math.isfinite(least) and math.isfinite(most)
-                if math.isnan(least):
+                self.finite &= math.isfinite(low) and math.isfinite(high)
+                if math.isnan(low):
                     self.missing += int(np.isnan(block).sum())
-                self._narrow = [name for name in self._narrow if _keeps_every_bit(name, block)]
-            self.low = least if self.low is None else min(self.low, least)
-            self.high = most if self.high is None else max(self.high, most)
+                self._exact_dtypes = [
+                    name for name in self._exact_dtypes if _restores_every_bit(name, block)
+                ]
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
 
     @property
     def stored_dtype(self) -> str:
-        """Return the narrowest dtype that holds all values."""
-        self._examine_waiting_rows()
+        """Narrowest dtype that stores all values exactly."""
+        self._flush_buffer()
         if self.dtype.kind == "b":
             return "uint8"
         if self.low is None or self.high is None:
             return self.dtype.name
         if self.dtype.kind in "iu":
             return narrowest_integer_dtype(int(self.low), int(self.high))
-        width = self.dtype.itemsize
-        narrower = [name for name in self._narrow if np.dtype(name).itemsize < width]
-        return next(iter(narrower), self.dtype.name)
+        for name in self._exact_dtypes:
+            if np.dtype(name).itemsize < self.dtype.itemsize:
+                return name
+        return self.dtype.name
 
     def to_column(self, key: str, attribute: str, form: ItemForm = "axis") -> Column:
-        """Return the column of these values; integers have bounds."""
+        """Return the column of these values, with bounds if they are stored as integers."""
         stored = self.stored_dtype
         column = Column(
             key=key,
@@ -104,11 +115,11 @@ class ColumnValues:
         return replace(column, low=int(self.low), high=int(self.high))
 
 
-def _keeps_every_bit(name: str, values: Array) -> bool:
-    """True if a dtype gives back every bit of floats (n,)."""
+def _restores_every_bit(name: str, values: Array) -> bool:
+    """True if floats (n,) survive a round trip through the dtype ``name`` bit by bit."""
     if values.dtype == name:
         return True
     with np.errstate(all="ignore"):
-        back = values.astype(name).astype(values.dtype)
-    bits = _BITS[values.dtype.itemsize]
-    return np.array_equal(back.view(bits), values.view(bits))
+        restored = values.astype(name).astype(values.dtype)
+    bit_dtype = _BIT_DTYPES[values.dtype.itemsize]
+    return np.array_equal(restored.view(bit_dtype), values.view(bit_dtype))

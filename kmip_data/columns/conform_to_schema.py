@@ -1,4 +1,4 @@
-"""Rows and records in the stored dtypes of their columns, checked before they are cast."""
+"""Checked conversion of rows and records to the stored dtypes of a schema."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kmip_data.format.writer import GraphRecord
 
 
 def conform_rows(rows: Array, column: Column, where: str) -> Array:
-    """Return rows (R, …) of a column in its stored dtype; ``where`` begins an error.
+    """Return rows (R, …) of a column in its stored dtype; ``where`` begins error messages.
 
-    Raises ``DamagedInput`` for values beyond the column's bounds, not finite, or none of its dtype.
+    Raises ``DamagedInput`` for values that are out of bounds, not finite, or changed by the cast.
     """
     if problem := column.problem(rows):
         raise DamagedInput(f"{where}: {column.attribute} {problem}.")
@@ -36,9 +36,9 @@ def conform_rows(rows: Array, column: Column, where: str) -> Array:
 
 
 def conform_record(graph: GraphRecord, schema: Schema, target: Target | None) -> GraphRecord:
-    """Return a graph whose columns, (rows, …) each, have the stored dtypes of a schema.
+    """Return a graph whose columns (rows, …) have the stored dtypes of a schema.
 
-    Columns of graphs have one row. Edges become a table of neighbours where the schema has one.
+    Graph-level columns have one row. Edges become a neighbour table if the schema has one.
     """
     columns = {}
     for column in schema.columns:

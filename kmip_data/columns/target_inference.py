@@ -16,24 +16,24 @@ from kmip_data.text import count_with_noun
 
 TaskName = Literal["classification", "multilabel", "regression"]
 NO_CLASS = -1  #: class of a node or graph without a label
-_LARGEST = float(np.finfo(np.float32).max)
-_MOST_CLASSES = 65_535  #: largest class
-_CERTAIN_CLASSES = (
-    20  #: so many different integers, or fewer, are classes however few rows each has
-)
-_ROWS_PER_CLASS = 3  #: mean rows of a value below which more different integers may be numbers
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_CLASS = 65_535
+#: Up to this number of distinct integers, labels are classes regardless of the rows per value.
+_CERTAIN_CLASSES = 20
+#: Above that, labels may be numbers if values have fewer rows than this on average.
+_ROWS_PER_CLASS = 3
 
 
 @dataclass(frozen=True)
 class Target:
-    """Column of the targets of all graphs, and how a graph's targets become its rows."""
+    """Column of the targets, and conversion of a graph's targets to its rows."""
 
     column: Column
-    class_names: tuple[str, ...] = ()  #: texts of the classes, if targets are texts
-    missing: int = 0  #: targets without a value
+    class_names: tuple[str, ...] = ()  #: set if the targets are strings or named integers
+    missing: int = 0  #: number of missing targets
 
     def stored_rows(self, y: Array) -> Array:
-        """Return the stored rows of the targets (n,) or (n, C) of a graph."""
+        """Convert the targets (n,) or (n, C) of a graph to stored rows."""
         column = self.column
         y = targets_as_numbers(y, self.class_names)
         if column.num_classes and not column.shape and y.ndim > 1:
@@ -50,45 +50,46 @@ def infer_target(
     names: Sequence[str],
     targets: Sequence[Array],
     task: TaskName | None,
-    described: Sequence[str] = (),
+    described_classes: Sequence[str] = (),
     *,
-    named: bool = False,
+    is_table: bool = False,
 ) -> Target:
-    """Return the column of the targets (n,) or (n, C) of all graphs.
+    """Infer task and column of the targets (n,) or (n, C) of all graphs.
 
-    ``names`` are those of its components, ``described`` the classes that an earlier build has.
-    Integers from 0 are classes; others, such as 1 to 5 or years, are the names of classes if they
-    are ``named``, as in a table.
-    Raises ``DamagedInput`` if values do not fit the ``task`` or the classes, or without them may be
-    of several tasks.
+    ``names`` are the names of the components; ``described_classes`` come from a description, and fix
+    the classes. Integers from 0 are classes. In a table, other integers, such as 1 to 5, are names
+    of classes. Raises ``DamagedInput`` if values do not fit the task or the classes, or if several
+    tasks are possible.
     """
     if len({y.shape[1:] for y in targets}) > 1:
         raise DamagedInput(f"Graphs differ in their number of labels {', '.join(names)}.")
+
+    # 1. Numbers: strings become positions in the class names, one-hot rows the position of the 1.
     y = np.concatenate(targets)
-    classes: tuple[str, ...] = ()
-    if y.dtype == object and y.ndim == 1:
-        classes = tuple(described) or tuple(sorted({*y.astype(str)} - {""}))
-    elif named and task in {None, "classification"} and y.ndim == 1:
-        classes = tuple(described) or _class_names_of_integers(targets_as_numbers(y, ()))
-        classes = () if classes == tuple(map(str, range(len(classes)))) else classes
-    if classes and task in {"regression", "multilabel"}:
+    integers_are_names = is_table and task in {None, "classification"}
+    class_names = _class_names(y, described_classes, integers_are_names=integers_are_names)
+    if class_names and task in {"regression", "multilabel"}:
         raise DamagedInput(
-            f"The labels {', '.join(names)} are texts, such as {str(classes[0])!r}, and no numbers.",
+            f"The labels {', '.join(names)} are strings, such as {str(class_names[0])!r}, not numbers.",
             next="--set task=classification; or write numbers",
         )
-    y = _classes_of_one_hot(targets_as_numbers(y, classes), names, task)
-    known = y[~np.isnan(y)]
-    if not known.size:
+    y = _classes_of_one_hot(targets_as_numbers(y, class_names), names, task)
+    labels = y[~np.isnan(y)]
+    if not labels.size:
         raise DamagedInput(
             "All labels are missing.",
             found=", ".join(names),
-            next="--set label= and another one",
+            next="--set label= and another column",
         )
-    if not described:
-        task = _infer_task(known, y.ndim, names, task)
+
+    # 2. Task; the classes of a description imply classification.
+    if not described_classes:
+        task = _infer_task(labels, y.ndim, names, task)
     if task != "regression":
-        known = known[known != NO_CLASS]
-    missing = y.size - known.size
+        labels = labels[labels != NO_CLASS]
+    missing = y.size - labels.size
+
+    # 3. Column.
     column = Column(
         key=key,
         attribute="y",
@@ -100,65 +101,87 @@ def infer_target(
     if y.ndim > 1 or task == "multilabel":
         column = replace(column, shape=(len(names),), fields=tuple(names))
     if task == "regression":
-        if mask_changed_by_float32(known).any():
+        if mask_changed_by_float32(labels).any():
             column = replace(column, stored="float64", presented="float64")
-        return Target(column, (), missing)
-    if task == "multilabel":
+    elif task == "multilabel":
         stored = "float16" if missing else "uint8"
         column = replace(column, stored=stored, low=0, high=1, num_classes=len(names))
-        return Target(column, (), missing)
-    high = len(described) - 1 if described else int(known.max())
-    if known.size and (known.max() > high or (known % 1).any() or known.min() < 0):
-        raise DamagedInput(
-            f"{', '.join(names)} is {known.max():g}, none of the classes of the description.",
-            expected=", ".join(described),
-            next="correct the labels; a model has no output for them",
+    else:
+        high = len(described_classes) - 1 if described_classes else int(labels.max())
+        if labels.size and (labels.max() > high or (labels % 1).any() or labels.min() < 0):
+            raise DamagedInput(
+                f"{', '.join(names)} is {labels.max():g}, which is not a class of the description.",
+                expected=", ".join(described_classes),
+                next="correct the labels; a model has no output for them",
+            )
+        low = NO_CLASS if missing else 0
+        column = replace(
+            column,
+            stored=narrowest_integer_dtype(low, high),
+            presented="int64",
+            low=low,
+            high=high,
+            num_classes=high + 1,
+            finite=True,
         )
-    low = NO_CLASS if missing else 0
-    column = replace(
-        column,
-        stored=narrowest_integer_dtype(low, high),
-        presented="int64",
-        low=low,
-        high=high,
-        num_classes=high + 1,
-        finite=True,
-    )
-    return Target(column, classes, missing)
+        return Target(column, class_names, missing)
+    return Target(column, (), missing)
 
 
-def _infer_task(known: Array, axes: int, names: Sequence[str], task: TaskName | None) -> TaskName:
-    """Return the task of labels that are not NaN; refuse one that does not fit, and ask for one.
+def _class_names(
+    y: Array, described_classes: Sequence[str], *, integers_are_names: bool
+) -> tuple[str, ...]:
+    """Return the names of the classes of strings or of integers above 0; empty for other labels."""
+    if y.ndim != 1:
+        return ()
+    if y.dtype == object:
+        return tuple(described_classes) or tuple(sorted({*y.astype(str)} - {""}))
+    if not integers_are_names:
+        return ()
+    names = tuple(described_classes) or _class_names_of_integers(targets_as_numbers(y, ()))
+    is_numbered_from_0 = names == tuple(map(str, range(len(names))))
+    return () if is_numbered_from_0 else names
 
-    −1 is a number in a regression, and no class or label elsewhere.
+
+def _infer_task(labels: Array, axes: int, names: Sequence[str], task: TaskName | None) -> TaskName:
+    """Return ``task`` if the labels, without NaN, fit it; infer it if ``None``.
+
+    −1 is a number in a regression, and a missing label in other tasks. Raises ``DamagedInput`` if
+    no task fits, or if the user must choose one.
     """
-    given = known[known != NO_CLASS]
-    low = known.min()
-    high = known.max()
-    whole = bool((known == np.rint(known)).all())
-    # With -1 for one of two classes, the other would be the only one.
-    two = given.size == known.size or bool((given != given[:1]).any())
+    without_missing = labels[labels != NO_CLASS]
+    low = labels.min()
+    high = labels.max()
+    are_integers = bool((labels == np.rint(labels)).all())
+    # If -1 and one other value are the only labels, -1 is more likely a class than missing.
+    is_missing_clear = without_missing.size == labels.size or bool(
+        (without_missing != without_missing[:1]).any()
+    )
+    can_be_classes = bool(without_missing.size) and is_missing_clear
     fitting: list[TaskName] = []
-    if whole and axes == 1 and given.size and low >= NO_CLASS and high <= _MOST_CLASSES and two:
+    if can_be_classes and are_integers and axes == 1 and low >= NO_CLASS and high <= _MAX_CLASS:
         fitting.append("classification")
-    if bool(np.isin(given, (0, 1)).all()) and given.size and two:
+    if can_be_classes and bool(np.isin(without_missing, (0, 1)).all()):
         fitting.append("multilabel")
-    if max(-low, high) <= _LARGEST:
+    if max(-low, high) <= _MAX_FLOAT32:
         fitting.append("regression")
 
-    # Many integers, most of them in one or two rows, are rarely classes: a count, a price, a year.
-    distinct = np.unique(given).size
-    few_rows = distinct > _CERTAIN_CLASSES and given.size < _ROWS_PER_CLASS * distinct
-    if task is None and axes == 1 and "classification" in fitting and few_rows:
+    # Many distinct integers with one or two rows each are rarely classes: a count, a price, a year.
+    distinct = np.unique(without_missing).size
+    rows = without_missing.size
+    has_few_rows_per_value = distinct > _CERTAIN_CLASSES and rows < _ROWS_PER_CLASS * distinct
+    if task is None and axes == 1 and "classification" in fitting and has_few_rows_per_value:
         raise DamagedInput(
-            f"{count_with_noun(distinct, 'different integer')} in {given.size:,} rows of {', '.join(names)} "
+            f"{count_with_noun(distinct, 'different integer')} in {rows:,} rows of {', '.join(names)} "
             "may be classes or numbers.",
             next="--set task=regression for numbers, or --set task=classification",
         )
 
-    if task is None and not (whole and low <= NO_CLASS and axes > 1 and high <= 1):
+    # Several labels of -1, 0 and 1 may be numbers, or labels with missing ones: the user decides.
+    is_ambiguous = are_integers and low <= NO_CLASS and axes > 1 and high <= 1
+    if task is None and not is_ambiguous:
         task = "classification"
-        if not whole:
+        if not are_integers:
             task = "regression"
         elif axes > 1:
             task = "multilabel" if low >= 0 and high <= 1 else "regression"
@@ -168,27 +191,29 @@ def _infer_task(known: Array, axes: int, names: Sequence[str], task: TaskName | 
     if task:
         problem = f", which does not fit {task}"
     choices = " or ".join(f"--set task={name}" for name in fitting)
-    if not two:
-        choices += ", where -1 is a number; write 0 for it, where it is a class"
+    if not is_missing_clear:
+        choices += ", where -1 is a number; write 0 for it if it is a class"
     raise DamagedInput(
         f"The labels {', '.join(names)} are {low:g} to {high:g}{problem}.",
-        expected="one label, a text or an integer from 0 (-1: none); several of 0 and 1; or numbers",
-        next=choices or "correct the labels, or --set label= and other ones",
+        expected="one label, a string or an integer from 0 (-1: missing); several 0/1 labels; or numbers",
+        next=choices or "correct the labels, or --set label= and other columns",
     )
 
 
 def _class_names_of_integers(y: Array) -> tuple[str, ...]:
-    """Return the classes of integers (n,) above 0 as texts, in ascending order; none of other numbers."""
-    known = y[~np.isnan(y)]
-    known = known[known != NO_CLASS]
-    values = np.unique(known)
-    if len(values) < 2 or values[0] <= 0 or values[-1] > _MOST_CLASSES or (values % 1).any():
+    """Return the distinct integers above 0 of labels (n,) as strings, ascending; empty for others."""
+    labels = y[~np.isnan(y)]
+    values = np.unique(labels[labels != NO_CLASS])
+    if len(values) < 2 or values[0] <= 0 or values[-1] > _MAX_CLASS or (values % 1).any():
         return ()
     return tuple(f"{value:.0f}" for value in values.tolist())
 
 
 def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -> Array:
-    """Return the position of the only 1 of each row if that is the class; raise if that is not known."""
+    """Return the position of the 1 in each one-hot row (n, C), or other targets unchanged.
+
+    Raises ``DamagedInput`` if the task is not given: such rows may also be several labels.
+    """
     if task in {"multilabel", "regression"} or y.ndim < 2 or y.shape[1] < 2:
         return y
     if not (np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all():
@@ -204,7 +229,7 @@ def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -
 
 
 def mask_changed_by_float32(values: Array) -> Bools:
-    """Return which numbers, of any shape, are integers that float32 changes, such as 1700000001."""
+    """Return the mask of integers, of any shape, that float32 would change, such as 1700000001."""
     with np.errstate(over="ignore"):
         rounded = values.astype(np.float32).astype(np.float64)
     changed: Bools = (values == np.rint(values)) & (rounded != values) & np.isfinite(rounded)
@@ -212,18 +237,20 @@ def mask_changed_by_float32(values: Array) -> Bools:
 
 
 def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
-    """Return targets (n,) or (n, C) as numbers: positions in ``classes`` for texts, NaN if missing."""
+    """Convert targets (n,) or (n, C) to floats: class names to positions in ``classes``, missing to NaN."""
     if targets.ndim == 1 and (targets.dtype == object or classes):
         codes = {name: number for number, name in enumerate(classes)}
-        texts = targets
+        names = targets
         if targets.dtype != object:
-            texts = np.array([f"{value:.0f}" for value in targets.tolist()], object)
-        return np.array([codes.get(str(text), np.nan) for text in texts], np.float64)
+            names = np.array([f"{value:.0f}" for value in targets.tolist()], object)
+        return np.array([codes.get(str(name), np.nan) for name in names], np.float64)
     try:
         return targets.astype(np.float64)
     except ValueError as error:
-        words = [text for text in targets.reshape(-1).tolist() if isinstance(text, str) and text]
+        strings = [
+            value for value in targets.reshape(-1).tolist() if isinstance(value, str) and value
+        ]
         raise DamagedInput(
-            f"The labels are texts, such as {words[0] if words else str(error)!r}, and no numbers.",
+            f"The labels are strings, such as {strings[0] if strings else str(error)!r}, not numbers.",
             next="--set task=classification of one label; or write numbers",
         ) from error

@@ -1,1 +1,1 @@
-"""Read files within limits; write, replace, remove and lock them safely."""
+"""Safe file access: size-limited reads, atomic writes, removal and locks."""

@@ -1,4 +1,4 @@
-"""Marker of a folder of ours: what it is for, and the outputs that commands wrote into it."""
+"""Marker file of folders created by kmip-data: their content, and outputs written into them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kmip_data.files.reading import read_small_file, sha256_file
 
-MARKER = ".kmip-data"  #: file that marks a folder as created by kmip-data, and states its content
-PICTURE_NAME = "preview.png"  #: picture that the page of a build begins with
-#: Files that commands write into a folder of ours unless another path is given.
+MARKER = ".kmip-data"  #: name of the marker file
+PICTURE_NAME = "preview.png"  #: picture at the top of a build's page
+#: Files that commands write into a build or run by default.
 _OUTPUTS = frozenset(
     {
         PICTURE_NAME,
@@ -21,17 +21,17 @@ _OUTPUTS = frozenset(
         "cumulative-weight.png",
     }
 )
-#: Predictions, with the folder name of other data and the part, if they are not the default.
+#: Predictions; the name of other data, or of a part other than the default, is inserted.
 _PREDICTIONS = re.compile(r"predictions(-[A-Za-z0-9._-]+)?\.npz")
 
 
 def is_output(name: str) -> bool:
-    """True for the name of a file that a command writes into a folder of ours by default."""
+    """True if commands write a file of this name into a build or run by default."""
     return name in _OUTPUTS or _PREDICTIONS.fullmatch(name) is not None
 
 
 def read_marker(folder: Path) -> list[str]:
-    """Return what a folder is for, then digest and name of each of its :func:`unchanged_outputs`."""
+    """Return the lines of a marker: the folder's content, then digest and name of each output."""
     with contextlib.suppress(OSError, ValueError):
         name, _, content = read_small_file(folder / MARKER, 2**16).decode().partition(": ")
         if name == "kmip-data" and not (folder / MARKER).is_symlink():
@@ -40,7 +40,7 @@ def read_marker(folder: Path) -> list[str]:
 
 
 def unchanged_outputs(folder: Path) -> list[str]:
-    """Return the outputs of commands in a folder of ours that nobody has changed since."""
+    """Return the names of the outputs in a folder that still match the digests in its marker."""
     names = []
     for line in read_marker(folder)[1:]:
         digest, _, name = line.partition("  ")

@@ -1,4 +1,4 @@
-"""Templates of pages: ``assets`` of a package, filled in by Jinja."""
+"""Jinja templates of pages, read from the ``assets`` of a package."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ def asset_text(package: str, name: str) -> str:
 
 @functools.cache
 def page_template(package: str, name: str, *filters: Callable[..., str]) -> Template:
-    """Return a template; in HTML all fields are escaped, in Markdown ``filters`` do it, by their names."""
-    from jinja2 import Environment, StrictUndefined  # late: most commands write no page
+    """Return a template; HTML escapes all fields, Markdown escapes with the given ``filters``."""
+    from jinja2 import (  # slow to import, and most commands write no page
+        Environment,
+        StrictUndefined,
+    )
 
     environment = Environment(
         trim_blocks=True,

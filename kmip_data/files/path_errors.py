@@ -1,4 +1,4 @@
-"""Errors of paths, disks and files as errors of kmip-data."""
+"""Conversion of ``OSError`` and path problems to errors of kmip-data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageE
 from kmip_data.text import human_bytes, is_likely_typo, nearest_name
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_LOOKED_AT = 1_000  #: files in which a name that was probably meant is looked for
-#: Errors caused by the path itself; the disk causes all others.
-_WRONG_PLACE = {
+DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_MAX_SUGGESTED_FROM = 1_000  #: number of files of a folder searched for a similar name
+#: Errors caused by the path; all other errors are caused by the disk.
+_PATH_ERRNOS = {
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
@@ -34,15 +34,14 @@ _WRONG_PLACE = {
 
 
 def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
-    """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
+    """Return a user's path made absolute, with ``~`` expanded; it need not exist.
 
-    Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an
-    unknown user's home or a loop of links.
+    Raises ``UsageError`` if no file can have this path: an address, a path that is too long or
+    contains a zero byte, an unknown user's home, or a loop of links.
     """
-    if _ADDRESS.match(os.fspath(path)):  # also where a Path has taken one of its slashes
-        shown = os.fspath(path)[:200]
+    if _ADDRESS.match(os.fspath(path)):  # with one slash too, as ``Path`` leaves it
         raise UsageError(
-            f"{shown} is an address, where a {noun} on this machine is expected.",
+            f"{os.fspath(path)[:200]} is an address, but a {noun} on this machine is expected.",
             next="a path; kmip-data push and pull take addresses",
         )
     try:
@@ -55,15 +54,16 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     return absolute
 
 
-def absent_file_error(path: Path, step: str, noun: str = "file") -> UsageError:
-    """Return the error for a user's file that is not there, with the file probably meant, or a step."""
-    names = list[str]()
+def absent_file_error(path: Path, remedy: str, noun: str = "file") -> UsageError:
+    """Return the error for a missing file of the user, with a similar file name if there is one."""
+    names: list[str] = []
     with contextlib.suppress(OSError):
-        names = [entry.name for entry in itertools.islice(path.parent.iterdir(), _LOOKED_AT)]
+        entries = itertools.islice(path.parent.iterdir(), _MAX_SUGGESTED_FROM)
+        names = [entry.name for entry in entries]
     close = nearest_name(path.name, names)
     if close is None or not is_likely_typo(path.name, close):
-        return UsageError(f"There is no {noun} {path}.", next=step)
-    error = UsageError(f"There is no {noun} {path}. Did you mean {close!r}?", next=step)
+        return UsageError(f"There is no {noun} {path}.", next=remedy)
+    error = UsageError(f"There is no {noun} {path}. Did you mean {close!r}?", next=remedy)
     error.correction = (path.name, close)
     return error
 
@@ -75,9 +75,9 @@ def disk_error(
     left: str | None,
     needed: int | None = None,
 ) -> KmipDataError:
-    """Return our error for ``error``, met while ``path``, of ``needed`` bytes, was written."""
+    """Convert an ``OSError`` raised while writing ``path``, a file of ``needed`` bytes."""
     reason = error.strerror or str(error)
-    if error.errno in _WRONG_PLACE:
+    if error.errno in _PATH_ERRNOS:
         return UsageError(
             f"{path} cannot be written: {reason}.",
             left=left,
@@ -97,10 +97,10 @@ def disk_error(
 
 
 @contextlib.contextmanager
-def write_errors(
+def convert_write_errors(
     path: Path, *, left: str | None = "nothing was left behind", needed: int | None = None
 ) -> Iterator[None]:
-    """Turn an ``OSError`` inside the block into our error about ``path``, as :func:`disk_error` does."""
+    """Convert an ``OSError`` raised inside the block by :func:`disk_error`."""
     try:
         yield
     except OSError as error:
@@ -128,7 +128,7 @@ def occupied_error(
 
 
 def require_room(folder: Path, needed: int, purpose: str) -> None:
-    """Raise OutOfResources when ``needed`` bytes do not fit on the disk of ``folder``."""
+    """Raise ``OutOfResources`` if ``needed`` bytes do not fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         sizes = f"{folder} has {human_bytes(free)} of {human_bytes(needed)}"
@@ -145,44 +145,42 @@ def raise_damaged(
     *,
     remedy: str = "",
 ) -> NoReturn:
-    """Raise DamagedInput, or OutOfResources if an error that was met is one; ``remedy`` is the next step.
+    """Raise ``DamagedInput``, or ``OutOfResources`` if ``found`` is an exception caused by a limit.
 
-    By default that is the repair of a build with the file in ``shards/``, ``splits/`` or
-    ``columns/NAME/``.
+    The default ``remedy`` repairs the build whose folder ``shards/``, ``splits/`` or
+    ``columns/NAME/`` holds the file.
     """
     build = path.parent.parent
     if build.name == "columns":
         build = build.parent
-    error = None
+    cause = None
     if isinstance(found, Exception):
-        error = found
-        check_resources(path, error)
-        message = getattr(error, "strerror", None) or str(error)
-        finding = " ".join(message.split())[:200] or type(error).__name__
-        if isinstance(error, KmipDataError) and error.found:
-            finding = f"{error.message} ({error.found})"
-    else:
-        finding = found
+        cause = found
+        check_resources(path, cause)
+        message = getattr(cause, "strerror", None) or str(cause)
+        found = " ".join(message.split())[:200] or type(cause).__name__
+        if isinstance(cause, KmipDataError) and cause.found:
+            found = f"{cause.message} ({cause.found})"
     raise DamagedInput(
         f"{path} {problem}.",
-        found=finding,
+        found=found,
         next=remedy or f"kmip-data verify {build} --repair",
-    ) from error
+    ) from cause
 
 
 def check_resources(path: Path, error: BaseException) -> None:
-    """Raise OutOfResources if this process lacks memory or descriptors: the file may be sound."""
-    codes = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-    lacking = isinstance(error, OSError) and error.errno in codes
-    if lacking or isinstance(error, MemoryError):
+    """Raise ``OutOfResources`` if memory or file descriptors ran out: the file may be sound."""
+    limit_errnos = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+    is_limit = isinstance(error, OSError) and error.errno in limit_errnos
+    if is_limit or isinstance(error, MemoryError):
         raise OutOfResources(
             f"{path} cannot be read now: {str(error) or type(error).__name__}",
-            next="close other programs or raise the limit (ulimit -n), and repeat the command",
+            next="close other programs or raise the limit (ulimit -n), then repeat the command",
         ) from error
 
 
 def check_version(path: Path, version: int | str | None, known: int) -> None:
-    """Raise DamagedInput unless a file has the known version of its format."""
+    """Raise ``DamagedInput`` unless a file has the known version of its format."""
     if isinstance(version, int) and version > known:
         raise DamagedInput(
             f"{path} was written by a newer kmip-data: format version {version}, not {known}.",

@@ -1,4 +1,4 @@
-"""Digests, JSON and CSV; small files of unknown origin, read within a limit on their size."""
+"""Reading of untrusted small files within a size limit; digests, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from kmip_data.files.path_errors import check_resources, unreadable_error
 
 try:
     from isal import igzip as gzip
-    from isal import isal_zlib as zlib  # CRC-32 at 13 GB/s of memory, measured once
+    from isal import isal_zlib as zlib  # CRC-32 of 13 GB/s from memory, measured once
 except ImportError:  # no wheel for this machine
     import gzip  # type: ignore[no-redef]
-    import zlib  # type: ignore[no-redef] # the same numbers, at 2.8 GB/s
+    import zlib  # type: ignore[no-redef] # same results at 2.8 GB/s
 
 crc32 = zlib.crc32
 open_gzip: Callable[..., IO[bytes]] = gzip.open
@@ -31,17 +31,17 @@ InflateError: type[Exception] = zlib.error  # type: ignore[assignment] # an inst
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_BYTES = 2**24  #: 16 MiB, the largest card, configuration or result that is read
-_LISTED = 1_000  #: most problems of a model that are formatted one by one
+MAX_BYTES = 2**24  #: largest card, configuration or result that is read: 16 MiB
+_MAX_PROBLEMS = 1_000  #: with more validation problems than this, only their number is reported
 
 
 @contextlib.contextmanager
 def open_regular_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
-    """Open a regular file to read, unbuffered.
+    """Open a regular file for reading, unbuffered.
 
-    Anything else is an ``OSError``, without ``follow`` a link as well.
+    Raises ``OSError`` for anything else, including a link unless ``follow``.
     """
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    # O_NONBLOCK: opening a pipe must not wait for a writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     if not follow:
         flags |= os.O_NOFOLLOW
@@ -57,7 +57,7 @@ def open_regular_file(path: str | os.PathLike[str], *, follow: bool = True) -> I
 
 
 class RandomAccess(io.RawIOBase):
-    """A read-only file of ``size`` bytes, which ``fetch(start, stop)`` supplies."""
+    """Read-only file of ``size`` bytes whose content comes from ``fetch(start, stop)``."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class RandomAccess(io.RawIOBase):
         self._position = 0
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the current position."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position."""
+        """Set the position."""
         origin = {
             os.SEEK_SET: 0,
             os.SEEK_CUR: self._position,
@@ -92,34 +92,34 @@ class RandomAccess(io.RawIOBase):
         return stop - start
 
 
-def read_small_file(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
-    """Return the bytes of a regular file of at most ``most`` bytes.
+def read_small_file(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a regular file.
 
-    Raises ``OSError`` if it cannot be opened, is a folder, device, pipe or socket, or is larger; a
-    larger file is not read at all.
+    Raises ``OSError`` if the file cannot be opened, is not a regular file, or is larger than
+    ``max_bytes``.
     """
     with open_regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = io.BufferedReader(file).read(most + 1) if size <= most else b""
+        # Read one byte more than allowed: the file may grow, or may not report its size.
+        data = io.BufferedReader(file).read(max_bytes + 1) if size <= max_bytes else b""
     size = max(size, len(data))
-    if size > most:
-        raise OSError(f"{size:,} bytes, which is more than the {most:,} that are read")
+    if size > max_bytes:
+        raise OSError(f"{size:,} bytes, more than the limit of {max_bytes:,}")
     return data
 
 
-def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
-    """Return the value in a JSON file (UTF-8) of at most ``most`` bytes.
+def read_json(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Any:
+    """Return the value in a JSON file (UTF-8) of at most ``max_bytes``.
 
     Raises ``OSError`` as :func:`read_small_file` does, and ``ValueError`` if the file is not JSON, is
     nested too deeply, or holds a string that cannot be encoded.
     """
-    text = read_small_file(path, most).decode("utf-8-sig")
+    text = read_small_file(path, max_bytes).decode("utf-8-sig")
     try:
         value = json.loads(text)
     except RecursionError as error:
         raise ValueError("JSON that is nested too deeply") from error
-    # Half a surrogate pair ("\ud800") is valid JSON, but no terminal, file name or table can take
-    # it.
+    # A lone surrogate ("\ud800") is valid JSON, but cannot be printed or used in a file name.
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -132,12 +132,10 @@ def read_model(
     *,
     next: str,  # noqa: A002 -- as in the errors
 ) -> M:
-    """Read a JSON file that follows ``model``.
-
-    The error is its path and ``problem`` ("cannot be read as …").
+    """Read and validate a JSON file.
 
     Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read
-    or does not follow the model.
+    or does not follow the model; its message is the path and ``problem`` ("cannot be read as …").
     """
     try:
         return model.model_validate_json(read_small_file(path))
@@ -157,15 +155,15 @@ def read_model(
 
 
 def first_problem(error: Exception) -> str:
-    """Return one line on the first problem in text that could not be parsed."""
+    """Describe the first problem of a parsing or validation error in one line."""
     if not isinstance(error, ValidationError):
         lines = str(error).splitlines() or [type(error).__name__]
         return lines[0][:200]
-    if error.error_count() > _LISTED:
+    if error.error_count() > _MAX_PROBLEMS:
         return f"{error.error_count():,} problems"
 
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    # A misspelt key explains one that is missing.
+    # Unknown keys first: a misspelt key explains a missing one.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     message = reword_pydantic_problem(problems[0]["msg"])
     location = ".".join(str(field)[:80] for field in problems[0]["loc"])
@@ -175,20 +173,20 @@ def first_problem(error: Exception) -> str:
 
 
 def unknown_key_error(error: Exception, known: Sequence[str]) -> UsageError | None:
-    """Return the error for a key at the top of a file that has none of the known names, if any."""
+    """Return the error for the first unknown top-level key of a file, or ``None``."""
     if not isinstance(error, ValidationError):
         return None
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
             name = str(problem["loc"][0])[:80]
             refusal = unknown_name_error("key", name, known, command="correct the file")
-            refusal.correction = None  # the word is in the file, not on the line
+            refusal.correction = None  # the typo is in the file, not in the command
             return refusal
     return None
 
 
 def reword_pydantic_problem(problem: str) -> str:
-    """Return a problem that pydantic found in words for a reader.
+    """Reword a message of pydantic for users.
 
     >>> reword_pydantic_problem("Input should be greater than or equal to 1")
     'must be greater than or equal to 1'
@@ -202,51 +200,38 @@ def reword_pydantic_problem(problem: str) -> str:
 
 
 def canonical_json(value: object) -> str:
-    """Return JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
-    return json.dumps(
-        value,
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=True,
-    )
+    """Return ASCII JSON with sorted keys and no spaces: equal values give equal strings."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def readable_json(value: Mapping[str, object]) -> str:
-    """Return indented JSON with sorted keys and a line feed at its end."""
-    return (
-        json.dumps(
-            value,
-            indent=1,
-            sort_keys=True,
-            ensure_ascii=False,
-        )
-        + "\n"
-    )
+    """Return indented JSON with sorted keys and a final line feed."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def csv_bytes(header: Sequence[str], rows: Iterable[Iterable[object]]) -> bytes:
-    """Return a CSV file of one line per row; cells that are None stay empty."""
+    """Return a table as CSV; ``None`` becomes an empty cell."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue().encode()
 
 
 def json_digest(value: object) -> str:
-    """Return the SHA-256 (hex) of a value as canonical JSON."""
+    """Return the SHA-256 (hex) of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def sealed_json(content: Mapping[str, object]) -> str:
-    """Return readable JSON of ``content`` with ``digest``, made anew from all other fields.
+    """Return ``content`` as readable JSON, with ``digest`` recomputed from all other fields.
 
-    A card that was changed on disk differs from this, even where it parses to the same values.
+    A file that was edited differs from this string, even if it parses to the same values.
     """
-    others = {name: value for name, value in content.items() if name != "digest"}
-    return readable_json({**others, "digest": json_digest(others)})
+    fields = {name: value for name, value in content.items() if name != "digest"}
+    return readable_json({**fields, "digest": json_digest(fields)})
 
 
 class Digests:
-    """SHA-256, CRC-32 and size of a stream of bytes, as a card lists them."""
+    """Running SHA-256, CRC-32 and size of a stream of bytes."""
 
     def __init__(self) -> None:
         self._sha256 = hashlib.sha256()
@@ -254,14 +239,14 @@ class Digests:
         self._bytes = 0
 
     def update(self, data: bytes | memoryview) -> None:
-        """Add bytes to the stream."""
+        """Add bytes."""
         self._sha256.update(data)
         self._crc32 = crc32(data, self._crc32)
         self._bytes += len(data)
 
     @property
     def facts(self) -> dict[str, object]:
-        """``sha256`` and ``crc32``, in hex, and ``bytes``."""
+        """Fields of a card: ``sha256`` and ``crc32`` in hex, and ``bytes``."""
         return {
             "sha256": self._sha256.hexdigest(),
             "crc32": f"{self._crc32:08x}",
@@ -269,15 +254,16 @@ class Digests:
         }
 
 
-def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:
-    """Return SHA-256, or the digest begun by ``start``, and size of a file.
+def sha256_file(path: Path, new_digest: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:
+    """Return the SHA-256, or the digest of another algorithm, and the size of a file.
 
-    Raises ``DamagedInput`` if the file cannot be read, ``OutOfResources`` for lack of descriptors.
+    Raises ``DamagedInput`` if the file cannot be read, and ``OutOfResources`` if the process has too
+    many open files.
     """
     try:
-        # Digest and size of one reading: the file may change in between.
+        # Take digest and size from one read: the file may change in between.
         with path.open("rb", buffering=0) as file:
-            digest = hashlib.file_digest(file, start).hexdigest()
+            digest = hashlib.file_digest(file, new_digest).hexdigest()
             return digest, file.tell()
     except OSError as error:
         check_resources(path, error)

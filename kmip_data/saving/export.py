@@ -18,7 +18,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.croissant import build_croissant
@@ -182,7 +182,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
                 path = folder / f"{part}.parquet"
                 paths[part] = path
                 with (
-                    write_errors(path),
+                    convert_write_errors(path),
                     parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
                 ):
                     for group in tables.row_groups(records):

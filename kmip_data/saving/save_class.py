@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.columns.part_masks import MASKS
+from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_share, shuffled_split
@@ -95,7 +95,7 @@ def save_class(
         # A single graph is split by its nodes, and by its masks if it has some.
         if count == 1:
             items = list(items)
-            has_masks = any(mask in items[0] for mask in MASKS)
+            has_masks = any(mask in items[0] for mask in PART_ARRAYS)
             count = int(getattr(items[0], "num_nodes", None) or 0)
         if hasattr(whole, "get_idx_split"):
             with _convert_class_errors(address):

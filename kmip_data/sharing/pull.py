@@ -19,16 +19,21 @@ from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import (
     PARTIAL,
-    begin_folder,
-    build_lock,
     build_marker_content,
-    open_continued_file,
+    create_marked_folder,
+    folder_lock,
+    open_resumable_file,
     refuse_link,
     write_all,
     write_output,
 )
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.files.path_errors import absolute_path, occupied_error, require_room, write_errors
+from kmip_data.files.path_errors import (
+    absolute_path,
+    convert_write_errors,
+    occupied_error,
+    require_room,
+)
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -90,9 +95,9 @@ def pull(
             refuse_link(folder)
     else:
         folder = absolute_path(output, "folder")
-    with write_errors(folder):
+    with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with build_lock(folder, quiet=quiet):
+    with folder_lock(folder, quiet=quiet):
         if is_run:
             return _pull_run(received, folder, quiet=quiet)
         return _pull_build(received, folder, columns, quiet=quiet)
@@ -125,7 +130,7 @@ def _pull_build(
     wanted = [name for name in added if columns is None or name in columns]
 
     # 2. Refuse a folder of something else. A copy may have other splits by now: they stay.
-    begin_folder(folder, build_marker_content(card.key))
+    create_marked_folder(folder, build_marker_content(card.key))
     present = _present_card(folder, card)
     files = [entries[name] for name in card.digests]
     if present is not None:
@@ -205,7 +210,7 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
             ", ".join(others[:5]),
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
-    begin_folder(folder, f"run {received.share.digest[:12]}")
+    create_marked_folder(folder, f"run {received.share.digest[:12]}")
     received_files = received.copy_files(files, folder, quiet=quiet)
     return Pulled(
         path=folder,
@@ -263,7 +268,7 @@ class Received:
             for entry in missing:
                 path = folder / entry.file
                 partial = f".{entry.sha256}{PARTIAL}"
-                with open_continued_file(path, partial, root=folder) as file:
+                with open_resumable_file(path, partial, root=folder) as file:
                     self._append_missing_bytes(file, entry, progress)
         return len(missing)
 

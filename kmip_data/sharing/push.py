@@ -18,7 +18,7 @@ from typing import Literal
 from kmip_data.builds.added_columns import named_encoding, read_columns_card
 from kmip_data.builds.home import COLUMNS, Build, added_column_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.atomic_writes import build_lock, final_name, remove_partials
+from kmip_data.files.atomic_writes import final_name, folder_lock, remove_partials
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
@@ -154,7 +154,7 @@ def push_files(
     share, blocks = _describe_files(kind, source, content, known or {})
     with contextlib.ExitStack() as locked:
         if remote.folder is not None:
-            locked.enter_context(build_lock(remote.folder, quiet=quiet))
+            locked.enter_context(folder_lock(remote.folder, quiet=quiet))
         mark = PushMark(kind=kind, key=key)
         texts = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
         texts[BLOCKS_NAME] = blocks

@@ -21,7 +21,7 @@ import requests
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import make_folder, remove_file, write_file
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
@@ -410,7 +410,7 @@ def _files_below(folder: Path) -> Iterator[tuple[str, int]]:
 
 def make_folder_of(file: str, root: Path) -> None:
     """Make ``root`` and the folder of a file below it, where they are missing."""
-    with write_errors(root):
+    with convert_write_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         if "/" in file:
             make_folder((root / file).parent, root=root)

@@ -19,7 +19,7 @@ from kmip_data.arrays import U8, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import make_folder, open_partial, write_all
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import RandomAccess, open_regular_file
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
@@ -149,7 +149,7 @@ class Copies:
             )
         self._digests.check(file, first, data)
 
-        with write_errors(path):
+        with convert_write_errors(path):
             make_folder(path.parent, root=self._root)
             descriptor = open_partial(path)
             try:
@@ -330,7 +330,7 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
             f"{size:,} bytes",
         )
     folder = home.cache / "builds" / f"{share.name}-{share.digest[:32]}"
-    with write_errors(folder):
+    with convert_write_errors(folder):
         home.path.mkdir(parents=True, exist_ok=True)
     copies = Copies(remote, share, digests, folder, home.path)
     copies.fetch_blocks(blocks)

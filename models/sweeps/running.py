@@ -13,13 +13,13 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import (
     FolderInUse,
-    begin_folder,
-    build_lock,
+    create_marked_folder,
+    folder_lock,
     make_folder,
     refuse_link,
     write_file,
 )
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
@@ -72,7 +72,7 @@ def run_cells(
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
     # A concurrent sweep finds them built.
-    with build_lock(folder / "data", quiet=quiet):
+    with folder_lock(folder / "data", quiet=quiet):
         waiting = build_missing_data(
             [cell for cell in cells if not cell.is_done], home, folder, options
         )
@@ -139,11 +139,11 @@ def make_folders(
 ) -> None:
     """Create the folders of a sweep; raise ``UsageError`` if one is a link or not a folder."""
     for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
-        with write_errors(path):  # sweeps/ and runs/ may lie on two disks
+        with convert_write_errors(path):  # sweeps/ and runs/ may lie on two disks
             home.path.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.path)
         if path == folder:
-            begin_folder(folder, SWEEP)
+            create_marked_folder(folder, SWEEP)
     for cell in cells:
         log = log_of_cell(cell, folder)
         refuse_link(cell.folder)
@@ -211,7 +211,7 @@ def _start_cell(
     log = log_of_cell(cell, folder)
     with ExitStack() as held:
         try:
-            held.enter_context(build_lock(log, wait=False))
+            held.enter_context(folder_lock(log, wait=False))
         except FolderInUse:
             return False
         # A killed sweep frees its lock, but its run may still hold one.

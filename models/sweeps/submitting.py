@@ -9,7 +9,7 @@ from pathlib import Path
 from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_cells
 
@@ -65,7 +65,7 @@ def submit_cells(
 
     jobs = folder / "jobs"
     make_folders(cells, home, folder, jobs)
-    with build_lock(folder / "data", quiet=options.get("quiet", False)):
+    with folder_lock(folder / "data", quiet=options.get("quiet", False)):
         fresh = build_missing_data(
             [cell for cell in cells if not cell.is_done], home, folder, options
         )

@@ -24,8 +24,8 @@ from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import build_lock
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.atomic_writes import folder_lock
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.format import writer
 from kmip_data.format.build_files import make_read_only
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
@@ -100,7 +100,7 @@ def encode_build(
     # A crash after the card was written also leaves temporary files.
     unfinished = (build.path / COLUMNS / WORK).exists()
     if recompute or unfinished or _missing_encodings(build, encodings):
-        with signals.exit_on_signals(), build_lock(build.path, quiet=chosen.quiet):
+        with signals.exit_on_signals(), folder_lock(build.path, quiet=chosen.quiet):
             build.reread_card()
             _encode_and_write_cards(
                 build, encodings if recompute else _missing_encodings(build, encodings), chosen
@@ -125,9 +125,9 @@ def _encode_and_write_cards(
 
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
-    with write_errors(work):
+    with convert_write_errors(work):
         atomic_writes.refuse_links(build.path)
-        atomic_writes.refuse_taken_folder(
+        atomic_writes.refuse_occupied_folder(
             build.path, atomic_writes.build_marker_content(build.card.key), build.remedy
         )
         atomic_writes.make_folder(work, root=build.path)

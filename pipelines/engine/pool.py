@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import fsync_path
-from kmip_data.files.path_errors import FULL
+from kmip_data.files.path_errors import DISK_FULL_ERRNOS
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
@@ -223,7 +223,7 @@ def locating_errors(
         memory = isinstance(error, MemoryError)
         # numpy says "804 requested and 496 written", without a number.
         short = isinstance(error, OSError) and error.errno is None and "written" in str(error)
-        if memory or short or (isinstance(error, OSError) and error.errno in FULL):
+        if memory or short or (isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS):
             full = "Memory ran out" if memory else "The disk is full"
             raise OutOfResources(
                 f"{full} at {place}: {str(error) or type(error).__name__}.",

@@ -12,9 +12,9 @@ from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -62,8 +62,8 @@ def repair_build(
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
     if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
-        atomic_writes.refuse_taken_folder(path, atomic_writes.build_marker_content(card.key))
-    with write_errors(path), build_lock(path, quiet=chosen.quiet):
+        atomic_writes.refuse_occupied_folder(path, atomic_writes.build_marker_content(card.key))
+    with convert_write_errors(path), folder_lock(path, quiet=chosen.quiet):
         # Meanwhile another build may lie here.
         Build(path, card).reread_card()
         atomic_writes.displace_obstacles(path, broken)
@@ -121,7 +121,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
-        with build_lock(path, quiet=options.quiet):
+        with folder_lock(path, quiet=options.quiet):
             Build(path, card).reread_card()
             built = run_build(plan, splits, rebuild=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:

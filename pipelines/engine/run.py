@@ -15,7 +15,7 @@ from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
 from kmip_data.pipelines.base import BaseSplitParams, Facts, Prepared, RawFolder, needs_no_worker
@@ -125,8 +125,8 @@ class _Run:
         """Create the folders, start an executor, and remove half-written files at the end."""
         folder = plan.folder
         work = folder / WORK
-        with write_errors(folder):
-            atomic_writes.begin_folder(folder, atomic_writes.build_marker_content(plan.key))
+        with convert_write_errors(folder):
+            atomic_writes.create_marked_folder(folder, atomic_writes.build_marker_content(plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 atomic_writes.make_folder(inside, root=folder)
             remove_half_written_files(folder)
@@ -171,7 +171,7 @@ class _Run:
         plan = self.plan
         work = self.steps.work
         pieces = work / step
-        with write_errors(pieces):
+        with convert_write_errors(pieces):
             atomic_writes.remove_tree(pieces, root=plan.folder)  # left by a killed run
             atomic_writes.make_folder(pieces, root=plan.folder)
         # A second process starts meanwhile; many builds need no more than these two.

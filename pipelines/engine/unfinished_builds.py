@@ -118,7 +118,7 @@ def check_folder(folder: Path, key: str) -> None:
     """
     card = finished_card(folder)
     if card is None:
-        atomic_writes.refuse_taken_folder(folder, atomic_writes.build_marker_content(key))
+        atomic_writes.refuse_occupied_folder(folder, atomic_writes.build_marker_content(key))
     elif card.key != key:
         raise occupied_error(folder, f"build key {key}", f"build key {card.key}")
 

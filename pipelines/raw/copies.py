@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import json_digest, open_regular_file, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
@@ -108,13 +108,13 @@ def list_copies(folder: Path) -> list[RawFolder]:
 @contextlib.contextmanager
 def import_lock(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
-    with write_errors(folder):
+    with convert_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with atomic_writes.build_lock(folder, quiet=quiet):
+    with atomic_writes.folder_lock(folder, quiet=quiet):
         try:
             yield
         finally:
-            atomic_writes.remove_empty(folder)  # after an error
+            atomic_writes.remove_empty_folder(folder)  # after an error
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def staging_folder(folder: Path) -> Iterator[Path]:
     atomic_writes.remove_partials(folder, root=folder)
     # Remains of a killed import: the lock proves that none is running.
     atomic_writes.remove_tree(folder / _STAGE, root=folder)
-    with write_errors(folder), atomic_writes.scratch_folder(folder / _STAGE) as stage:
+    with convert_write_errors(folder), atomic_writes.scratch_folder(folder / _STAGE) as stage:
         yield stage
 
 
@@ -143,7 +143,7 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
     copy = replace(staged, path=destination)
     receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
     earlier = [known for known in list_copies(folder) if known.path == destination]
-    with write_errors(destination):
+    with convert_write_errors(destination):
         if earlier and not copy_problems(earlier[0]):
             # Same content with other sample settings, or now downloaded, or now pinned.
             better = (
@@ -235,7 +235,7 @@ def verified_receipt(path: Path) -> Receipt | None:
 
 def discard_download(path: Path) -> None:
     """Remove a download that turned out to be damaged, and its receipt."""
-    with write_errors(path):
+    with convert_write_errors(path):
         atomic_writes.remove_file(receipt_path(path))
         atomic_writes.remove_file(path)
 

@@ -21,7 +21,7 @@ from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import require_room, write_errors
+from kmip_data.files.path_errors import convert_write_errors, require_room
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
@@ -49,14 +49,14 @@ def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = Fa
     written. The unfinished part stays.
     """
     archive = folder / source.name
-    with write_errors(archive):
+    with convert_write_errors(archive):
         folder.mkdir(parents=True, exist_ok=True)
-    with atomic_writes.build_lock(archive, quiet=quiet):
+    with atomic_writes.folder_lock(archive, quiet=quiet):
         # Another process may have downloaded it while this one waited for the lock.
         receipt = verified_receipt(archive)
         if receipt is None:
             partial = archive.with_name(f"{archive.name}.partial")
-            with atomic_writes.open_continued_file(archive, partial.name, root=folder) as file:
+            with atomic_writes.open_resumable_file(archive, partial.name, root=folder) as file:
                 receipt = _Download(source, partial, file, quiet=quiet).run(hint)
                 # Before the rename: a file without a receipt would not be recognised as a download.
                 entry = {**receipt.model_dump(), "time": timestamp()}

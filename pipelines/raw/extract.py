@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import remove_tree
-from kmip_data.files.path_errors import require_room, write_errors
+from kmip_data.files.path_errors import convert_write_errors, require_room
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Member
@@ -207,7 +207,7 @@ def write_members(selection: Selection, destination: Path, *, quiet: bool = True
     and ``OutOfResources`` or ``UsageError`` where ``destination`` cannot be written.
     """
     archive = selection.archive
-    with write_errors(destination):
+    with convert_write_errors(destination):
         require_room(destination.parent, selection.bytes, f"Unpacking {archive.name}")
         destination.mkdir(mode=0o755, exist_ok=True)
     digests = {}
@@ -228,7 +228,7 @@ def _write_member(entry: Entry, path: Path, progress: Progress) -> str:
     """Write one member to the new file ``path`` and return its SHA-256."""
     digest = hashlib.sha256()
     size = 0
-    with write_errors(path):
+    with convert_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:  # mode bits of the archive are never taken over
             for piece in entry.pieces():

@@ -16,7 +16,7 @@ from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
-from kmip_data.files.path_errors import write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
@@ -98,7 +98,7 @@ def require_agreement(
             next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1; a copy you have "
             "already needs none: --archive PATH",
         )
-    with write_errors(home.path):
+    with convert_write_errors(home.path):
         home.path.mkdir(parents=True, exist_ok=True)
     record = accepted_licenses(home)
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
@@ -166,7 +166,7 @@ def _generated_sample(
             return copy
     with import_lock(folder, quiet=quiet), staging_folder(folder) as stage:
         generated = stage / "generated"
-        with write_errors(generated):
+        with convert_write_errors(generated):
             generated.mkdir()
             pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
         selection = recognise_dataset(generated, manifest.content)

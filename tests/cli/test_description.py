@@ -157,7 +157,7 @@ def test_a_description_is_edited(home, tmp_path):
     message = refused(
         "build", "graphs", "--name", "bad", "--archive", folder, "--like", file, code=4
     )
-    assert "columns.toml is no description of columns: uses" in message
+    assert "columns.toml is not a valid description of columns: uses" in message
 
 
 def test_new_data_get_the_columns_of_an_earlier_build(old, tmp_path):

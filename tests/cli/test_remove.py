@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.cli import done, refused
 
-from kmip_data.files.atomic_writes import build_lock, write_marker
+from kmip_data.files.atomic_writes import folder_lock, write_marker
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.copies import store_copy
 from kmip_data.text import human_bytes
@@ -67,7 +67,7 @@ def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     picture.write_text("a picture")
     mine.write_text("mine")
     size = size_of(build.path)
-    with build_lock(other.path):  # all of them must be free
+    with folder_lock(other.path):  # all of them must be free
         assert f"{other.path} is in use" in refused("remove", "s3dis-k4", "s3dis-k8", "--yes")
     assert size_of(build.path) == size
     (entry,) = done("remove", "s3dis-k4", "--yes", "--json").json["removed"]

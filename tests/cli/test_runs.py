@@ -12,7 +12,7 @@ from support.builds.learnable import learnable_build, tiny_config
 from support.cli import done, refused
 
 from kmip_data.builds.home import Home
-from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.models.training.run.train import train
 
 
@@ -42,7 +42,7 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
     log = home / "sweeps/plan/clouds.gps-kmip.failed.log"
     log.parent.mkdir(parents=True)
     log.write_text("epoch 1/2\nError: Out of memory.\n  next: less\n")
-    with build_lock(folder / "running"):
+    with folder_lock(folder / "running"):
         yield folder
 
 

@@ -226,7 +226,7 @@ def test_texts_are_no_regression(tmp_path):
     )
     for task in ("regression", "multilabel"):
         folder = write(tmp_path / task, edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
-        with pytest.raises(DamagedInput, match="texts, such as 'high'") as caught:
+        with pytest.raises(DamagedInput, match="strings, such as 'high'") as caught:
             made(folder, label=("income",), task=task)
         assert (
             made(folder, label=("income",), **answers(caught.value)).schema.label_column.num_classes

@@ -211,7 +211,7 @@ def test_two_labels_of_which_one_is_minus_one_are_asked_about(tmp_path):
     path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
     with pytest.raises(DamagedInput) as caught:
         made(path)
-    assert "write 0 for it, where it is a class" in caught.value.next
+    assert "write 0 for it if it is a class" in caught.value.next
     _, (record,), _ = made(path, task="regression")
     assert record.columns["node/y"].tolist() == y.tolist()
 
@@ -489,7 +489,7 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
     assert made(path)[1][0].columns["node/y"].tolist() == [0, 1, 2] * 2
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 2})
-    with pytest.raises(DamagedInput, match="6, one beyond the last node: positions begin with 0"):
+    with pytest.raises(DamagedInput, match="6, one beyond the last node: indices start at 0"):
         made(path)
     np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 0.5})
     with pytest.raises(DamagedInput, match="test_idx is float64, not integers"):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home, build_of_folder, list_builds
 from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name_error
-from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
+from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
-from kmip_data.files.path_errors import absolute_path, write_errors
+from kmip_data.files.path_errors import absolute_path, convert_write_errors
 from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
@@ -73,16 +73,16 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
     disk is full.
     """
     folder = home.runs / dataset / model / name
-    with write_errors(folder):
+    with convert_write_errors(folder):
         home.runs.mkdir(parents=True, exist_ok=True)
         make_folder(folder, root=home.runs)
-    with build_lock(folder, wait=False):
+    with folder_lock(folder, wait=False):
         if (folder / CONFIG_NAME).exists():
             raise UsageError(
                 f"A run called {folder.name!r} already exists: {folder}",
                 next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
             )
-        begin_folder(folder, RUN_MARKER)
+        create_marked_folder(folder, RUN_MARKER)
         yield folder
 
 

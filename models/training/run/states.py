@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kmip_data.builds.home import Build, Home
 from kmip_data.columns.column_uses import description_on_card
 from kmip_data.errors import DamagedInput, KmipDataError
-from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
+from kmip_data.files.atomic_writes import FolderInUse, folder_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular_file, read_small_file
 from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.models.training.run.run_folder import (
@@ -38,7 +38,7 @@ def is_unlocked(path: Path) -> bool:
     if not lock_path(path).exists():
         return True  # taking the lock would create the file
     try:
-        with build_lock(path, wait=False):
+        with folder_lock(path, wait=False):
             return True
     except KmipDataError as error:  # if the lock file is invalid, nothing can hold it
         return not isinstance(error, FolderInUse)

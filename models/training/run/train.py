@@ -27,7 +27,7 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.atomic_writes import build_lock, marker_content, refuse_links, write_file
+from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_links, write_file
 from kmip_data.files.folder_marker import is_output
 from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
@@ -352,7 +352,7 @@ def resume(
         machines = max(1, int(os.environ.get("WORLD_SIZE", devices)) // devices)
         changes = [f"system.devices={devices}", f"system.nodes={machines}"]
         config = apply_overrides(config, changes)
-    with build_lock(folder, wait=False) if is_main_process() else nullcontext():
+    with folder_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
         read_build_key = partial(_read_build_key, folder)
         data_config = run_folder.config_with_build_folder(config, read_build_key, home)

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from kmip_data.arrays import F32, I64, U8, Array
-from kmip_data.columns.part_masks import codes_of_masks
+from kmip_data.columns.part_masks import part_codes_from_masks
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem
 from kmip_data.format.schema import Column, Schema
@@ -340,4 +340,4 @@ def read_masks(folder: Path, rule: str, nodes: int) -> U8:
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
     masks = [_finite_column(table, part, name) for part in PARTS]
-    return codes_of_masks(masks, nodes, name, kinds="f")
+    return part_codes_from_masks(masks, nodes, name, dtype_kinds="f")

@@ -9,7 +9,7 @@ from typing import Literal
 from kmip_data.arrays import U8, Array
 from kmip_data.columns.attribute_levels import row_form_and_shape
 from kmip_data.columns.column_uses import DescribedColumn, Level
-from kmip_data.columns.part_masks import MASKS, codes_of_parts, masks_by_part
+from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
@@ -122,7 +122,7 @@ def divide_by_masks(
         return {}
     options.claim(8 * nodes, where)
     by_part = masks_by_part(arrays, nodes, where)
-    codes = codes_of_parts(by_part, nodes, where)
+    codes = part_codes(by_part, nodes, where)
     if several:
         return {f"node/{part}_mask": mask.astype(bool) for part, mask in by_part.items()}
     if (codes == NO_PART).all():
@@ -151,7 +151,7 @@ def key_columns_by_level(
     columns: dict[str, Array] = {}
     masks = {}
     for attribute, array in graph.columns.items():
-        if attribute in MASKS and mask_use != "attributes":
+        if attribute in PART_ARRAYS and mask_use != "attributes":
             masks[attribute] = array
             continue
         if options.described is not None and attribute not in levels:

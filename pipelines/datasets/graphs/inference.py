@@ -65,7 +65,7 @@ def check_totals(totals: GraphTotals, findings: Findings, files: Sequence[str]) 
     labels = findings.attributes.target_values
     if columns.graphs == 1 and labels > 1:
         raise DamagedInput(
-            f"There are {labels:,} labels for a graph of {columns.most_nodes:,} nodes.",
+            f"There are {labels:,} labels for a graph of {columns.max_nodes:,} nodes.",
             expected="a label for each node, or one for the graph",
             next="check the files; nodes without edges or features count by num_nodes of a Data",
         )
@@ -87,7 +87,7 @@ def infer_labels(inference: InferredColumns, options: ReadOptions, findings: Fin
         inference.targets,
         options.params.task,
         options.described.classes if options.described else (),
-        named=bool(findings.tables.levels),
+        is_table=bool(findings.tables.levels),
     )
     names = options.params.class_name or findings.attributes.class_names
     _check_class_names(names, target, inference.targets)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kmip_data.builds.home import Home, build_of_folder, require_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
-from kmip_data.files.path_errors import require_room, write_errors
+from kmip_data.files.path_errors import convert_write_errors, require_room
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
@@ -64,7 +64,7 @@ def obtain_city(
     def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
         if source.archive is not None:
             return unpack_archive(source.archive, manifest, destination, quiet=quiet)
-        with write_errors(destination):
+        with convert_write_errors(destination):
             destination.mkdir()
 
         if source.place is not None:
@@ -102,7 +102,7 @@ def obtain_city(
 
 
 def _copy_file(path: Path, destination: Path) -> Receipt:
-    with write_errors(destination):
+    with convert_write_errors(destination):
         require_room(destination.parent, path.stat().st_size, f"A copy of {path.name}")
         shutil.copyfile(path, destination)
     return _file_receipt(destination, path.resolve().name)
@@ -165,7 +165,7 @@ def download_place(
 
     # Write only when both answers are complete.
     written = [folder / GRAPHML]
-    with write_errors(folder / GRAPHML):
+    with convert_write_errors(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
         if areas:
             text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)

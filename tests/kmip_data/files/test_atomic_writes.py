@@ -15,7 +15,7 @@ from support.cli import python
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import open_continued_file, write_file, write_output
+from kmip_data.files.atomic_writes import open_resumable_file, write_file, write_output
 
 DATA = bytes(range(256)) * 1000
 
@@ -280,7 +280,7 @@ def test_killed_before_any_call(tmp_path):
 
 def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     def stopped(data: bytes) -> None:
-        with open_continued_file(tmp_path / "a", ".a", root=tmp_path) as file:
+        with open_resumable_file(tmp_path / "a", ".a", root=tmp_path) as file:
             file.write(data)
             raise KeyboardInterrupt
 
@@ -290,7 +290,7 @@ def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         stopped(b"ab")
     assert [path.name for path in tmp_path.iterdir()] == [".a"]
-    with open_continued_file(tmp_path / "a", ".a", root=tmp_path) as file:
+    with open_resumable_file(tmp_path / "a", ".a", root=tmp_path) as file:
         assert file.read() == b"ab"
         file.write(b"cd")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

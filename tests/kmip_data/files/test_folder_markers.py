@@ -11,7 +11,12 @@ from support.cases import contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import MARKER, begin_folder, marker_content, refuse_taken_folder
+from kmip_data.files.atomic_writes import (
+    MARKER,
+    create_marked_folder,
+    marker_content,
+    refuse_occupied_folder,
+)
 
 MINE = "years of work"
 
@@ -21,7 +26,7 @@ def test_a_missing_or_empty_folder_becomes_ours(tmp_path: Path) -> None:
     for name in ("new", "a/b/c", "empty"):
         folder = tmp_path / name
         for _ in range(2):  # again: the same content
-            begin_folder(folder, "build 0123456789ab")
+            create_marked_folder(folder, "build 0123456789ab")
         assert marker_content(folder) == "build 0123456789ab"
         assert contents(folder) == {MARKER: b"kmip-data: build 0123456789ab\n"}
 
@@ -31,7 +36,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(MINE)
     with pytest.raises(UsageError) as caught:
-        begin_folder(tmp_path, "run")
+        create_marked_folder(tmp_path, "run")
     assert Path(name).parts[0] in caught.value.found
     assert contents(tmp_path) == {name: MINE.encode()}
 
@@ -40,11 +45,11 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     ("name", "content"), [("D", "build ba9876543210"), ("D", "run"), ("file", "run")]
 )
 def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, content: str) -> None:
-    begin_folder(tmp_path / "D", "build 0123456789ab")
+    create_marked_folder(tmp_path / "D", "build 0123456789ab")
     (tmp_path / "file").write_text(MINE)
     before = contents(tmp_path)
     with pytest.raises(UsageError, match=name):
-        begin_folder(tmp_path / name, content)
+        create_marked_folder(tmp_path / name, content)
     assert contents(tmp_path) == before
 
 
@@ -53,15 +58,15 @@ def test_a_file_of_the_name_of_a_marker_is_none(tmp_path: Path, text: str) -> No
     (tmp_path / MARKER).write_text(text)
     assert marker_content(tmp_path) is None
     with pytest.raises(UsageError):
-        refuse_taken_folder(tmp_path, "run")
+        refuse_occupied_folder(tmp_path, "run")
 
 
 def test_a_marker_that_is_a_link_is_none(tmp_path: Path) -> None:
-    begin_folder(tmp_path / "ours", "run")
+    create_marked_folder(tmp_path / "ours", "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / MARKER).symlink_to(tmp_path / "ours" / MARKER)
     with pytest.raises(UsageError):
-        begin_folder(tmp_path / "mine", "run")
+        create_marked_folder(tmp_path / "mine", "run")
 
 
 def test_killed_before_the_marker_is_there_it_begins_again(
@@ -72,10 +77,10 @@ def test_killed_before_the_marker_is_there_it_begins_again(
         patch.setattr(os, "replace", _killed)
         patch.setattr(os, "unlink", _killed)  # a killed process cleans nothing
         with pytest.raises(KeyboardInterrupt):
-            begin_folder(folder, "run")
+            create_marked_folder(folder, "run")
     (folder / ".lock").touch()
     assert len(contents(folder)) == 2
-    begin_folder(folder, "run")
+    create_marked_folder(folder, "run")
     assert marker_content(folder) == "run"
 
 
@@ -106,10 +111,10 @@ def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None
 
 
 def test_a_folder_goes_with_its_marker_alone(tmp_path: Path) -> None:
-    begin_folder(tmp_path / "D", "run")
+    create_marked_folder(tmp_path / "D", "run")
     (tmp_path / "D/notes.txt").write_text(MINE)
-    atomic_writes.remove_empty(tmp_path / "D")
+    atomic_writes.remove_empty_folder(tmp_path / "D")
     assert marker_content(tmp_path / "D") == "run"
     (tmp_path / "D/notes.txt").unlink()
-    atomic_writes.remove_empty(tmp_path / "D")
+    atomic_writes.remove_empty_folder(tmp_path / "D")
     assert not (tmp_path / "D").exists()

@@ -17,11 +17,11 @@ from support.cases import contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
+from kmip_data.files.atomic_writes import FolderInUse, folder_lock, lock_path
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from kmip_data.files.atomic_writes import build_lock\n"
-    "with build_lock(Path(sys.argv[1])):\n"
+    "import sys, time; from pathlib import Path; from kmip_data.files.atomic_writes import folder_lock\n"
+    "with folder_lock(Path(sys.argv[1])):\n"
     "    print('held', flush=True); time.sleep(float(sys.argv[2]))\n"
 )
 
@@ -41,13 +41,13 @@ def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[
 def test_a_waiter_says_so_and_goes_on_when_the_holder_is_killed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(atomic_writes, "MESSAGE_SECONDS", 0.3)
+    monkeypatch.setattr(atomic_writes, "WAIT_MESSAGE_SECONDS", 0.3)
     folder = tmp_path / "built" / "toy"
     child = _holder(folder, tmp_path / "bootstrap")
     entered = threading.Event()
 
     def wait_for_it() -> None:
-        with build_lock(folder):
+        with folder_lock(folder):
             entered.set()
 
     thread = threading.Thread(target=wait_for_it)
@@ -57,21 +57,21 @@ def test_a_waiter_says_so_and_goes_on_when_the_holder_is_killed(
     child.wait()
     assert entered.wait(600)
     thread.join()
-    line = f"waiting for another process that works in {folder}\n"
+    line = f"waiting for another process that uses {folder}\n"
     assert 2 <= capfd.readouterr().err.count(line) <= 5  # at once, and again
 
 
 def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "x"
-    with build_lock(folder):
+    with folder_lock(folder):
         assert [path.name for path in tmp_path.iterdir()] == [".x.lock"]
         with (
             pytest.raises(FolderInUse),
-            build_lock(folder, wait=False),
+            folder_lock(folder, wait=False),
         ):
             pass
         assert lock_path(folder).exists()  # still the holder's
-    with build_lock(folder, wait=False):
+    with folder_lock(folder, wait=False):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -79,12 +79,12 @@ def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / ".x.lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(UsageError), build_lock(tmp_path / "x"):
+    with pytest.raises(UsageError), folder_lock(tmp_path / "x"):
         pass
     assert contents(tmp_path) == {"mine": b"mine", ".x.lock": b"a link"}
     (tmp_path / ".x.lock").unlink()
     os.link(tmp_path / "mine", tmp_path / ".x.lock")
-    with pytest.raises(UsageError), build_lock(tmp_path / "x"):
+    with pytest.raises(UsageError), folder_lock(tmp_path / "x"):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
 
@@ -96,9 +96,11 @@ def test_a_file_system_without_locks_is_named_and_used(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", missing)
-    with build_lock(tmp_path / "x"):
+    with folder_lock(tmp_path / "x"):
         assert lock_path(tmp_path / "x").exists()
-    assert f"{tmp_path} has no file locks: start no second command on x" in capsys.readouterr().err
+    assert (
+        f"{tmp_path} has no file locks: do not run another command on x" in capsys.readouterr().err
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,9 +108,9 @@ def test_many_in_turn_never_meet(tmp_path: Path) -> None:
     """Lock files come and go with each holder; still no two are inside at once."""
     inside = tmp_path / "inside"
     code = (
-        "import sys; from pathlib import Path; from kmip_data.files.atomic_writes import build_lock\n"
+        "import sys; from pathlib import Path; from kmip_data.files.atomic_writes import folder_lock\n"
         "for _ in range(30):\n"
-        "    with build_lock(Path(sys.argv[1]), quiet=True):\n"
+        "    with folder_lock(Path(sys.argv[1]), quiet=True):\n"
         "        inside = Path(sys.argv[2]); inside.touch(exist_ok=False); inside.unlink()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "x"), str(inside)]
@@ -138,13 +140,13 @@ def test_four_processes_build_once_and_agree(tmp_path: Path) -> None:
 def test_the_lock_of_a_folder_is_ours_alone(tmp_path: Path) -> None:
     """An empty lock of a killed process is taken, and goes with ours."""
     (tmp_path / ".x.lock").touch()
-    with build_lock(tmp_path / "x"):
+    with folder_lock(tmp_path / "x"):
         pass
     assert list(tmp_path.iterdir()) == []
-    with build_lock(tmp_path / "sub/x"), build_lock(tmp_path / "sub" / ("y" * 255)):
+    with folder_lock(tmp_path / "sub/x"), folder_lock(tmp_path / "sub" / ("y" * 255)):
         pass
     assert list((tmp_path / "sub").iterdir()) == []
     (tmp_path / ".x.lock").write_text("mine")
-    with pytest.raises(UsageError), build_lock(tmp_path / "x"):
+    with pytest.raises(UsageError), folder_lock(tmp_path / "x"):
         pass
     assert (tmp_path / ".x.lock").read_text() == "mine"

@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.path_errors import FULL, require_room, write_errors
+from kmip_data.files.path_errors import DISK_FULL_ERRNOS, convert_write_errors, require_room
 from kmip_data.text import human_bytes
 
 WRONG_PLACE = ("EROFS", "EACCES", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EEXIST")
-CASES = dict.fromkeys((*FULL, errno.EIO), OutOfResources)
+CASES = dict.fromkeys((*DISK_FULL_ERRNOS, errno.EIO), OutOfResources)
 CASES |= {getattr(errno, name): UsageError for name in WRONG_PLACE}
 
 
 @pytest.mark.parametrize(("number", "kind"), CASES.items())
 def test_errors_of_the_system_become_ours(number, kind):
     reason = os.strerror(number)
-    with pytest.raises(kind) as caught, write_errors(Path("/data/home/raw/x"), left="half of it"):
+    with (
+        pytest.raises(kind) as caught,
+        convert_write_errors(Path("/data/home/raw/x"), left="half of it"),
+    ):
         raise OSError(number, reason)
     text = str(caught.value)
     assert type(caught.value) is kind

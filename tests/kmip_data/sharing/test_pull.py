@@ -14,7 +14,7 @@ from support.cases import contents, damage
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import MARKER, begin_folder
+from kmip_data.files.atomic_writes import MARKER, create_marked_folder
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -64,7 +64,7 @@ def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
         for stopped in (True, False):
             to = tmp_path / f"pulled-{number}-{stopped}"
             if stopped:  # after the second file
-                begin_folder(to, f"build {small.card.key}")
+                create_marked_folder(to, f"build {small.card.key}")
                 target = to / second.relative_to(source)
                 target.parent.mkdir(parents=True)
                 shutil.copy(second, target)

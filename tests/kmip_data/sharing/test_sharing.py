@@ -33,7 +33,7 @@ from kmip_data.errors import (
     SourceUnavailable,
     UsageError,
 )
-from kmip_data.files.atomic_writes import begin_folder
+from kmip_data.files.atomic_writes import create_marked_folder
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.manifest import load_manifest
@@ -224,7 +224,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     for link in (folder / "shards", partial, folder):
         shutil.rmtree(folder, ignore_errors=True)
         if link != folder:
-            begin_folder(folder, f"build {build.card.key}")
+            create_marked_folder(folder, f"build {build.card.key}")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.hardlink_to(share / "README.md") if link == partial else link.symlink_to(victim)
         with pytest.raises(UsageError, match=re.escape(str(link))):
@@ -354,7 +354,7 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
     monkeypatch.setattr(remote, "PIECE", BLOCK)
     push_build(build, str(tmp_path / "share"), quiet=True)
     shard = home.built / "rings/shards/00000.h5"
-    begin_folder(home.built / "rings", f"build {build.card.key}")
+    create_marked_folder(home.built / "rings", f"build {build.card.key}")
     shard.parent.mkdir()
     whole = (build.path / "shards/00000.h5").read_bytes()
     shard.with_name(f".{build.card.shards[0].sha256}.partial").write_bytes(

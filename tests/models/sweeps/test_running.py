@@ -17,7 +17,7 @@ from support.runs import sweeps
 from support.runs.sweeps import environment, events, start, wait_for, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.files.atomic_writes import build_lock, lock_path
+from kmip_data.files.atomic_writes import folder_lock, lock_path
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
 from kmip_data.models.sweeps.running import log_of_cell
@@ -132,7 +132,7 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
     (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
     (cell.folder / "metrics.csv").write_text("epoch,seconds\n0,90.0\n1,70.0\n")
     assert run_status(cell.folder, home).state == "stopped"
-    with build_lock(cell.folder):
+    with folder_lock(cell.folder):
         assert run_status(cell.folder, home).as_json().items() >= {
             ("state", "running"),
             ("epoch", 2),
@@ -142,7 +142,7 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
     log = log_of_cell(cell, place(home, plan))
     log.parent.mkdir(parents=True)
     log.touch()
-    with build_lock(log):
+    with folder_lock(log):
         assert run_status(cell.folder, home).state == "running"
 
 

@@ -14,7 +14,7 @@ from support.builds.toy_pipeline import build_toy, raw_folder, toy_pipeline, wri
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import added_splits as splits_module
@@ -35,12 +35,12 @@ def _wait_for(
 
     @contextlib.contextmanager
     def waiting(folder: Path, **options: bool) -> Iterator[None]:
-        monkeypatch.setattr(module, "build_lock", build_lock)
+        monkeypatch.setattr(module, "folder_lock", folder_lock)
         other(folder)
-        with build_lock(folder, **options):
+        with folder_lock(folder, **options):
             yield
 
-    monkeypatch.setattr(module, "build_lock", waiting)
+    monkeypatch.setattr(module, "folder_lock", waiting)
 
 
 @pytest.fixture

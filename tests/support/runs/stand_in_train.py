@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.reading import sealed_json
 
 SETTINGS = "STAND_IN"
@@ -66,7 +66,7 @@ def main(words: list[str]) -> None:
         folder = home / "runs/clouds" / options["--model"] / options["--name"]
         assert not (folder / "config.toml").exists(), "a run is made anew"
         folder.mkdir(parents=True, exist_ok=True)
-    with build_lock(folder, wait=False), (home / "events").open("a") as events:
+    with folder_lock(folder, wait=False), (home / "events").open("a") as events:
         events.write(f"{folder.name} start\n")
         if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
             events.write(f"{folder.name} on {gpu} from {time.monotonic()}\n")

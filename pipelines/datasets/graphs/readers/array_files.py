@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array, format_shape_pattern
-from kmip_data.columns.part_masks import MASKS
+from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.columns.target_inference import mask_changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
@@ -187,7 +187,7 @@ def _read_graph(
         level = "node" if len(y) == nodes else "graph"
         rows = y if level == "node" else y.reshape(1, -1)
         columns |= findings.attributes.add_targets(label, rows, level, options.params.task)
-    masks = {key: file.load(key) for key in MASKS if key in file.names}
+    masks = {key: file.load(key) for key in PART_ARRAYS if key in file.names}
     columns |= divide_by_masks(masks, nodes, name, options, findings, several=several)
     _read_class_names(file, findings.attributes)
     rows_without = {"x": nodes * (features is None)}

@@ -11,7 +11,7 @@ import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_uses import DescribedColumn, Level, Use
-from kmip_data.columns.part_masks import MASKS, holds_positions
+from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divide_by_masks
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -139,7 +139,7 @@ def columns_of(
 
 def _masks_of(table: Table, names: Iterable[str]) -> dict[str, Array]:
     """Return the flags of a part, (N,) each, among the columns of a table of nodes."""
-    masks = [name for name in names if name in MASKS and not holds_positions(name)]
+    masks = [name for name in names if name in PART_ARRAYS and not is_index_array(name)]
     return {name: table.frame[name].to_numpy() for name in masks}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kmip_data.columns.part_masks import MASKS
+from kmip_data.columns.part_masks import PART_ARRAYS
 
 #: Names of the two ends of an edge, as :func:`normalized_name` writes them.
 ENDPOINT_NAMES = (
@@ -53,7 +53,7 @@ HEADER_NAMES = {
     *NODE_IDS,
     *GRAPH_IDS,
     *LABELS,
-    *map(normalized_name, MASKS),
+    *map(normalized_name, PART_ARRAYS),
     PART,
     DIRECTION,
     "smiles",

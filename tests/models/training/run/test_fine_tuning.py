@@ -13,7 +13,7 @@ from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.atomic_writes import begin_folder
+from kmip_data.files.atomic_writes import create_marked_folder
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import INITIAL_WEIGHTS, WEIGHTS_NAME, copy_weights
 from kmip_data.models.training.run.loop import Loop
@@ -119,7 +119,7 @@ def test_a_run_stopped_in_its_first_epoch_begins_with_the_same_weights(
 def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_path) -> None:
     home = Home(tmp_path)
     left = home.runs / "clouds/gps-kmip/early"
-    begin_folder(left, RUN_MARKER)
+    create_marked_folder(left, RUN_MARKER)
     shutil.copy(source / WEIGHTS_NAME, left / INITIAL_WEIGHTS)
     assert train(tuned(build, source), home=home, name="early", quiet=True).runs == [left]
 

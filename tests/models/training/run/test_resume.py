@@ -332,7 +332,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
 def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, tmp_path):
     home = Home(tmp_path / "home")
     run = home.runs / "clouds" / "gps-kmip" / "early"
-    atomic_writes.begin_folder(run, RUN_MARKER)
+    atomic_writes.create_marked_folder(run, RUN_MARKER)
     (run / atomic_writes.partial_name("config.toml")).write_text("[da")
     with pytest.raises(UsageError, match="'early'"):
         resume("early", home=home, quiet=True)
