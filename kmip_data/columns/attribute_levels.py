@@ -71,7 +71,7 @@ class AttributeLevels:
         where: str,
         forms: Mapping[str, ItemForm],
     ) -> None:
-        """Narrow down the levels by the arrays of one graph, which error messages call ``where``.
+        """Narrow down the levels by one graph's arrays, of any shape; messages call it ``where``.
 
         Attributes in ``forms``, which were strings or Python numbers, belong to the graph.
         """
