@@ -142,7 +142,8 @@ What does not help: attention on the streets of Helsinki (docs/results.md).
 
 def _show_and_run(home: Home, line: str) -> None:
     """Show a command and run it; drop what it prints."""
-    from kmip_data.cli.main import PROGRAM, root
+    from kmip_data.cli.main import root
+    from kmip_data.cli.shared.command_line_errors import PROGRAM
 
     args = [*line.split(), "--home", str(home.path)]
     click.echo(f"$ kmip-data {shlex.join(args)}")

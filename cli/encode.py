@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, find_selected_build
+from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_selected_build
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     dask_option,
@@ -51,6 +51,7 @@ def command(
     encodings: tuple[str, ...],
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
     **options: Any,
 ) -> None:
     """Add positional encodings to a build.
@@ -69,7 +70,7 @@ def command(
 
             import_installed_plugin("encodings", encoding)
     parsed = list(map(parse_encoding, encodings))
-    build = find_selected_build(name, home, sample=sample)
+    build = find_selected_build(name, home, parameters, sample=sample)
     columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
 
     text = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, find_build_or_run
+from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     Integer,
@@ -70,6 +70,7 @@ def command(
     device: str | None,
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
 ) -> None:
     """Open an interactive page for a graph and its predictions.
 
@@ -92,7 +93,7 @@ def command(
     curves = []
     start = record or 0
     where = part or "test"  # a run's part
-    first = find_build_or_run(names[0], home, sample=sample)
+    first = find_build_or_run(names[0], home, parameters, sample=sample)
     if isinstance(first, Path):
         print_status(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
         from kmip_data.models.analysis.explanations import predict_record

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, find_selected_build
+from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_selected_build
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_result
@@ -39,6 +39,7 @@ def command(
     output: Path | None,
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
     quiet: bool,
 ) -> None:
     """Write a build in the format of another program.
@@ -48,7 +49,7 @@ def command(
     """
     from kmip_data.saving.export import export
 
-    build = find_selected_build(name, home, sample=sample)
+    build = find_selected_build(name, home, parameters, sample=sample)
     folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
     exists = folder.is_dir()
     parts = export(build, to, folder, quiet=quiet)

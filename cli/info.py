@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 import click
 
 from kmip_data.cli.shared.datasets import (
-    RECORDS,
     DatasetCommand,
+    DatasetParameters,
     find_selected_build,
     parameter_models,
-    requested_values,
 )
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import inspect_options, plugin_option
@@ -57,6 +56,7 @@ def command(
     model: str | None,
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
 ) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
@@ -68,10 +68,10 @@ def command(
 
     if model is not None:
         result, text = _preset_with_differences(name, model, home)
-    elif name in dataset_names() and not sample and not requested_values(RECORDS):
+    elif name in dataset_names() and not sample and not parameters.records:
         result, text = _dataset_as_json_and_text(name, home)
     else:
-        build = find_selected_build(name, home, sample=sample)
+        build = find_selected_build(name, home, parameters, sample=sample)
         columns = facts_of_added_columns(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _build_as_text(build, columns)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, find_selected_build, source_pictures
+from kmip_data.cli.shared.datasets import (
+    DatasetCommand,
+    DatasetParameters,
+    find_selected_build,
+    source_pictures,
+)
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     force_option,
@@ -65,6 +70,7 @@ def command(
     style: str,
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
 ) -> None:
     """Draw records of a build, or the map of a city.
 
@@ -78,9 +84,8 @@ def command(
 
         picture_kind(output)
         check_output_path(output, force=force)
-    build = find_selected_build(
-        name, home, sample=sample
-    )  # names are checked before numpy is imported
+    # Names are checked before numpy is imported.
+    build = find_selected_build(name, home, parameters, sample=sample)
     picture = output or default_output_path(build.path / PICTURE_NAME, force=force)
     print_status(f"Drawing {build.path.name}")
     from kmip_data.drawing.style import using_style

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, find_build_or_run
+from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts_of_share, print_result
@@ -36,6 +36,7 @@ def command(
     page: bool,
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
     quiet: bool,
 ) -> None:
     """Share a build or a run at any address.
@@ -47,7 +48,7 @@ def command(
     """
     from kmip_data.sharing.remote import Remote
 
-    source = find_build_or_run(name, home, sample=sample)
+    source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
         from kmip_data.models.training.run_page import push_run
 

@@ -19,6 +19,7 @@ from kmip_data.cli.shared.options import (
     plugin_option,
     sample_option,
     set_option,
+    typed_words,
     work_options,
 )
 from kmip_data.cli.shared.output import Json, format_table, print_result
@@ -141,7 +142,7 @@ def _choose_cell_starter(
     if gpus:
         raise UsageError(
             "--gpus is for runs on this machine, and --submit is for a cluster.",
-            next="leave out --gpus: each submitted run has a GPU",
+            next="leave out --gpus",
         )
     require_extra("slurm", "--submit slurm")
     settings: dict[str, int | str] = {}
@@ -302,7 +303,7 @@ def _print_plan(
             f"{len(failed)} of {count_with_noun(len(cells), 'run')} failed: {failed[0].reason}"
         )
         left = f"their logs in {home.path / 'sweeps' / plan.name}, and their checkpoints"
-        raise CheckFailed(message, left=left, next="the same command tries them again")
+        raise CheckFailed(message, left=left, next="the same command, which tries them again")
 
 
 def _next_step_lines(plan: Plan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
@@ -310,7 +311,8 @@ def _next_step_lines(plan: Plan, home: Home, *, has_results: bool, dry_run: bool
     from kmip_data.builds.home import Home
 
     if dry_run:
-        return ["Next: the same command without --dry-run"]
+        words = [word for word in typed_words() if word != "--dry-run"]
+        return [f"Next: {shlex.join(['kmip-data', *words])}"]
     if not has_results:
         return []
     words = ["kmip-data", "report", plan.name, "--output", f"{plan.name}.html"]

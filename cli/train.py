@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, requested_values
+from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
     PLUGINS,
@@ -51,7 +51,7 @@ GROUPS = {
 }  # fmt: skip
 
 
-@click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS), groups=GROUPS)
+@click.command(cls=DatasetCommand, parameter_groups=("records", "split"), groups=GROUPS)
 @click.argument("positional", metavar="[NAME]", required=False, type=BUILD)
 @click.option("--dataset", metavar="NAME", type=BUILD, help="Same as the argument NAME.")
 @click.option(
@@ -136,6 +136,7 @@ def command(
     offline: bool,
     home: Home,
     quiet: bool,
+    parameters: DatasetParameters,
     **chosen: Any,
 ) -> None:
     """Train a model, building what is missing first.
@@ -198,9 +199,7 @@ def command(
             chosen["neighbors"] = parse_number_list("--neighbor-sampling", chosen["neighbors"])
         from kmip_data.models.training.config.compose import compose_configuration
 
-        config = compose_configuration(
-            dataset, requested_values(RECORDS), requested_values(SPLITS), **chosen
-        )
+        config = compose_configuration(dataset, parameters.records, parameters.split, **chosen)
         _check_targets(config, home)
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import changed_keys_digest

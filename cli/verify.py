@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, find_build_or_run
+from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_result
@@ -33,6 +34,7 @@ def command(
     published: bool,
     sample: bool,
     home: Home,
+    parameters: DatasetParameters,
     **options: Any,
 ) -> None:
     """Check every byte of a build, and repair a damaged one.
@@ -46,7 +48,7 @@ def command(
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
     from kmip_data.format.card import read_card
 
-    source = find_build_or_run(name, home, sample=sample)
+    source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
         _verify_run(source)
         return
@@ -109,11 +111,11 @@ def command(
 
 
 def _verify_run(run: Path) -> None:
-    """Check the files of a finished run by its result; a sound one gets the marker of a run."""
+    """Compare the files of a finished run with the digests in its result; mark a sound run."""
     from kmip_data.files.atomic_writes import write_marker
     from kmip_data.files.reading import sha256_file
     from kmip_data.models.training.run.result import read_result
-    from kmip_data.models.training.run.run_folder import RUN_MARKER
+    from kmip_data.models.training.run.run_folder import CONFIG_NAME, RUN_MARKER, home_option
 
     problems = []
     for name, digest in read_result(run).files.items():
@@ -124,8 +126,9 @@ def _verify_run(run: Path) -> None:
     text = [] if problems else [f"{run} is sound."]
     print_result({"path": run, "ok": not problems, "problems": problems}, *text)
     if problems:
+        config = shlex.quote(str(run / CONFIG_NAME))
         raise CheckFailed(
             f"{run} is broken.",
             found="".join(f"\n    {problem}" for problem in problems),
-            next="train it again",
+            next=f"train it again: kmip-data train --config {config}{home_option(run)}",
         )

@@ -40,7 +40,8 @@ def _light() -> Iterator[dict[str, Any]]:
     if "kmip_data" in sys.modules:
         from kmip_data.pipelines.engine import run
 
-        light["kmip_data.cli.build.MOST_NODES"] = light["kmip_data.cli.build.MOST_OF_CITY"] = 0
+        light["kmip_data.cli.build.MAX_DRAWN_NODES"] = 0
+        light["kmip_data.cli.build.MAX_DRAWN_CITY_NODES"] = 0
         executor_for = run.executor_for
         for module in ("run", "encode"):
             light[f"kmip_data.pipelines.engine.{module}.executor_for"] = (

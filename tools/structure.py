@@ -210,7 +210,7 @@ def command_sizes() -> dict[str, int]:
     import click
 
     from kmip_data.cli.main import root as group
-    from kmip_data.cli.shared.datasets import TYPED
+    from kmip_data.cli.shared.datasets import DATASET_OPTIONS
 
     def leaves(
         command: click.Command, context: click.Context
@@ -223,7 +223,7 @@ def command_sizes() -> dict[str, int]:
                 yield from leaves(inner, click.Context(inner, parent=context, info_name=name))
 
     commands = list(leaves(group, click.Context(group)))
-    of_datasets = {name for options in TYPED.values() for name in options}
+    of_datasets = {name for options in DATASET_OPTIONS.values() for name in options}
     params = [
         param for _, command in commands for param in command.params if not COMMON & set(param.opts)
     ]

@@ -7,7 +7,6 @@ import math
 import shlex
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.datasets import RECORDS, requested_values
 from kmip_data.cli.shared.output import (
     fact_pairs_of_build,
     format_facts,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kmip_data.builds.home import Build
+    from kmip_data.cli.shared.datasets import DatasetParameters
     from kmip_data.format.card import Card
 
 
@@ -32,8 +32,13 @@ _FEATURES = {
 }
 
 
-def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
-    """Return the counts and the split of a build; if it is ``kept``, also its path and the next command."""
+def summary_of_build(
+    build: Build, split: str, parameters: DatasetParameters, *, is_kept: bool = True
+) -> str:
+    """Return the counts and the split of a build, and for a kept build its path and the next command.
+
+    ``parameters`` were given on the command line; the next command repeats them if necessary.
+    """
     card = build.card
     rows = []
     unassigned = card.counts["nodes"]
@@ -60,22 +65,23 @@ def summary_of_build(build: Build, split: str, *, kept: bool = True) -> str:
     ]
 
     parts = format_table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
-    if not kept:
+    if not is_kept:
         return f"{format_facts(pairs[1:], indent=2)}\n\n{parts}"
 
-    step = f"train {_selecting_argument(build)}"
+    selection = _selecting_argument(build, parameters)
+    step = f"train {selection}"
     if split != card.default_split:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.label_column is None:
         # Nothing is trained on it, so its split has no use.
-        predict = f"kmip-data predict {_run_for(build)} --dataset {_selecting_argument(build)}"
+        predict = f"kmip-data predict {_run_for(build)} --dataset {selection}"
         return f"""\
 {card.dataset}{card.coverage_suffix}
 {format_facts(pairs, indent=2)}
 
-Next: kmip-data preview {_selecting_argument(build)}; to predict: {predict}"""
+Next: kmip-data preview {selection}; to predict: {predict}"""
     if empty or not _has_targets(build, features=False):
-        step = f"preview {_selecting_argument(build)}"
+        step = f"preview {selection}"
     elif not _has_targets(build):
         from kmip_data.models.training.config.presets import family_of
 
@@ -252,20 +258,20 @@ def _note_on_other_builds(build: Build) -> str:
     return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
 
 
-def _selecting_argument(build: Build) -> str:
+def _selecting_argument(build: Build, parameters: DatasetParameters) -> str:
     """Return the argument that selects a build: the name of its dataset if unambiguous, else its folder."""
     from kmip_data.builds.home import Home
 
     card = build.card
-    parameters = parameters_as_options(requested_values(RECORDS))
+    options = parameters_as_options(parameters.records)
     if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
     renamed = not _is_shipped(card)
-    if _other_builds(build) or ("--set" in parameters and not renamed):
+    if _other_builds(build) or ("--set" in options and not renamed):
         return build.path.name
     words = [card.dataset]
     if not renamed:
-        words.append(parameters)
+        words.append(options)
     if card.sample:
         words.append("--sample")
     return " ".join(filter(None, words))

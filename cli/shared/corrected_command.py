@@ -1,80 +1,132 @@
-"""The next step of an error as the command that was typed, corrected."""
+"""The ``next`` line of an error, completed from the typed command line."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 from kmip_data.errors import KmipDataError
+from kmip_data.text import strip_secrets
 
-#: Options alone, such as ``--set header=yes``, at the end of a step.
-_OPTIONS = re.compile(r"(?:^|: )((?:--[a-z-]+(?: (?:'[^']*'|[^\s,;'-][^\s,;']*))?(?: |$))+)$")
+_VALUE = r"(?:'[^']*'|[^\s,;'-][^\s,;']*)"
+_OPTION = rf"--[a-z-]+(?: {_VALUE})?"
+_STEP_END = r"(?=$|[,;:] | \()"
+#: Options at the beginning of a step, such as ``--set header=yes``, to be added to the line.
+_OPTIONS = re.compile(rf"(?:^|: )({_OPTION}(?: {_OPTION})*){_STEP_END}")
+_LEAVE_OUT = re.compile(rf"(?:^|: )leave out ({_OPTION}(?: and {_OPTION})*){_STEP_END}")
+_SAME_COMMAND = re.compile(rf"(?<!with )the same command(?: again)?(?: with ({_OPTION}))?")
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
-#: Key of ``--set`` -> the option that is taken for it.
-_MEANT = {"model.attention.k": "--k"}
-#: Options and keys of a fold, which a rule that draws the split replaces.
-_FOLDS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold")}
-#: Commands whose line is not repeated with another name: what they remove is gone.
-_LOSING = {"remove"}
-_WITH_KEYS = {"train", "sweep"}
+#: Key of ``--set`` -> option that is often typed instead.
+_OPTION_MEANT_AS_KEY = {"model.attention.k": "--k"}
+#: Options and keys of a fold, which ``--folds`` and ``--split-rule`` replace.
+_FOLD_OPTIONS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold")}
+#: Commands whose line is not repeated with another name: they remove data.
+_DESTRUCTIVE = {"remove"}
+_WITH_CONFIGURATION_KEYS = {"train", "sweep"}
 
 
-def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> None:
-    """Replace the ``next`` line of ``error`` by a whole command, where one is known.
+def complete_step(
+    error: KmipDataError, args: Sequence[str], program: str, flags: Collection[str] = ()
+) -> None:
+    """Replace the ``next`` line of ``error`` by a whole command, if it can be inferred from ``args``.
 
-    A word that was probably meant replaces the word that was typed. Options that the error names
-    are added to the line: of two values the last one counts.
+    A word that was probably meant replaces the typed word. Options that the error advises are added
+    to the line, in place of earlier values; options to leave out are removed; "the same command"
+    becomes the line. ``flags`` are the options that take no value.
     """
-    if not args or args[0] in _LOSING:
+    if not args or args[0] in _DESTRUCTIVE:
         return
+    step = _completed_step(error, args, program, flags)
+    # A command without its password would not work, and one with it must not be logged.
+    if step is not None and strip_secrets(step) == step:
+        error.next = step
+
+
+def _completed_step(
+    error: KmipDataError, args: Sequence[str], program: str, flags: Collection[str]
+) -> str | None:
+    """Return the ``next`` line with a whole command; ``None`` if it stays as it is."""
     if error.correction is not None:
         corrected = _replace_typed_word(args, *error.correction)
         if corrected is not None:
-            error.next = shlex.join([program, *corrected])
-            return
+            return shlex.join([program, *corrected])
 
     step = error.next or ""
-    options = _OPTIONS.search(step)
-    if options is None or _PLACEHOLDER.search(options[1]):
-        return
-    if args[0] not in _WITH_KEYS and "--set model." in options[1]:
-        return
+    if match := _SAME_COMMAND.search(step):
+        words = _replace_options(args, shlex.split(match[1] or ""), flags)
+        return f"{step[: match.start()]}{shlex.join([program, *words])}{step[match.end() :]}"
+
+    if match := _LEAVE_OUT.search(step):
+        options = shlex.split(match[1].replace(" and ", " "))
+        words = _drop_options(args, _options_with_values(options), flags)
+        if len(words) == len(args):
+            return None
+        return f"{step[: match.end()]}: {shlex.join([program, *words])}{step[match.end() :]}"
+
+    match = _OPTIONS.search(step)
+    if match is None or _PLACEHOLDER.search(match[1]):
+        return None
+    if args[0] not in _WITH_CONFIGURATION_KEYS and "--set model." in match[1]:
+        return None
     # Keys without a dot are parameters of a build, which other commands spell differently.
-    if args[0] != "build" and re.search(r"--set [^.=]+=", options[1]):
-        return
-    line = shlex.join([program, *args])
-    if options[1].strip() not in line:
-        kept = _drop_replaced_options(args, shlex.split(options[1]))
-        line = shlex.join([program, *kept])
-        error.next = f"{step[: options.start(1)]}{line} {options[1].strip()}"
+    if args[0] != "build" and re.search(r"--set [^.=]+=", match[1]):
+        return None
+    words = _replace_options(args, shlex.split(match[1]), flags)
+    if sorted(words) == sorted(args):  # the advice was already typed
+        return None
+    return f"{step[: match.start(1)]}{shlex.join([program, *words])}{step[match.end() :]}"
 
 
-def _drop_replaced_options(args: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Return the line without the values that ``options`` replace: of ``--set`` the same key alone."""
+def _replace_options(
+    args: Sequence[str], options: Sequence[str], flags: Collection[str]
+) -> list[str]:
+    """Return the line with ``options`` at its end, without the values that they replace."""
     replaced = set()
-    for option, value in zip(options, [*options[1:], ""], strict=True):
-        if option == "--set":
-            key = value.partition("=")[0]
-            replaced.add((option, key))
-            if key in _MEANT:
-                replaced.add((_MEANT[key], ""))
-        elif option.startswith("--"):
-            replaced.add((option, ""))
-            if option == "--split-rule":
-                replaced |= _FOLDS
+    for option, value in _options_with_values(options):
+        key = value.partition("=")[0] if option == "--set" else ""
+        replaced.add((option, key))
+        if key in _OPTION_MEANT_AS_KEY:
+            replaced.add((_OPTION_MEANT_AS_KEY[key], ""))
+        if option in {"--split-rule", "--folds"}:
+            replaced |= _FOLD_OPTIONS
+    return [*_drop_options(args, replaced, flags), *options]
 
+
+def _options_with_values(words: Sequence[str]) -> set[tuple[str, str]]:
+    """Return the options in ``words`` with their values, which are empty for flags."""
+    options = set()
+    for word, value in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("--"):
+            options.add((word, "" if value.startswith("--") else value))
+    return options
+
+
+def _drop_options(
+    args: Sequence[str], dropped: Collection[tuple[str, str]], flags: Collection[str]
+) -> list[str]:
+    """Return the line without some options and their values.
+
+    A dropped ``--set`` is given with its KEY, or with KEY=VALUE; any other option without value.
+    """
     kept: list[str] = []
     position = 0
     while position < len(args):
         option, equals, value = args[position].partition("=")
-        words = 1
-        if not equals and position + 1 < len(args):
+        count = 1
+        if not equals and option not in flags and position + 1 < len(args):
             value = args[position + 1]
-            words = 2
-        key = value.partition("=")[0] if option == "--set" else ""
-        if (option, key) in replaced and value and not value.startswith("--"):
-            position += words
+            count = 2
+        if value.startswith("--"):
+            value = ""
+            count = 1
+
+        keys = {""}
+        if option == "--set":
+            keys = {value, value.partition("=")[0]}
+        if any((option, key) in dropped for key in keys):
+            position += count
             continue
         kept.append(args[position])
         position += 1
@@ -82,7 +134,7 @@ def _drop_replaced_options(args: Sequence[str], options: Sequence[str]) -> list[
 
 
 def _replace_typed_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
-    """Return the line with another word; None unless the typed one stands in it once."""
+    """Return the line with ``meant`` for ``typed``, or None if ``typed`` does not occur exactly once."""
     word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
     # A dataset without its option may also begin the name of a run.
     is_bare = meant.startswith("--") and args.count(typed) == 1

@@ -1,11 +1,13 @@
-"""Commands about one dataset: frequent parameters are options, ``build --set`` takes all of them."""
+"""Parameters of datasets on the command line, and the build or run that they select."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
@@ -22,15 +24,13 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.manifest import Manifest
 
-# Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, and the
-# sources of a recipe.
-RECORDS = "kmip_data.records"
-SPLITS = "kmip_data.splits"
-SOURCES = "kmip_data.sources"
-#: Parameters that are options: name -> type and help. Of which datasets they are, the dataset
-#: itself checks.
-TYPED: dict[str, dict[str, tuple[type, str]]] = {
-    RECORDS: {
+ParameterGroup = Literal["records", "split", "source"]  #: a field of :class:`DatasetParameters`
+#: Name of the option ``--name`` in click: commands have an argument ``name`` already.
+_NAME_OPTION = "recipe_name"
+#: Parameters that have an option, by group: name -> type and help. Each dataset checks for itself
+#: which of them it takes.
+DATASET_OPTIONS: dict[ParameterGroup, dict[str, tuple[type, str]]] = {
+    "records": {
         "k": (
             int,
             "Point clouds: neighbours in the k-NN graph. The k of k-MIP is --set model.attention.k.",
@@ -40,7 +40,7 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
             "Only N of the graphs, evenly spaced. For the sample of a city: its size.",
         ),
     },
-    SPLITS: {
+    "split": {
         "split_rule": (
             str,
             "Split rule, such as random or stratified; `kmip-data info NAME` lists them.",
@@ -48,9 +48,8 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         "split_seed": (int, "Seed of the split rule.  [default: 0]"),
         "test_area": (int, "S3DIS: area used as test set, 1 to 6.  [default: 6]"),
     },
-    SOURCES: {
-        # Commands have an argument ``name`` already: this one is stored as ``name``.
-        "recipe_name": (str, "Name of the dataset built from your files."),
+    "source": {
+        _NAME_OPTION: (str, "Name of the dataset built from your files."),
         "place": (str, "city: place name in OpenStreetMap, such as 'Oslo, Norway'."),
         "images": (str, "superpixels: folder of images."),
         "masks": (str, "superpixels: folder of masks."),
@@ -60,108 +59,139 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         ),
     },
 }
+_METAVARS = {
+    "split_rule": "RULE", "images": "DIR", "masks": "DIR", "like": "DATASET", _NAME_OPTION: "NAME",
+}  # fmt: skip
+
+
+@dataclass
+class DatasetParameters:
+    """Parameters of a dataset given on the command line, as options or by ``build --set``.
+
+    Values are strings or numbers as typed; the dataset checks them when it is built or opened.
+    """
+
+    records: Json = field(default_factory=dict)  #: determine the records of a build
+    split: Json = field(default_factory=dict)  #: determine a split of these records
+    #: Name of the user's own dataset, and where its files are.
+    source: Json = field(default_factory=dict)
+
+    def with_settings(self, dataset: str, settings: Sequence[str]) -> DatasetParameters:
+        """Return these parameters with each KEY=VALUE added to its group; tuples may be repeated.
+
+        Raises ``UsageError`` for an unknown key.
+        """
+        from kmip_data.errors import unknown_name_error
+        from kmip_data.manifest import load_manifest
+
+        # 1. Find the group and the type of each parameter of the dataset.
+        known: dict[str, tuple[ParameterGroup, object]] = {}
+        for group, model in parameter_models(load_manifest(dataset)).items():
+            known |= {name: (group, field.annotation) for name, field in model.model_fields.items()}
+
+        # 2. Add the values. A parameter given as an option must not have a second value.
+        combined = copy.deepcopy(self)
+        for item in settings:
+            key, equals, value = item.partition("=")
+            name = key.replace("-", "_")
+            if not equals:
+                raise click.BadParameter(f"{item!r} is not KEY=VALUE", param_hint="--set")
+            if name not in known:
+                raise unknown_name_error(
+                    f"parameter of {dataset}",
+                    key,
+                    sorted(known),
+                    command=f"kmip-data info {dataset}",
+                )
+            group, value_type = known[name]
+            from_options = getattr(self, group)
+            if name in from_options and str(from_options[name]) != value:
+                option = PARAMETER_OPTIONS.get(name, f"--{name}")
+                raise conflicting_values_error(option, from_options[name], item)
+
+            values = getattr(combined, group)
+            is_tuple = any(
+                get_origin(member) is tuple for member in (value_type, *get_args(value_type))
+            )
+            if is_tuple:
+                values.setdefault(name, []).append(value)
+            else:
+                values[name] = value
+        return combined
 
 
 class DatasetCommand(Command):
-    """A command with the parameters of datasets that are options, such as ``--k``.
+    """A command with options for parameters of datasets, such as ``--k``.
 
-    ``stores`` says which: of records, also of the split, and of the sources of a recipe.
+    The function of the command takes them as one argument, ``parameters``. ``parameter_groups``
+    are the groups whose options it has.
     """
 
-    def __init__(self, *args: Any, stores: Sequence[str] = (RECORDS,), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        parameter_groups: Sequence[ParameterGroup] = ("records",),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        for store in stores:
-            self.params += [_stored_option(store, name) for name in TYPED[store]]
+        self.parameter_groups = parameter_groups
+        for group in parameter_groups:
+            self.params += [_parameter_option(group, name) for name in DATASET_OPTIONS[group]]
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command with the parsed options collected in :class:`DatasetParameters`."""
+        parameters = DatasetParameters()
+        group_of = {
+            name: group for group in self.parameter_groups for name in DATASET_OPTIONS[group]
+        }
+        for name in list(ctx.params):  # in the order in which they were typed
+            if name not in group_of:
+                continue
+            value = ctx.params.pop(name)
+            if value is not None:
+                values = getattr(parameters, group_of[name])
+                values["name" if name == _NAME_OPTION else name] = value
+        ctx.params["parameters"] = parameters
+        return super().invoke(ctx)
 
 
-def _stored_option(store: str, name: str) -> click.Option:
-    """Make an option that stores its value in ``ctx.meta[store][parameter]``."""
-    value_type, text = TYPED[store][name]
-    parameter = "name" if name == "recipe_name" else name
-
-    def keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
-        if value is not None:
-            ctx.meta.setdefault(store, {})[parameter] = value
-
-    metavars = {"split_rule": "RULE", "images": "DIR", "masks": "DIR", "like": "DATASET"}
-    metavar = "N" if value_type is int else metavars.get(parameter, parameter.upper())
-    return click.Option(
-        [PARAMETER_OPTIONS.get(name, f"--{parameter}"), name],
-        type=value_type,
-        metavar=metavar,
-        expose_value=False,
-        callback=keep,
-        help=text,
-    )
+def _parameter_option(group: ParameterGroup, name: str) -> click.Option:
+    value_type, text = DATASET_OPTIONS[group][name]
+    flag = "--name" if name == _NAME_OPTION else PARAMETER_OPTIONS.get(name, f"--{name}")
+    metavar = "N" if value_type is int else _METAVARS.get(name, name.upper())
+    return click.Option([flag, name], type=value_type, metavar=metavar, help=text)
 
 
-def requested_values(store: str) -> Json:
-    """Return the values given for one of the stores, such as :data:`RECORDS`."""
-    return dict(click.get_current_context().meta.get(store, {}))
-
-
-def parameter_models(manifest: Manifest) -> dict[str, type[BaseModel]]:
-    """Return the parameters of a dataset by store: its source's first, where it has one."""
+def parameter_models(manifest: Manifest) -> dict[ParameterGroup, type[BaseModel]]:
+    """Return the models that check each group of parameters; only recipes have a source."""
     from kmip_data.pipelines.base import load_pipeline
 
     pipeline: Any = load_pipeline(manifest)
-    models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
+    models: dict[ParameterGroup, type[BaseModel]] = {}
     if manifest.recipe:
-        models = {SOURCES: pipeline.Source, **models}
+        models["source"] = pipeline.Source
+    models["records"] = pipeline.Params
+    models["split"] = pipeline.SplitParams
     return models
 
 
-def store_settings(dataset: str, settings: Sequence[str]) -> None:
-    """Put each KEY=VALUE into the store of this parameter; tuples may be repeated.
-
-    Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
-    used.
-    """
-    from kmip_data.errors import unknown_name_error
-    from kmip_data.manifest import load_manifest
-
-    # 1. Parameters of this dataset by name: their stores and types.
-    known: dict[str, tuple[str, object]] = {}
-    for store, model in parameter_models(load_manifest(dataset)).items():
-        known |= {name: (store, field.annotation) for name, field in model.model_fields.items()}
-
-    # 2. Sort each value into its store.
-    meta = click.get_current_context().meta
-    by_option = {store: {*meta.get(store, {})} for store in TYPED}
-    for item in settings:
-        key, equals, value = item.partition("=")
-        name = key.replace("-", "_")
-        if not equals:
-            raise click.BadParameter(f"{item!r} is not KEY=VALUE", param_hint="--set")
-        if name not in known:
-            raise unknown_name_error(
-                f"parameter of {dataset}", key, sorted(known), command=f"kmip-data info {dataset}"
-            )
-        store, value_type = known[name]
-        values = meta.setdefault(store, {})
-        if name in by_option[store] and str(values[name]) != value:
-            option = PARAMETER_OPTIONS.get(name, f"--{name}")
-            raise conflicting_values_error(option, values[name], item)
-        # An option of a tuple, also of one that may be none, takes each of its values.
-        if any(get_origin(member) is tuple for member in (value_type, *get_args(value_type))):
-            values.setdefault(name, []).append(value)
-        else:
-            values[name] = value
-
-
-def find_selected_build(name: str, home: Home, *, sample: bool) -> Build:
+def find_selected_build(
+    name: str, home: Home, parameters: DatasetParameters, *, sample: bool
+) -> Build:
     """Find the finished build that a name and the options select."""
     from kmip_data.pipelines.find import find
 
-    return find(name, requested_values(RECORDS), home=home, sample=sample)
+    return find(name, parameters.records, home=home, sample=sample)
 
 
-def find_build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
-    """Return the build that a name selects, else the folder of the run."""
+def find_build_or_run(
+    name: str, home: Home, parameters: DatasetParameters, *, sample: bool
+) -> Build | Path:
+    """Return the selected build, or the folder of the run if no build has this name."""
     from kmip_data.models.training.run.run_folder import find_run
 
     try:
-        return find_selected_build(name, home, sample=sample)
+        return find_selected_build(name, home, parameters, sample=sample)
     except UsageError:
         with contextlib.suppress(UsageError):
             return find_run(name, home)
@@ -171,7 +201,7 @@ def find_build_or_run(name: str, home: Home, *, sample: bool) -> Build | Path:
 def source_pictures(
     build: Build, home: Home, keys: Sequence[str]
 ) -> Mapping[str, NDArray[np.uint8]]:
-    """Return the source pictures of the records, as far as they still exist."""
+    """Return the source pictures of superpixel records, and report those that no longer exist."""
     from kmip_data.pipelines.base import pipeline_of_card
     from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
 
@@ -183,5 +213,5 @@ def source_pictures(
     pictures = {key: picture for key, picture in recorded.items() if picture is not None}
     if missing := recorded.keys() - pictures:
         names = ", ".join(sorted(missing))
-        click.echo(f"The pictures of {names} are not here: drawn without them.", err=True)
+        click.echo(f"The pictures of {names} are missing and not drawn.", err=True)
     return pictures

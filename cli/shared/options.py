@@ -246,6 +246,12 @@ dask_option = click.option(
 )  # fmt: skip
 
 
+def typed_words() -> tuple[str, ...]:
+    """Return the words of the command line that is running, without the program."""
+    words: tuple[str, ...] = click.get_current_context().find_root().obj
+    return words
+
+
 def options_on_line() -> set[str]:
     """Return the options of the running command that are on the line."""
     context = click.get_current_context()

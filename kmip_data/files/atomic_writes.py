@@ -553,7 +553,7 @@ def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
                 os.close(descriptor)
                 raise FolderInUse(
                     f"{folder} is in use by another process.",
-                    next="the same command when that process has ended",
+                    next="the same command, when that process has ended",
                 ) from None
             if time.monotonic() - last_message >= WAIT_MESSAGE_SECONDS:
                 last_message = time.monotonic()

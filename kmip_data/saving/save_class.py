@@ -143,7 +143,7 @@ def _convert_class_errors(address: str) -> Iterator[None]:
         if reason := _network_problem(error):
             raise SourceUnavailable(
                 f"{address} could not download: {reason}",
-                next="the same command on a machine with a network, or with its raw files in place",
+                next="the same command, on a machine with a network or with its raw files in place",
             ) from error
         raise UsageError(
             f"{address} failed: {type(error).__name__}: {error}",

@@ -338,7 +338,7 @@ class Remote:
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(reason.split())[:300],
-                next="check address, network and credentials; the same command resumes",
+                next="check address, network and credentials, then run the same command, which resumes",
             ) from error
 
 

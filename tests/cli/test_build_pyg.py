@@ -414,4 +414,4 @@ def test_a_class_without_a_network_says_so(home, tmp_path, monkeypatch, problem)
     sys.modules.pop("far_away", None)
     message = refused("build", "pyg", "--set", "class=far_away:Far", "--name", "far", code=3)
     assert "far_away:Far could not download: " in message
-    assert "next: the same command on a machine with a network" in message
+    assert ", on a machine with a network or with its raw files in place\n" in message

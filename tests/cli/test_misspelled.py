@@ -10,11 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 from support.cases import check_each
 
-from kmip_data.cli.main import root, run_command_line
-from kmip_data.cli.shared.datasets import RECORDS, store_settings
+from kmip_data.cli.main import run_command_line
+from kmip_data.cli.shared.datasets import DatasetParameters
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime.extras import install_command
@@ -82,7 +81,7 @@ CASES = {
     "build graphs --archive a.csv --name=s3dis": "graphs --archive a.csv --name my-s3dis\n",
     "train s3dis --name a:b": "next: another name: kmip-data train s3dis --name a-b\n",
     "export s3dis --format pyg": "next: kmip-data export s3dis --format pt\n",
-    "train s3dis --label toxic": "the target is chosen when a dataset is built",
+    "train s3dis --label toxic": "The target is chosen when a dataset is built",
     "train s3dsi --model gcn": "next: kmip-data train s3dis --model gcn\n",
     "trian s3dis": "next: kmip-data train s3dis\n",
     "train s3dis --epoch 2": "next: kmip-data train s3dis --epochs 2\n",
@@ -236,10 +235,11 @@ def test_each_parameter_of_a_dataset_that_is_no_option_is_a_key():
         pipeline = load_pipeline(load_manifest(dataset))
         for name in {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}:
             if name not in PARAMETER_OPTIONS:
-                with click.Context(root) as context:
-                    store_settings(dataset, [f"{name}=1", f"{name.replace('_', '-')}=2"])
-                    [(store, values)] = context.meta.items()
+                settings = [f"{name}=1", f"{name.replace('_', '-')}=2"]
+                given = DatasetParameters().with_settings(dataset, settings)
+                is_of_records = name in pipeline.Params.model_fields
+                values = given.records if is_of_records else given.split
                 assert values in ({name: "2"}, {name: ["1", "2"]})
-                assert (store == RECORDS) is (name in pipeline.Params.model_fields)
+                assert not (given.split if is_of_records else given.records)
 
     check_each(check, dataset_names())

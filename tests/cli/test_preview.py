@@ -88,7 +88,7 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
 
 
 def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.build.MOST_NODES", 5_000)  # tests draw none
+    monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 5_000)  # tests draw none
     home = tmp_path / "home"
     built = done("build", "zinc", "--sample", "--limit", 9, "--home", home)
     assert "Drawing the picture" in built.err
@@ -109,7 +109,7 @@ def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch
 
 
 def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.build.MOST_NODES", 5_000)
+    monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 5_000)
     home = tmp_path / "home"
     built = build_dataset("zinc", sample=True, home=home, parameters={"limit": 9}, quiet=True)
     (built.path / "preview.png").write_text("mine")

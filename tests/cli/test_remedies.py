@@ -19,6 +19,7 @@ from support.cli import done, kmip, python, refused
 import kmip_data
 from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
+from kmip_data.cli.shared.corrected_command import complete_step
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory_estimate import memory_error
@@ -382,6 +383,39 @@ def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, 
     advice = message.partition("next: ")[2]
     assert advice.endswith("--set optimizer.lr=0.001\n")
     assert "fast" not in advice
+
+
+def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
+    line = ("train", "clouds", *SMALL, "--epochs", "1")
+    message = refused(*line, "--set", "training.metric=mae")
+    pattern = r"next: kmip-data (.* --set training.metric=none), chosen by the targets; or one"
+    done(*shlex.split(re.search(pattern, message)[1]))
+    for option in (["--neighbor-sampling", "5,5"], ["--neighbor-sampling=5,5"]):
+        message = refused(*line, *option)
+        assert f"leave out --neighbor-sampling: kmip-data {shlex.join(line)}\n" in message
+
+    table = tmp_path / "a.csv"
+    table.write_text("source,target\n0,1\n1,2\n")
+    message = refused("build", "graphs", "--sample", "--name", "a", "--archive", table)
+    command = message.partition("next: leave out --sample: kmip-data ")[2]
+    assert command == f"build graphs --name a --archive {table}\n"
+    done(*shlex.split(command), "-q")
+
+
+def test_a_broken_run_is_trained_again(build):
+    run = Path(done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
+    (run / "metrics.csv").unlink()
+    message = refused("verify", run, code=1)
+    command = message.partition("next: train it again: kmip-data ")[2]
+    assert Path(done(*shlex.split(command), "--json").json["run"]) != run
+
+
+def test_a_password_on_the_line_is_not_repeated():
+    for address in ("https://h/a?token=abcdef", "https://me:pw@h/a", "https://h/a"):
+        error = UsageError("No answer.", next="the same command, later")
+        complete_step(error, ["pull", address], "kmip-data")
+        known = "the same command" if address != "https://h/a" else f"kmip-data pull {address}"
+        assert error.next == f"{known}, later"
 
 
 def test_an_unlabelled_record_in_the_picture_has_no_class(home, tmp_path):

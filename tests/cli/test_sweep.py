@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import statistics
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert re.findall(row, outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
     ]
-    assert outcome.out.endswith("\n4 waiting\n\nNext: the same command without --dry-run\n")
+    assert outcome.out.endswith(f"\n4 waiting\n\nNext: kmip-data sweep {plan}\n")
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
@@ -97,7 +98,8 @@ def test_what_is_wrong_is_named_before_anything_runs(home, plan):
 
 
 def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
-    outcome = done("sweep", plan, "--jobs", "2")
+    text = done("sweep", plan, "--jobs", "2", "--dry-run").out
+    outcome = done(*shlex.split(text.rpartition("\nNext: kmip-data ")[2]))
     assert "waiting" not in outcome.out
     # After each run but the last, how many are left and how long they will take.
     assert [f"; {n} left, about" in outcome.err for n in ("3 runs", "1 run")] == [True, True]
@@ -125,7 +127,8 @@ def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeyp
     assert "2 of 4 runs failed: The loss is not a number any more." in outcome.err
     assert "2 done, 2 failed" in done("sweep", plan, "--status").out
     monkeypatch.delenv("STAND_IN")
-    done("sweep", plan)
+    command = re.search(r"next: kmip-data (sweep .*), which tries them again\n", outcome.err)[1]
+    done(*shlex.split(command))
 
 
 def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(

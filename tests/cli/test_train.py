@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -252,8 +253,13 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     name = folders[0].name.removesuffix("-fold0")
     assert "already exists" in refused(*other, "--name", name)
     runs = [*folders[0].parent.iterdir()]
-    assert "has 3 folds: there is no fold 3" in refused(*words, "--folds", "2,3", "--name", "new")
+    message = refused(*words, "--folds", "2,3", "--name", "new")
+    assert "has 3 folds: there is no fold 3" in message
     assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
+    command = message.partition("next: kmip-data ")[2]
+    assert command == f"{shlex.join(words)} --name new --folds 0..2\n"
+    done(*shlex.split(command))
+    assert len([*folders[0].parent.glob("new-fold*")]) == 3
 
 
 def test_folds_of_one_drawn_split_are_refused(home):

@@ -306,7 +306,7 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
     (home.raw / "photos").rename(tmp_path / "away")
     without = kmip(*preview, "--force")
     assert without.code == 0
-    assert "are not here: drawn without them" in without.err
+    assert "are missing and not drawn" in without.err
 
 
 def test_masks_of_0_and_255_are_asked_about_once(pictures, home):

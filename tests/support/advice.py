@@ -25,12 +25,14 @@ BY_HAND = (
 def remedies(message: str) -> list[list[str]]:
     """Return the options of each alternative of an error's last line; of a whole command its words."""
     _, _, advice = message.rpartition("next: ")
-    command = re.search(r"(?:^|: )kmip-data (build .*)", advice)
-    if command:
-        return [shlex.split(command[1])]
-    alternatives = re.split(r"; or |, or | or (?=--)|; ", advice.splitlines()[0])
-    found = [_OPTION.findall(alternative) for alternative in alternatives]
-    return [shlex.split(" ".join(options)) for options in found if options]
+    alternatives = re.split(r"; or |, or | or (?=--)|[;,] ", advice.splitlines()[0])
+    found = []
+    for alternative in alternatives:
+        command = re.search(r"(?:^|: )kmip-data (build .*)", alternative)
+        words = command[1] if command else " ".join(_OPTION.findall(alternative))
+        if words:
+            found.append(shlex.split(words))
+    return found
 
 
 def changed(line: Sequence[object], options: Sequence[str]) -> list[object]:

@@ -1,0 +1,184 @@
+"""Builds of the user's own data, and what a build of ``graphs`` would contain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kmip_data.cli.shared.datasets import DatasetParameters
+from kmip_data.cli.shared.names import dataset_name_of_file
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.text import parameters_as_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kmip_data.builds.home import Build, Home
+
+#: Recipe -> options that name its source files, for an error.
+_SOURCE_OPTIONS = {
+    "city": "one of --archive (a map, a street graph or tensors) and --place",
+    "graphs": "--archive, a file, a folder or an archive of graphs",
+    "points": "--archive, a folder of point clouds or one",
+    "superpixels": "--images and --masks",
+}
+
+
+def build_own_data(
+    recipe: str,
+    parameters: DatasetParameters,
+    archives: tuple[Path, ...],
+    *,
+    sample: bool,
+    home: Home,
+    **options: Any,
+) -> Build:
+    """Build a dataset from the user's files by a recipe."""
+    from kmip_data.pipelines.build import build_own
+
+    if sample:
+        raise UsageError(
+            f"{recipe!r} builds from your own files; a sample is generated without any.",
+            next="leave out --sample",
+        )
+    if len(archives) > (recipe != "superpixels"):
+        raise _too_many_archives_error(recipe, archives)
+    source = {**parameters.source}
+    name = source.pop("name", None)
+    if name is None:
+        raise UsageError(
+            f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
+            expected=f"--name NAME and {_SOURCE_OPTIONS[recipe]}",
+            found="no --name",
+            next=f"a name: --name {dataset_name_of_file(archives[0]) if archives else 'my-data'}",
+        )
+
+    if like := source.get("like"):
+        source["like"] = _data_to_imitate(like, home)
+    for path in archives:
+        source["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
+    return build_own(
+        recipe,
+        name,
+        source,
+        parameters=parameters.records,
+        split_parameters=parameters.split,
+        home=home,
+        **options,
+    )
+
+
+@contextlib.contextmanager
+def temporary_graphs_build(
+    parameters: DatasetParameters,
+    archives: tuple[Path, ...],
+    *,
+    sample: bool,
+    home: Home,
+    **options: Any,
+) -> Iterator[Build]:
+    """Build the user's graphs in a temporary home, for a dry run."""
+    from kmip_data.builds.home import Home as HomeFolder
+    from kmip_data.pipelines.find import find
+
+    source = {"name": "mine", **parameters.source}
+    # The temporary home has no build that --like could name.
+    if (like := source.get("like")) and not Path(like).is_file():
+        source["like"] = str(find(_data_to_imitate(like, home), home=home).path)
+    with tempfile.TemporaryDirectory() as folder:
+        options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
+        temporary = DatasetParameters(parameters.records, parameters.split, source)
+        yield build_own_data("graphs", temporary, archives, sample=sample, **options)
+
+
+def graphs_build_command(
+    parameters: DatasetParameters,
+    archives: tuple[Path, ...],
+    *,
+    home: Home | None,
+    description: Path | None,
+) -> str:
+    """Return the command that builds the user's graphs after a dry run.
+
+    It names a ``home`` other than the default one. With a ``description`` to read the uses of the
+    columns from, the parameters that the description contains are left out.
+    """
+    from kmip_data.columns.column_uses import DESCRIBED_PARAMETERS
+
+    given = {**parameters.records, **parameters.split}
+    if like := parameters.source.get("like"):
+        given["like"] = like
+    if description is not None:
+        given = {key: value for key, value in given.items() if key not in DESCRIBED_PARAMETERS}
+        given["like"] = str(description)
+
+    words = ["kmip-data", "build", "graphs", "--name", parameters.source.get("name", "mine")]
+    for archive in archives:
+        words += ["--archive", str(archive)]
+    if home is not None:
+        words += ["--home", str(home.path)]
+    return f"{shlex.join(words)} {parameters_as_options(given)}".strip()
+
+
+def write_description(build: Build, path: Path, command: str) -> None:
+    """Write the uses of the columns of a build as TOML, with the command that builds with them."""
+    from kmip_data.columns.column_uses import description_on_card
+    from kmip_data.files.atomic_writes import write_output
+
+    if description := description_on_card(build.card.statistics):
+        write_output(path, description.to_toml(command).encode())
+
+
+def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:
+    """Return the error for more ``--archive`` options than a recipe takes."""
+    step = "copy them into a folder or zip, and pass it alone: --archive FOLDER"
+    if recipe == "graphs":
+        step += "; names of tables need the word nodes, edges or graphs, such as nodes.csv"
+    elif recipe != "points":
+        step = f"kmip-data info {recipe}"
+    return UsageError(
+        f"{recipe!r} takes {'no --archive' if recipe == 'superpixels' else 'one --archive'}.",
+        expected=_SOURCE_OPTIONS[recipe],
+        found=", ".join(map(str, archives)),
+        next=step,
+    )
+
+
+def _data_to_imitate(like: str, home: Home) -> str:
+    """Return the value of ``--like``, with a run replaced by the build that it was trained on."""
+    if os.sep not in like:
+        return like
+    from kmip_data.models.training.run.result import resolve_dataset
+
+    return resolve_dataset(like, home)
+
+
+def _city_source(path: Path) -> str:
+    """Return the source field of the city recipe for an archive, by the content of the file."""
+    head = b""
+    with contextlib.suppress(OSError, ValueError):  # refused by name later; a pipe is never read
+        if path.expanduser().is_file():  # else a folder of tensors
+            with path.expanduser().open("rb") as file:
+                head = file.read(4096)
+    if b"<graphml" in head:
+        return "graphml"
+    is_xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
+    if b"OSMHeader" in head[:20] or is_xml or ".osm." in path.name.lower():
+        return "osm_file"
+
+    from kmip_data.pipelines.raw.archives import sniff_format
+
+    if head and not sniff_format(head):
+        first_line = head[:60].decode("latin-1").splitlines()[0]
+        raise DamagedInput(
+            f"{path} is not a city.",
+            expected="an OpenStreetMap extract (.osm.pbf, .osm, .osm.gz, .osm.bz2), GraphML of"
+            " osmnx.save_graphml, or a folder, zip or tar of City-Networks tensors",
+            found=f"a file that begins with {first_line!a}",
+            next="kmip-data info city",
+        )
+    return "archive"
