@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
+from kmip_data.cli.shared.datasets import (
+    DatasetCommand,
+    DatasetParameters,
+    find_build_or_run,
+    source_pictures,
+)
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     Integer,
@@ -41,8 +47,11 @@ if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
     from kmip_data.reading.dataset import ShardedDataset
 
-RECORDS = 8  #: in a page
-MAX_EDGES = 1_000_000  #: most edges of all records of a page but the first
+    #: A graph of a page, and the predictions of up to two runs for it.
+    GraphWithPredictions = tuple[PageGraph, *tuple[GraphPredictions, ...]]
+
+MAX_RECORDS = 8  #: records of a page
+MAX_EDGES = 1_000_000  #: limit of the edges of all records after the first one
 
 
 @click.command(cls=DatasetCommand)
@@ -86,26 +95,15 @@ def command(
     if not names:
         raise UsageError("A NAME or RUN is missing.", next="kmip-data list, or kmip-data runs")
 
-    # The first name says which data are shown: a build's, or a run's, whose
-    # predictions are shown with them. Curves of further runs are drawn next to its own.
-    answer = None
-    second = None
-    curves = []
+    # 1. Open the build, or the runs with the build that the first one was trained on.
     start = record or 0
-    where = part or "test"  # a run's part
+    runs: _ShownRuns | None = None
     first = find_build_or_run(names[0], home, parameters, sample=sample)
     if isinstance(first, Path):
-        print_status(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
-        from kmip_data.models.analysis.explanations import predict_record
-        from kmip_data.models.training.run.evaluate import open_run
-
-        part = where
-        opened, answer = predict_record(first, split=part, position=start, home=home, device=device)
-        build = opened.data.build
-        folder = opened.folder
-        runs = [opened, *(open_run(run, home=home, device=device) for run in names[1:])]
-        curves = [_run_curves(run, where, start, opened, home) for run in runs]
-        second = _run_to_compare(runs, curves)
+        part = part or "test"
+        runs = _open_runs([first, *names[1:]], part, start, home, device)
+        build = runs.first.data.build
+        folder = runs.first.folder
     else:
         build = first
         folder = build.path
@@ -115,46 +113,26 @@ def command(
                 next=f"kmip-data explore {' '.join(names[1:])}",
             )
 
+    # 2. Draw the city, or some records.
     print_status(f"Drawing the page of {build.path.name}")
-    from kmip_data.drawing.graphs import city_graph
-    from kmip_data.drawing.neighborhoods import drawable_dataset
     from kmip_data.drawing.page import PAGE, draw_explorer
     from kmip_data.graphs.city_columns import is_city
-    from kmip_data.reading.dataset import ShardedDataset
 
-    def answers_at(position: int) -> list[GraphPredictions]:
-        if answer is None:
-            return []
-        predictions = [answer]
-        if position != start:
-            predictions = [predict_record(opened, split=where, position=position)[1]]
-        if second is not None:
-            predictions.append(predict_record(second, split=where, position=position)[1])
-        return predictions
-
-    answers = answers_at(start)
-    graphs: list[tuple[PageGraph, *tuple[GraphPredictions, ...]]]
     if is_city(build.card):
         if refused := {"--record", "--split"} & options_on_line():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
-                next=f"leave out {min(refused)}",
+                next=f"leave out {' and '.join(sorted(refused))}",
             )
-        predicted, other = _node_predictions(answers)
-        run, split = ("", None) if answer is None else (answer.run, answer.split)
-        graphs = [(city_graph(build, predicted, split, run, other=other), *answers)]
+        graphs = [_city_with_predictions(build, runs)]
     else:
-        split_name = None if answer is None else answer.split
-        dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
-        graphs = [(_record_with_predictions(build, dataset, start, answers, part, home), *answers)]
-        if answer is None or opened.data.unit != "nodes":
-            graphs += _following_records(build, dataset, start, answers_at, part, home)
+        graphs = _records_with_predictions(build, runs, start, part, home)
     page = output or default_output_path(folder / PAGE, force=force)
-    draw_explorer(graphs, curves, page)
+    draw_explorer(graphs, [] if runs is None else runs.curves, page)
     result = {
         "path": build.path,
         "saved": page,
-        "run": answer and answer.run,
+        "run": runs and runs.start_predictions.run,
         "sample": build.card.sample,
     }
     print_result(result, f"Saved {page}")
@@ -162,31 +140,87 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _following_records(
-    build: Build,
-    dataset: ShardedDataset,
-    start: int,
-    answers_at: Callable[[int], list[GraphPredictions]],
-    part: str | None,
-    home: Home,
-) -> list[tuple[PageGraph, *tuple[GraphPredictions, ...]]]:
-    """Return the records after ``start`` with the answers to each, as far as they are small."""
-    graphs: list[tuple[PageGraph, *tuple[GraphPredictions, ...]]] = []
-    edges = 0
-    for position in range(start + 1, min(start + RECORDS, len(dataset))):
-        answers = answers_at(position)
-        graph = _record_with_predictions(build, dataset, position, answers, part, home)
-        edges += graph.header["streets"]["count"]
-        if edges > MAX_EDGES:
-            break
-        graphs.append((graph, *answers))
+@dataclass
+class _ShownRuns:
+    """Runs of a page: the first one on its data, one to compare it with, and the curves of all."""
+
+    first: OpenedRun
+    compared: OpenedRun | None  #: second run on the same data
+    curves: list[Json]
+    part: str
+    start: int  #: position of the first record of the page
+    start_predictions: GraphPredictions  #: predictions of the first run for that record
+
+    def predictions_at(self, position: int) -> list[GraphPredictions]:
+        """Return the predictions of the first run, and of the compared one, for a record."""
+        from kmip_data.models.analysis.explanations import predict_record
+
+        predictions = [self.start_predictions]
+        if position != self.start:
+            predictions = [predict_record(self.first, split=self.part, position=position)[1]]
+        if self.compared is not None:
+            predictions.append(predict_record(self.compared, split=self.part, position=position)[1])
+        return predictions
+
+
+def _open_runs(
+    names: Sequence[str | Path], part: str, start: int, home: Home, device: str | None
+) -> _ShownRuns:
+    print_status(f"Loading PyTorch and {'/'.join(Path(names[0]).parts[-3:])}")
+    from kmip_data.models.analysis.explanations import predict_record
+    from kmip_data.models.training.run.evaluate import open_run
+
+    # The first record is predicted before the curves, which take longer.
+    first, predictions = predict_record(
+        names[0], split=part, position=start, home=home, device=device
+    )
+    runs = [first, *(open_run(name, home=home, device=device) for name in names[1:])]
+    curves = [_run_curves(run, part, start, first, home) for run in runs]
+    return _ShownRuns(first, _run_to_compare(runs, curves), curves, part, start, predictions)
+
+
+def _city_with_predictions(build: Build, runs: _ShownRuns | None) -> GraphWithPredictions:
+    from kmip_data.drawing.graphs import city_graph
+
+    if runs is None:
+        return (city_graph(build, None, None, "", other=None),)
+    predictions = runs.predictions_at(runs.start)
+    values, compared = _node_predictions(predictions)
+    first = runs.start_predictions
+    return (city_graph(build, values, first.split, first.run, other=compared), *predictions)
+
+
+def _records_with_predictions(
+    build: Build, runs: _ShownRuns | None, start: int, part: str | None, home: Home
+) -> list[GraphWithPredictions]:
+    """Return the record at ``start`` and the following ones, up to :data:`MAX_EDGES` edges."""
+    from kmip_data.drawing.neighborhoods import drawable_dataset
+    from kmip_data.reading.dataset import ShardedDataset
+
+    split_name = None if runs is None else runs.start_predictions.split
+    dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
+    positions = [start]
+    is_single_graph = runs is not None and runs.first.data.unit == "nodes"
+    if not is_single_graph:
+        positions += range(start + 1, min(start + MAX_RECORDS, len(dataset)))
+
+    graphs: list[GraphWithPredictions] = []
+    following_edges = 0
+    for position in positions:
+        predictions = [] if runs is None else runs.predictions_at(position)
+        graph = _record_graph(build, dataset, position, predictions, part, home)
+        if position > start:
+            following_edges += graph.header["streets"]["count"]
+            if following_edges > MAX_EDGES:
+                break
+        graphs.append((graph, *predictions))
     return graphs
 
 
 def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Json:
-    """Return the curves of a run by epoch and by distance, keyed by its path below ``runs/``.
+    """Return the metrics of a run by epoch and by distance, and the influence on a node.
 
-    The influence of every node is kept where the run is of the data of the ``first``.
+    The influence of every node is included only if the run was trained on the data of ``first``.
     """
     from kmip_data.models.analysis.explanations import evaluate_by_distance, influence_of
     from kmip_data.models.reports.result_tables import configuration_digest
@@ -207,7 +241,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
         device=run.device.type,
     )
     if bands is not None:
-        # A band such as 9–12 or 111+ is drawn at its first distance.
+        # Draw a band such as 9–12 or 111+ at its first distance.
         points = []
         for band, value in zip(bands.bands, bands.values, strict=True):
             first_distance, *_ = re.split("[–+]", band)
@@ -223,7 +257,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
 
 
 def _run_to_compare(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
-    """Return the run that the first one is compared with, if it is of the same data and split."""
+    """Return the run to compare the first one with, if one has the same data, split and task."""
     from kmip_data.drawing.page import runs_to_compare
 
     first = runs[0].data
@@ -237,36 +271,38 @@ def _run_to_compare(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | No
 
 
 def _node_predictions(
-    answers: list[GraphPredictions],
+    predictions: list[GraphPredictions],
 ) -> tuple[Array | None, tuple[str, Array] | None]:
-    """Return the first run's predictions for nodes, and the other run's name and predictions."""
-    values = [answer.values if answer.classes is None else answer.classes for answer in answers]
+    """Return the first run's predictions for nodes, and the name and predictions of the second run."""
+    values = [
+        prediction.values if prediction.classes is None else prediction.classes
+        for prediction in predictions
+    ]
     if not values or values[0] is None:
         return None, None
     if len(values) < 2 or values[1] is None:
         return values[0], None
-    return values[0], (answers[1].run, values[1])
+    return values[0], (predictions[1].run, values[1])
 
 
-def _record_with_predictions(
+def _record_graph(
     build: Build,
     dataset: ShardedDataset,
     position: int,
-    answers: list[GraphPredictions],
+    predictions: list[GraphPredictions],
     part: str | None,
     home: Home,
 ) -> PageGraph:
-    """Return a record with its picture and the predictions of runs."""
-    from kmip_data.cli.shared.datasets import source_pictures
+    """Return the graph of a record with its picture and the predictions of runs."""
     from kmip_data.drawing.graphs import graph_of_record
 
     picture = None
-    if position < len(dataset):  # else refused below
+    if position < len(dataset):  # else `graph_of_record` refuses it
         key = dataset.keys[position]
         picture = source_pictures(build, home, [key]).get(key)
-    predicted, other = _node_predictions(answers)
-    run = answers[0].run if answers else ""
-    graph = graph_of_record(dataset, position, predicted, run, picture, other=other)
+    values, compared = _node_predictions(predictions)
+    run = predictions[0].run if predictions else ""
+    graph = graph_of_record(dataset, position, values, run, picture, other=compared)
     where = f" of {part}" if part else ""
     graph.header["place"] = f"Record {position + 1:,} of {len(dataset):,}{where}"
     return graph
