@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kmip_data.errors import UsageError
-from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, known_encodings, parse_encoding
+from kmip_data.graphs.encoding import MAX_PARAMETER, Encoding, known_encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.models.component_names import Builder, Names, encoding_attributes, import_on_call
@@ -28,7 +28,7 @@ class Frequencies(PositionKeys):
     """Keys of an encoding of Laplacian eigenvectors."""
 
     freqs: int = Field(
-        default=8, ge=1, le=MAX_NUMBER, description="smallest eigenpairs that are read"
+        default=8, ge=1, le=MAX_PARAMETER, description="smallest eigenpairs that are read"
     )
 
     @property
@@ -41,7 +41,7 @@ class LapPEKeys(Frequencies):
     """Eigenpairs, each mapped and then summed."""
 
     freqs: int = Field(
-        default=10, ge=1, le=MAX_NUMBER, description="smallest eigenpairs that are read"
+        default=10, ge=1, le=MAX_PARAMETER, description="smallest eigenpairs that are read"
     )
     width: int = Field(default=16, ge=1, description="channels")
     reader: Literal["deepset", "transformer"] = Field(
@@ -55,7 +55,7 @@ class LapPEKeys(Frequencies):
 class RWSEKeys(PositionKeys):
     """Return probabilities of random walks."""
 
-    steps: int = Field(default=20, ge=1, le=MAX_NUMBER, description="steps of the walk")
+    steps: int = Field(default=20, ge=1, le=MAX_PARAMETER, description="steps of the walk")
     width: int = Field(default=28, ge=1, description="channels")
     reader: Literal["linear", "mlp"] = Field(default="linear", description="map of the column")
     layers: int = Field(default=3, ge=1, description="layers of a perceptron")

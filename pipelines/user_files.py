@@ -27,7 +27,7 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
-from kmip_data.graphs.split_rules import count_of_share
+from kmip_data.graphs.split_rules import count_of_fraction
 from kmip_data.pipelines.base import (
     BaseSplitParams,
     BuildParams,
@@ -201,7 +201,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return train and val, of whole files that are drawn from the files of ``train``."""
         files = sorted({self.file_of(keys[row]) for row in train})
         order = Generator(PCG64(params.split_seed)).permutation(len(files))
-        size = min(count_of_share(len(files), params.val_fraction or 0), len(files) - 1)
+        size = min(count_of_fraction(len(files), params.val_fraction or 0), len(files) - 1)
         drawn = {files[position] for position in order[:size]}
         parts: dict[str, list[int]] = {"train": [], "val": []}
         for row in train:
@@ -275,10 +275,10 @@ def check_codes(classes: str, most: int) -> int:
 
 def divide_at_random(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
-    test = count_of_share(total, params.test_fraction) if params.test_fraction else 0
+    test = count_of_fraction(total, params.test_fraction) if params.test_fraction else 0
     # Take test first: its fraction is of all, val's fraction of the rest.
     val_share = params.val_fraction / (1 - params.test_fraction)  # share of the rows outside test
-    val = count_of_share(total - test, val_share) if val_share else 0
+    val = count_of_fraction(total - test, val_share) if val_share else 0
 
     order = Generator(PCG64(params.split_seed)).permutation(total)
     rows = {

@@ -1,4 +1,4 @@
-"""Graph construction: neighbours, eccentricity, encodings, splits and statistics.
+"""Graph algorithms: nearest neighbours, eccentricity, encodings, splits and statistics.
 
 Public names are imported on first use (PEP 562), as in :mod:`kmip_data`.
 """

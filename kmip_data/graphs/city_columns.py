@@ -1,4 +1,4 @@
-"""Input columns of a city: sinusoids of coordinates, and standardised features."""
+"""Model inputs of a city: sinusoids of the coordinates and standardised features."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ from kmip_data.format.schema import COORDINATES
 from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.manifest import dataset_names, load_manifest
 
-SPAN = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has its negative
+MAX_TRAIN_ANGLE = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has −0.9 π
 AXES = ("longitude", "latitude")
 
 
 def coordinate_range(lon_lat: F32) -> F32:
-    """Return least and largest longitude (row 0) and latitude (row 1), (2, 2), of train nodes (M ≥ 1, 2)."""
+    """Return minimum and maximum of longitude (row 0) and latitude (row 1) of train nodes (M ≥ 1, 2)."""
     return np.stack([lon_lat.min(axis=0), lon_lat.max(axis=0)], axis=1)
 
 
 def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     """Return the sinusoids of longitude, then latitude: (N, 4 · bands) float32, in [-1, 1].
 
-    A coordinate c becomes the angle ``v = ((c - min) / (max - min) - 0.5) · 2π · 0.9`` and then
-    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64,
-    the same bits on any CPU, and rounded once. Nodes outside the range have larger angles; an empty
-    range (min = max) is taken as 1 degree. Takes (N, 2) float32, degrees, and what
-    :func:`coordinate_range` gives.
+    ``lon_lat`` (N, 2) is float32, in degrees; ``bounds`` is from :func:`coordinate_range`. A
+    coordinate c becomes the angle ``v = ((c - min) / (max - min) - 0.5) · 2π · 0.9`` and then
+    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64 with
+    the same bits on any CPU, and rounded once. Nodes outside the range have larger angles.
     """
     low = bounds[:, 0].astype(np.float64)
     extent = bounds[:, 1].astype(np.float64) - low
-    # One train node, or a street along a meridian: nothing to divide by.
+    # With one train node, or a street along a meridian, treat the empty range as 1 degree.
     extent[extent == 0] = 1.0
-    angle = ((lon_lat.astype(np.float64) - low) / extent - 0.5) * 2.0 * SPAN
+    angle = ((lon_lat.astype(np.float64) - low) / extent - 0.5) * 2.0 * MAX_TRAIN_ANGLE
     out = np.empty((len(lon_lat), 4 * bands), np.float32)
-    # Column by column: sines of all bands, then cosines, for each axis.
+    # For each axis: sines of all bands, then cosines.
     for axis in range(2):
         for band in range(bands):
             scaled = angle[:, axis] * float(1 << band)
@@ -49,7 +48,7 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
 
 
 def coordinate_encoding_names(bands: int = 8) -> tuple[str, ...]:
-    """Return the names of the columns of :func:`encode_coordinates`.
+    """Return the column names of :func:`encode_coordinates`.
 
     >>> coordinate_encoding_names(1)
     ('sin 1·longitude', 'cos 1·longitude', 'sin 1·latitude', 'cos 1·latitude')
@@ -66,21 +65,21 @@ Coordinates = Literal["replace", "append", "none"]
 
 
 def is_city(card: Card) -> bool:
-    """True if a build is of a city."""
+    """True if the card describes a build of a city."""
     return {COORDINATES, "node/x"} <= {column.key for column in card.schema_.columns}
 
 
 def dataset_family(dataset: str, card: Card | None = None) -> str:
-    """Return the family of a dataset: ``city`` for cities, else its name.
+    """Return ``city`` for a city, else the name of the dataset.
 
-    ``card`` is the card of its build.
+    Without the card of a build, only shipped cities are recognised.
     """
     if card is not None:
-        city = is_city(card)
+        has_city = is_city(card)
     else:
-        shipped = dataset in dataset_names()
-        city = shipped and load_manifest(dataset).dataset_class == "CityNetwork"
-    return "city" if city else dataset
+        is_shipped = dataset in dataset_names()
+        has_city = is_shipped and load_manifest(dataset).dataset_class == "CityNetwork"
+    return "city" if has_city else dataset
 
 
 def city_inputs(
@@ -89,19 +88,18 @@ def city_inputs(
     card: Card,
     coordinates: Coordinates = "replace",
 ) -> F32:
-    """Return the inputs of a model, (N, columns) float32: sinusoids, then the standardised columns.
+    """Return model inputs, float32 (N, columns): sinusoids, then the standardised columns.
 
-    Columns are standardised by mean and unbiased standard deviation over the train nodes of the
-    random split with seed 0, from the card; a constant column becomes 0 for that constant.
-    ``features`` (N, 37) are longitude, latitude and the others, as stored; ``encoding`` is (N, 4 ·
-    bands). ``coordinates="replace"``: sinusoids instead of longitude and latitude, as in the
-    paper's code (67 columns for 8 bands); ``append``: besides them, as in its text (69); ``none``:
-    neither (35).
+    Columns are standardised by the card's mean and unbiased standard deviation over the train nodes
+    of the random split with seed 0; a constant column becomes 0. ``features`` (N, 37) are longitude,
+    latitude and the other columns, as stored; ``encoding`` is (N, 4 · bands). With
+    ``coordinates="replace"``, sinusoids replace longitude and latitude, as in the paper's code (67
+    columns for 8 bands); ``append`` has both, as in its text (69); ``none`` has neither (35).
     """
     statistics = feature_statistics(card)
     mean = np.asarray(statistics["mean"], np.float64)
     std = np.array(statistics["std"], np.float64)
-    # A column that never changes becomes 0, not a division by zero.
+    # A constant column becomes 0 instead of a division by zero.
     std[std == 0] = 1.0
 
     first = 0 if coordinates == "append" else 2
@@ -112,7 +110,7 @@ def city_inputs(
 
 
 def city_input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
-    """Return the names of the columns of :func:`city_inputs`."""
+    """Return the column names of :func:`city_inputs`."""
     features = card.schema_.column("node/x").fields
     if coordinates != "append":
         features = features[2:]
@@ -122,17 +120,16 @@ def city_input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[
 
 
 def feature_statistics(card: Card) -> Mapping[str, Sequence[object]]:
-    """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` of a city's card.
+    """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` from a city's card.
 
-    Raises ``DamagedInput`` if the card has none, or for other columns.
+    Raises ``DamagedInput`` if they are missing or belong to other columns.
     """
     scaling: Mapping[str, Sequence[object]] = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
-    # The card may be of another kind of build.
+    # The card may belong to another dataset.
     if not scaling or not (len(scaling["mean"]),) == (len(scaling["std"]),) == width:
         raise DamagedInput(
-            f"The card of {card.dataset} has no scaling of its features: "
-            "mean, std and coordinate_range.",
+            f"The card of {card.dataset} has no feature statistics: mean, std and coordinate_range.",
             next=f"kmip-data build {card.dataset}, in another --output",
         )
     return scaling

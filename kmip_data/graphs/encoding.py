@@ -1,4 +1,4 @@
-"""Base class of the encodings that can be added to a build as columns, and the encoding of a name."""
+"""Base class of encodings that can be added to a build as columns, and parsing of their names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.format.schema import Column
 from kmip_data.registry import import_modules_in, with_plugin_entries
 
-MAX_NUMBER = 1024  #: eigenvectors or steps
+MAX_PARAMETER = 1024  #: maximum number of eigenvectors or steps
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The edges of several graphs, one after the other."""
+    """Edges of several graphs, concatenated."""
 
     node_ptr: I64  #: (G + 1,), first node of each graph
     edge_ptr: I64  #: (G + 1,), first edge of each graph
     edge_index: Integers  #: (2, ΣE), nodes numbered within each graph
-    #: Keys of the records, which seed random draws; without keys their positions do
+    #: keys of the records, which seed random draws; if empty, their positions do
     keys: Sequence[str] = ()
 
     def joined_edges(self) -> I64:
@@ -39,67 +39,69 @@ class Graphs:
 class Encoding(ABC):
     """One encoding with its parameter. Equal encodings have equal names.
 
-    A subclass is ``ENCODING`` of a module in ``kmip_data.graphs.encodings``, where it is
-    discovered.
+    To be discovered, a subclass must be the ``ENCODING`` of a module in
+    ``kmip_data.graphs.encodings``.
     """
 
-    version: ClassVar[int] = 1  #: raise it whenever the bytes change
-    stem: ClassVar[str]  #: beginning of its name
-    help: ClassVar[str]  #: its line in the help of ``kmip-data encode``
-    about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
-    #: letter for a numeric parameter, from 1 to :data:`MAX_NUMBER`; empty: none
+    version: ClassVar[int] = 1  #: increment it whenever the bytes change
+    stem: ClassVar[str]  #: name without the parameter
+    help: ClassVar[str]  #: line in the help of ``kmip-data encode``
+    about: ClassVar[str]  #: definition for the card, with the placeholder ``{parameter}``
+    #: letter of a numeric parameter from 1 to :data:`MAX_PARAMETER`; empty if there is none
     metavar: ClassVar[str] = ""
-    choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
+    choices: ClassVar[
+        tuple[str, ...]
+    ] = ()  #: values of a parameter that is no number, default first
     seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to 999,999,999
-    #: Peak memory, measured on streets (2.8 edges a node), for a forecast
-    bytes_a_node: ClassVar[int] = 250
-    names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
-    note: ClassVar[str] = ""  #: for the card: where another machine may give other bytes
+    #: peak memory for estimates, measured on streets (2.8 edges per node)
+    bytes_per_node: ClassVar[int] = 250
+    has_node_numbers: ClassVar[bool] = False  #: True if values are node numbers in the same graph
+    note: ClassVar[str] = ""  #: note for the card if other machines may compute other bytes
 
     parameter: Any = ""
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Return the encoding of a name; ``None`` for the name of another encoding."""
+        """Parse a name such as ``rwse20``; ``None`` if it belongs to another encoding."""
         if not name.startswith(cls.stem):
             return None
         text = name.removeprefix(cls.stem)
         if cls.metavar:
-            fits = re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MAX_NUMBER
-            return cls(int(text)) if fits else None
+            is_valid = re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MAX_PARAMETER
+            return cls(int(text)) if is_valid else None
         return cls(text) if text in (cls.choices or ("",)) else None
 
     @property
     def name(self) -> str:
-        """Name of the added column, in its folder and in ``columns=[…]``."""
+        """Name of the added column and its folder, for ``columns=[…]``."""
         return f"{self.stem}{self.parameter}"
 
     @property
     def definition(self) -> str:
-        """One sentence for the card."""
+        """Definition for the card, in one sentence."""
         return self.about.format(**vars(self))
 
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns that it fills."""
+        """Return the columns that :meth:`compute` fills."""
 
-    def column(self, level: str, attribute: str, width: int, **more: Any) -> Column:
-        """Return the column of ``width`` values per node or graph, float32 unless ``more`` overrides it."""
-        more = {"stored": "float32", "presented": "float32", "doc": self.definition, **more}
+    def column(self, level: str, attribute: str, width: int, **options: Any) -> Column:
+        """Return a column of ``width`` values per row, float32 unless ``options`` override it."""
+        options = {"stored": "float32", "presented": "float32", "doc": self.definition, **options}
         return Column(
             key=f"{level}/{attribute}",
             attribute=attribute,
             shape=(width,),
-            **more,
+            **options,
         )
 
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
-        """Fill the columns for some graphs; ``check`` is called regularly and may raise to stop."""
+        """Return the columns of ``graphs`` by key. Call ``check`` regularly: it raises to cancel."""
 
 
 def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
-    """Raise DamagedInput if an edge (2, E) leads to a missing node: compiled code does not check."""
+    """Raise ``DamagedInput`` if an edge (2, E) leads to a missing node: compiled code does not check."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         raise DamagedInput(
             f"An edge leads to a missing node: {edge_index.min()} to {edge_index.max()}, "
@@ -108,7 +110,7 @@ def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
 
 
 def known_encodings() -> tuple[type[Encoding], ...]:
-    """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and plugins' encodings."""
+    """Return all encoding classes: those in ``kmip_data.graphs.encodings`` and those of plugins."""
     return tuple(with_plugin_entries("encodings", _shipped_encodings()).values())
 
 
@@ -120,14 +122,14 @@ def _shipped_encodings() -> dict[str, type[Encoding]]:
 
 
 def parse_encoding(name: str) -> Encoding:
-    """Return the encoding of a name such as ``rwse20``, ``lappe10`` or ``degree-profile-2.0``.
+    """Parse the name of any encoding, such as ``rwse20``, ``lappe10`` or ``degree-profile-2.0``.
 
     Raises ``UsageError`` if no encoding has that name.
     """
     for encoding_class in known_encodings():
         if (encoding := encoding_class.parse(name)) is not None:
             return encoding
-    known = []
+    known_names = []
     for encoding_class in known_encodings():
         example = "20" if encoding_class.metavar else ""
         names = [
@@ -141,10 +143,10 @@ def parse_encoding(name: str) -> Encoding:
             )
             error.correction = (name, names[0])
             raise error
-        known += names
+        known_names += names
     raise unknown_name_error(
         "encoding",
         name,
-        known,
-        command=f"kmip-data encode --help; numbers go up to {MAX_NUMBER:,}",
+        known_names,
+        command=f"kmip-data encode --help; numbers go up to {MAX_PARAMETER:,}",
     )

@@ -1,6 +1,6 @@
-"""Features of atoms and bonds of the Open Graph Benchmark (``ogb.utils.features``, ogb 1.3.6).
+"""Atom and bond features of the Open Graph Benchmark (``ogb.utils.features``, ogb 1.3.6).
 
-Each is an index into a list of known values. Pipelines store them, encoders embed them.
+Each feature is an index into a list of categories. Pipelines store them, encoders embed them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ ATOM_FIELDS = (
     "atomic number - 1", "chirality", "degree with hydrogens", "formal charge + 5", "hydrogens",
     "radical electrons", "hybridisation", "aromatic", "in a ring",
 )  # fmt: skip
-#: Number of values of each field; the last value of seven of them stands for all that are not listed.
+#: Number of categories of each field. In seven fields the last one stands for unlisted values.
 ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 BOND_FIELDS = ("type", "stereo", "conjugated")
 BOND_SIZES = (5, 6, 2)

@@ -1,4 +1,4 @@
-"""Sampled neighbourhoods of nodes of one graph."""
+"""Sample neighbourhoods of nodes in one graph."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from kmip_data.arrays import I64, Integers
 from kmip_data.runtime.paging import is_cold, request_pages
 from kmip_data.runtime.parallel import njit_nogil
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)  #: increment of splitmix64
+_SPLITMIX_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Sampled(NamedTuple):
-    """A sampled graph; its nodes are numbered in the order in which they were met, seeds first."""
+class SampledGraph(NamedTuple):
+    """A sampled subgraph, with nodes numbered in the order in which they were reached, seeds first."""
 
-    nodes: I64  #: (n,) nodes of the graph
-    edges: I64  #: (e,) edges of the graph, hop after hop
-    source: I64  #: (e,) their ends, numbered among ``nodes``
-    target: I64  #: (e,)
-    hop_nodes: list[int]  #: seeds, then nodes that each hop met first
-    hop_edges: list[int]  #: edges of each hop
+    nodes: I64  #: (n,) sampled nodes of the graph
+    edges: I64  #: (e,) sampled edges of the graph, hop by hop
+    source: I64  #: (e,) source of each edge, as a position in ``nodes``
+    target: I64  #: (e,) target of each edge, as a position in ``nodes``
+    hop_nodes: list[int]  #: number of seeds, then of new nodes in each hop
+    hop_edges: list[int]  #: number of edges in each hop
 
 
 class Neighborhoods:
-    """Incoming edges of every node, to draw from.
+    """Incoming edges of every node, for sampling.
 
-    ``edge_index`` (2, E), of integers, are sources and targets among ``num_nodes``. The
-    sources are not copied, so the sources of a mapped shard stay in the map; where the edges are sorted
-    by target, no array of their length is allocated. Several threads may draw at a time.
+    ``edge_index`` (2, E) has integer sources and targets below ``num_nodes``. The sources are not
+    copied, so they may be a view of a mapped file. If the edges are sorted by target, no array of
+    length E is allocated. Several threads may sample at a time.
     """
 
     def __init__(self, edge_index: Integers, num_nodes: int) -> None:
         self._source, target = edge_index
         self._nodes = num_nodes
-        # Compressed rows: the incoming edges of node i are _start[i] to _start[i + 1], of _edges
-        # where the graph has another order.
-        degree, ordered = _count_incoming_edges(target, num_nodes)
+        # Compressed rows: the incoming edges of node i are _start[i] to _start[i + 1], or these
+        # positions of _edges if the edges are not sorted by target.
+        degree, is_sorted = _count_incoming_edges(target, num_nodes)
         edge_dtype = np.uint32 if len(target) < 2**32 else np.int64
         self._start: Integers = np.zeros(num_nodes + 1, edge_dtype)
         np.cumsum(degree, out=self._start[1:])
         self._edges: Integers | None = None
-        if not ordered:
+        if not is_sorted:
             self._edges = np.argsort(target, kind="stable").astype(edge_dtype)
-        self._free: list[Integers] = []  #: arrays of numbers that no draw uses, −1 for every node
+        self._idle_number_arrays: list[Integers] = []  #: unused arrays, −1 for every node
 
     def upper_bounds(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
-        """Return upper bounds of nodes and edges of a sample around ``seeds`` nodes."""
+        """Return upper bounds of the nodes and edges in a sample around ``seeds`` nodes."""
         edges = 0
         reached = seeds
         for fanout in fanouts:
@@ -64,21 +64,23 @@ class Neighborhoods:
         *,
         replace: bool = False,
         induced: bool = False,
-    ) -> Sampled:
-        """Draw at most ``fanouts[hop]`` incoming edges of each node met in the hop before, −1: all.
+    ) -> SampledGraph:
+        """Sample at most ``fanouts[hop]`` incoming edges of each node from the previous hop, −1 for all.
 
-        ``replace`` draws each of them from all edges of the node. ``induced`` takes, in the end,
-        all edges between the nodes that were met; ``hop_edges`` is empty then.
+        ``replace`` samples with replacement. ``induced`` returns all edges between the sampled nodes
+        instead; ``hop_edges`` is then empty.
         """
-        # Number of each node in the sample, −1 outside it. The array is reused: filling one for 10⁷
-        # nodes takes longer than a draw around a thousand of them.
-        dtype = np.int32 if self._nodes < 2**31 else np.int64
+        # Number of each node in the sample, −1 outside it. The array is reused, because filling one
+        # for 10⁷ nodes takes longer than sampling around a thousand of them.
         number: Integers
-        number = self._free.pop() if self._free else np.full(self._nodes, -1, dtype)
+        if self._idle_number_arrays:
+            number = self._idle_number_arrays.pop()
+        else:
+            dtype = np.int32 if self._nodes < 2**31 else np.int64
+            number = np.full(self._nodes, -1, dtype)
         number[seeds] = np.arange(len(seeds))
 
-        # Hop by hop: draw edges into the nodes of the last hop, and number the sources that are
-        # new.
+        # In each hop, draw edges into the nodes of the previous hop and number the new sources.
         nodes = [seeds]
         frontier = seeds
         count = len(seeds)
@@ -86,30 +88,30 @@ class Neighborhoods:
         sources = [np.empty(0, np.int64)]
         targets = [np.empty(0, np.int64)]
         for fanout in fanouts:
-            sampled, owner = self._draw_edges(frontier, fanout, generator, replace)
-            edges.append(sampled)
+            drawn, owner = self._draw_edges(frontier, fanout, generator, replace)
+            edges.append(drawn)
             targets.append(owner + (count - len(frontier)))
-            frontier, numbered = _number_sources(self._source, sampled, number, count)
-            sources.append(numbered)
+            frontier, source_numbers = _number_sources(self._source, drawn, number, count)
+            sources.append(source_numbers)
             count += len(frontier)
             nodes.append(frontier)
-        met = np.concatenate(nodes)
+        sampled_nodes = np.concatenate(nodes)
         hop_nodes = list(map(len, nodes))
         hop_edges = list(map(len, edges[1:]))
 
         if induced:
-            incoming, owner = self._draw_edges(met, -1, generator, replace=False)
-            numbered = number[self._source[incoming]].astype(np.int64)
-            inside = numbered >= 0
-            edges = [incoming[inside]]
-            sources = [numbered[inside]]
-            targets = [owner[inside]]
+            incoming, owner = self._draw_edges(sampled_nodes, -1, generator, replace=False)
+            source_numbers = number[self._source[incoming]].astype(np.int64)
+            is_inside = source_numbers >= 0
+            edges = [incoming[is_inside]]
+            sources = [source_numbers[is_inside]]
+            targets = [owner[is_inside]]
             hop_edges = []
 
-        number[met] = -1
-        self._free.append(number)
-        return Sampled(
-            met,
+        number[sampled_nodes] = -1
+        self._idle_number_arrays.append(number)
+        return SampledGraph(
+            sampled_nodes,
             np.concatenate(edges),
             np.concatenate(sources),
             np.concatenate(targets),
@@ -124,7 +126,7 @@ class Neighborhoods:
         generator: np.random.Generator,
         replace: bool,
     ) -> tuple[I64, I64]:
-        """Return ``fanout`` incoming edges of each node, and the position in ``nodes`` of their target."""
+        """Draw ``fanout`` incoming edges per node; return them and their targets' positions in ``nodes``."""
         key = generator.integers(2**64, dtype=np.uint64)
         position, owner = _draw_positions(self._start, nodes, fanout, replace, key)
         if self._edges is not None:
@@ -138,20 +140,20 @@ class Neighborhoods:
 
 @njit_nogil()
 def _count_incoming_edges(target: Integers, num_nodes: int) -> tuple[I64, bool]:
-    """Return the incoming edges of every node, and True if the edges are sorted by target."""
+    """Return the number of incoming edges per node, and True if the edges are sorted by target."""
     degree = np.zeros(num_nodes, np.int64)
-    ordered = True
+    is_sorted = True
     previous = target[0] if len(target) else 0
     for node in target:
         degree[node] += 1
-        ordered &= node >= previous
+        is_sorted &= node >= previous
         previous = node
-    return degree, ordered
+    return degree, is_sorted
 
 
 @njit_nogil(inline="always")
 def _mix_bits(state: np.uint64) -> np.uint64:
-    """Finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
+    """Mix the bits of ``state`` by the finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
@@ -159,7 +161,7 @@ def _mix_bits(state: np.uint64) -> np.uint64:
 
 @njit_nogil(inline="always")
 def _random_below(state: np.uint64, bound: np.int64) -> np.int64:
-    """Return a number below ``bound``, at most 2³², uniform but for one part in 2³² / ``bound``."""
+    """Return a number below ``bound`` ≤ 2³², uniform up to a bias of one part in 2³² / ``bound``."""
     return np.int64(((_mix_bits(state) >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
@@ -171,9 +173,9 @@ def _draw_positions(
     replace: bool,
     key: np.uint64,
 ) -> tuple[I64, I64]:
-    """Return the positions of at most ``fanout`` edges of each node (−1: all), and the node of each.
+    """Draw the positions of at most ``fanout`` edges per node (−1 for all); also return their owners.
 
-    The numbers of a node are a function of ``key`` and of its position in ``nodes``.
+    The draws of a node depend only on ``key`` and on its position in ``nodes``.
     """
     count = 0
     for node in nodes:
@@ -194,21 +196,21 @@ def _draw_positions(
                 drawn[begin + j] = first + j
             continue
 
-        # Mixed once more, or a node would have the numbers of the next node, one later.
-        state = _mix_bits(key + np.uint64(i) * _STEP)
+        # Mix the state, or a node would draw the random numbers of the next node, shifted by one.
+        state = _mix_bits(key + np.uint64(i) * _SPLITMIX_INCREMENT)
         if replace:
             for j in range(begin, end):
-                state += _STEP
+                state += _SPLITMIX_INCREMENT
                 drawn[j] = first + _random_below(state, degree)
         else:
-            # Floyd: a number that was drawn before gives way to the last one, which cannot have
-            # been. A hub of 10⁵ edges takes no longer than a node of 20.
+            # Floyd's algorithm: replace a repeated number by the last one, which was not drawn yet.
+            # A hub with 10⁵ edges takes no longer than a node with 20.
             for j in range(begin, end):
                 last = degree - end + j
-                state += _STEP
+                state += _SPLITMIX_INCREMENT
                 choice = first + _random_below(state, last + 1)
-                for other in drawn[begin:j]:
-                    if other == choice:
+                for previous in drawn[begin:j]:
+                    if previous == choice:
                         choice = first + last
                         break
                 drawn[j] = choice
@@ -217,7 +219,7 @@ def _draw_positions(
 
 @njit_nogil(inline="always")
 def _drawn_edge_count(degree: np.int64, fanout: int, replace: bool) -> int:
-    """Return the number of edges to draw of a node."""
+    """Return the number of edges to draw for a node."""
     if fanout < 0:
         return int(degree)
     if replace:
@@ -232,19 +234,15 @@ def _number_sources(
     number: Integers,
     count: int,
 ) -> tuple[I64, I64]:
-    """Number the sources of some edges.
-
-    Returns those that had no number, once each, in the order of their new ones from ``count`` on;
-    and the numbers of all.
-    """
-    met = np.empty_like(edges)
-    numbered = np.empty_like(edges)
-    new = 0
+    """Number the new sources of ``edges`` from ``count`` on; return them and the numbers of all sources."""
+    new_nodes = np.empty_like(edges)
+    source_numbers = np.empty_like(edges)
+    new_count = 0
     for e in range(len(edges)):
         node = source[edges[e]]
         if number[node] < 0:
-            number[node] = count + new
-            met[new] = node
-            new += 1
-        numbered[e] = number[node]
-    return met[:new], numbered
+            number[node] = count + new_count
+            new_nodes[new_count] = node
+            new_count += 1
+        source_numbers[e] = number[node]
+    return new_nodes[:new_count], source_numbers

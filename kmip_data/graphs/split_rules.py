@@ -1,4 +1,4 @@
-"""Split rules: pure functions from positions of records (and their groups) to train, val and test."""
+"""Split rules: pure functions that assign record positions to train, val and test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kmip_data.arrays import I64, Array
 Parts = dict[str, list[int]]
 
 
-def count_of_share(count: int, share: float | Fraction) -> int:
-    """Return the number of records that is nearest to ``share`` of ``count``, halves up.
+def count_of_fraction(count: int, fraction: float | Fraction) -> int:
+    """Return ``fraction`` of ``count`` records, rounded half up.
 
-    Both parts keep at least one record where ``count`` allows it.
+    If ``count`` allows it, both sides keep at least one record.
     """
-    wanted = int(count * share + Fraction(1, 2))
-    return max(min(wanted, count - 1), min(1, count - 1), 0)
+    rounded = int(count * fraction + Fraction(1, 2))
+    return max(min(rounded, count - 1), min(1, count - 1), 0)
 
 
 def shuffled_split(
@@ -30,19 +30,17 @@ def shuffled_split(
     val: int,
     seed: int,
 ) -> Parts:
-    """Shuffle the pool and the test records with Python's own generator.
+    """Shuffle the pool and the test records; the first ``val`` records of the pool are val.
 
-    Val is the head of the pool.
-
-    The rule of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle``
-    of the train list, then of the test list; the first ``val`` of the train list validate.
+    This is the rule of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, then
+    ``random.shuffle`` of the train list and of the test list.
     """
-    generator = random.Random(seed)  # noqa: S311 -- the rule to reproduce, nothing secret
+    generator = random.Random(seed)  # noqa: S311 -- reproduces an upstream rule, nothing secret
     train = list(pool)
-    tested = list(test)
+    shuffled_test = list(test)
     generator.shuffle(train)
-    generator.shuffle(tested)
-    return {"train": train[val:], "val": train[:val], "test": tested}
+    generator.shuffle(shuffled_test)
+    return {"train": train[val:], "val": train[:val], "test": shuffled_test}
 
 
 def grouped_split(
@@ -53,65 +51,65 @@ def grouped_split(
     val: int,
     seed: int,
 ) -> Parts:
-    """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
+    """Move whole groups of the pool to val, to get as close to ``val`` records as possible.
 
-    ``groups`` names the group (room) of each record. They are tried in an order shuffled by
-    ``seed``. Of all sums of group sizes, the nearest to ``val`` is taken (the smaller of two equally
-    near), with the first groups that give it. With at least two groups, neither train nor val is
-    empty. Parts are in source order.
+    ``groups`` has the group (room) of each record. Groups are tried in an order shuffled by
+    ``seed``. The sum of group sizes closest to ``val`` wins (the smaller one in a tie), with the
+    first groups that add up to it. With at least two groups, neither train nor val is empty. Parts
+    are in source order.
     """
     sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)
     random.Random(seed).shuffle(order)  # noqa: S311
-    # Subset sums: each sum with the group that made it and the sum before that group.
-    made: dict[int, tuple[str, int]] = {}
-    most = val + max(sizes.values(), default=0)
+    # Subset sums: each sum with the group added last and the sum before it.
+    sums: dict[int, tuple[str, int]] = {}
+    max_sum = val + max(sizes.values(), default=0)
     for group in order:
-        for total in [0, *made]:
-            if total + sizes[group] <= most:
-                made.setdefault(total + sizes[group], (group, total))
-        if val in made:
+        for total in [0, *sums]:
+            if total + sizes[group] <= max_sum:
+                sums.setdefault(total + sizes[group], (group, total))
+        if val in sums:
             break
 
-    # The nearest sum, the smaller of two; then back through the groups that made it.
-    possible = [total for total in made if total < len(pool)]
-    total = min(possible, key=lambda total: (abs(total - val), total), default=0)
-    chosen = set()
+    # Take the closest sum, then walk back through the groups that add up to it.
+    candidates = [total for total in sums if total < len(pool)]
+    total = min(candidates, key=lambda total: (abs(total - val), total), default=0)
+    val_groups = set()
     while total:
-        group, total = made[total]
-        chosen.add(group)
+        group, total = sums[total]
+        val_groups.add(group)
     return {
-        "train": [record for record in pool if groups[record] not in chosen],
-        "val": [record for record in pool if groups[record] in chosen],
+        "train": [record for record in pool if groups[record] not in val_groups],
+        "val": [record for record in pool if groups[record] in val_groups],
         "test": list(test),
     }
 
 
-_DRAWS = 2  #: LRGB draws twice from one generator and keeps the second
+_DRAWS = 2  #: LRGB draws twice from one generator and keeps the second split
 
 
 def meta_labels(classes: I64, background: int | None = None) -> I64:
-    """Return the class that is most frequent in each graph, the smaller of two, (G,).
+    """Return the most frequent class of each graph, (G,), or the smallest one in a tie.
 
-    ``classes`` (G, C) counts each class in each graph; the class ``background`` is used only
-    without any other (0 in LRGB's rule).
+    ``classes`` (G, C) counts each class in each graph. The class ``background`` (0 in LRGB's rule)
+    is returned only if the graph has no other class.
     """
     if background is not None:
         classes = classes.copy()
-        others = np.delete(classes, background, axis=1)
-        classes[:, background] = np.where(others.any(axis=1), -1, 1)
+        foreground = np.delete(classes, background, axis=1)
+        classes[:, background] = np.where(foreground.any(axis=1), -1, 1)
     labels: I64 = classes.argmax(axis=1)
     return labels
 
 
 def stratified_draw(labels: Array, second_size: int, *, seed: int = 0) -> tuple[I64, I64]:
-    """Distribute positions over two parts with nearly equal shares of each label.
+    """Divide positions into two parts with nearly equal fractions of each label.
 
-    The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)``
-    with ``second_size`` test records, number by number; labels that occur once are allowed. This is
-    the rule that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with. Gives int64
-    positions in ``labels`` (n,), positions of the first part and the ``second_size`` positions of the other, in
-    the order of the draw.
+    Reproduces the second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2,
+    random_state=seed)`` with ``second_size`` test records, and allows labels that occur once. LRGB
+    (``scripts/PascalVOC/superpixels.py``) draws val and test by this rule. Returns int64 positions
+    in ``labels`` (n,): those of the first part, then the ``second_size`` of the second, in drawn
+    order.
     """
     first_size = len(labels) - second_size
     if not len(labels):
@@ -121,42 +119,43 @@ def stratified_draw(labels: Array, second_size: int, *, seed: int = 0) -> tuple[
     by_label = np.argsort(label.reshape(-1), kind="stable")
     members = np.split(by_label, np.cumsum(counts)[:-1])
 
-    # The calls of the generator, and their order, are scikit-learn's: any other order gives other
-    # parts.
+    # The generator is called in scikit-learn's order: any other order yields other parts.
     generator = np.random.RandomState(seed)
     for _ in range(_DRAWS):
         first_counts = _count_per_label(counts, first_size, generator)
         second_counts = _count_per_label(counts - first_counts, second_size, generator)
         in_first = []
         in_second = []
-        for rows, middle, more in zip(members, first_counts, second_counts, strict=True):
+        for rows, first_count, second_count in zip(
+            members, first_counts, second_counts, strict=True
+        ):
             shuffled = rows[generator.permutation(len(rows))]
-            in_first.append(shuffled[:middle])
-            in_second.append(shuffled[middle : middle + more])
+            in_first.append(shuffled[:first_count])
+            in_second.append(shuffled[first_count : first_count + second_count])
         first_part = generator.permutation(np.concatenate(in_first))
         second_part = generator.permutation(np.concatenate(in_second))
     return first_part, second_part
 
 
 def _count_per_label(counts: I64, total: int, generator: np.random.RandomState) -> I64:
-    """Return counts of the labels that add up to ``total``: shares rounded down, plus 1 by largest remainder."""
+    """Divide ``total`` over the labels in proportion to ``counts``, by largest remainder."""
     if not counts.sum():
         return np.zeros_like(counts)
-    shares = counts / counts.sum() * total
-    dealt = np.floor(shares)
-    remainders = shares - dealt
+    exact_counts = counts / counts.sum() * total
+    rounded_counts = np.floor(exact_counts)
+    remainders = exact_counts - rounded_counts
 
-    # Labels with equal remainders draw lots for what is left.
-    left = int(total - dealt.sum())
+    # Round up the largest remainders; labels with equal remainders are drawn at random.
+    missing = int(total - rounded_counts.sum())
     for remainder in np.unique(remainders)[::-1]:
-        if left <= 0:
+        if missing <= 0:
             break
-        equal = np.flatnonzero(remainders == remainder)
-        more = generator.choice(equal, size=min(len(equal), left), replace=False)
-        dealt[more] += 1
-        left -= len(more)
-    numbers: I64 = dealt.astype(np.int64)
-    return numbers
+        tied = np.flatnonzero(remainders == remainder)
+        drawn = generator.choice(tied, size=min(len(tied), missing), replace=False)
+        rounded_counts[drawn] += 1
+        missing -= len(drawn)
+    label_counts: I64 = rounded_counts.astype(np.int64)
+    return label_counts
 
 
 def stratified_parts(
@@ -165,24 +164,24 @@ def stratified_parts(
     *,
     seed: int = 0,
 ) -> Parts:
-    """Distribute positions of labels (n,) over parts of given sizes: one part against the rest, repeatedly."""
+    """Divide positions of labels (n,) into parts of given sizes, by one draw against the rest per part."""
     rows = np.arange(len(labels))
     parts = {}
     names = list(sizes)
     for i, name in enumerate(names[:-1]):
-        others_size = sum(sizes[other] for other in names[i + 1 :])
-        taken, others = stratified_draw(labels[rows], others_size, seed=seed)
-        parts[name] = rows[taken].tolist()
-        rows = rows[others]
+        rest_size = sum(sizes[other] for other in names[i + 1 :])
+        drawn, rest = stratified_draw(labels[rows], rest_size, seed=seed)
+        parts[name] = rows[drawn].tolist()
+        rows = rows[rest]
     return {**parts, names[-1]: rows.tolist()}
 
 
 def order_before_draw(first: Array, second: Array) -> I64 | None:
-    """Undo :func:`stratified_draw` with seed 0 by the labels (n,) and (m,) of its parts, in their order.
+    """Invert :func:`stratified_draw` with seed 0, given the labels (n,) and (m,) of its two parts.
 
-    The rule depends on labels alone, so it is applied to the same labels in ascending order and
-    must give the label at each position. Returns positions in the first part followed by the
-    second, in an order for which the rule yields these parts; ``None`` if it does not.
+    The rule depends only on the labels, so apply it to the same labels in ascending order and compare.
+    Returns an order of the concatenated parts for which the rule yields these parts; ``None`` if it
+    cannot yield them.
     """
     labels = np.concatenate([first, second])
     ascending = np.sort(labels)

@@ -1,4 +1,4 @@
-"""Sizes, degrees and class counts of graphs, collected by unit and summed exactly."""
+"""Exact statistics of graph sizes, degrees and classes, counted per unit and summed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from kmip_data.arrays import I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
-BLOCK = 2**24  #: ends that are counted at a time
-MAX_BINS = 64  #: a histogram with more distinct values than this is binned
+BLOCK = 2**24  #: edge ends counted at a time
+MAX_BINS = 64  #: maximum number of histogram bins; up to this many distinct values keep a bin each
 
-MEASURED = ("nodes", "edges", "in_degree", "out_degree")
+COUNTED_QUANTITIES = ("nodes", "edges", "in_degree", "out_degree")
 
 
 class UnitStatistics:
-    """Count nodes, edges, degrees and classes of the records of one unit.
+    """Counts of nodes, edges, degrees and classes over the records of one unit.
 
-    Everything is kept as exact integer counts, so the sum over units does not depend on how the
-    records were assigned to them.
+    All counts are exact integers, so their sum does not depend on how records are divided into units.
     """
 
     def __init__(self, schema: Schema) -> None:
         labels = schema.label_column
         num_classes = (labels and labels.num_classes) or 0
         self._labels = labels if num_classes else None
-        self._counts = {name: Counter[int]() for name in MEASURED}
+        self._counts = {name: Counter[int]() for name in COUNTED_QUANTITIES}
         self._classes = np.zeros(num_classes, dtype=np.int64)
 
     def add(self, record: GraphRecord) -> None:
@@ -39,7 +38,7 @@ class UnitStatistics:
         nodes = record.num_nodes
         counts["nodes"][nodes] += 1
         counts["edges"][record.num_edges] += 1
-        # A neighbour table has k sources for each node by construction.
+        # In a neighbour table every node has k sources.
         if record.neighbor is not None:
             table = np.asarray(record.neighbor)
             _count_values(counts["in_degree"], np.full(nodes, table.shape[1]))
@@ -52,32 +51,31 @@ class UnitStatistics:
             self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
     def to_json(self) -> dict[str, object]:
-        """Exact counts as sorted [[value, count], …], the form that adds up without loss."""
+        """Return the exact counts as sorted [[value, count], …], which can be added without loss."""
         counts = {name: sorted(map(list, count.items())) for name, count in self._counts.items()}
         return {**counts, "classes": self._classes.tolist()}
 
 
 def count_classes(values: Array, column: Column) -> I64:
-    """Count how often each class occurs in rows of a label column.
+    """Count how often each class occurs in the rows of a label column, int64 (num_classes,).
 
-    One label per row (``column.shape == ()``) counts every value; a row of several 0/1 targets
-    counts the positive ones. Values that are not a class (missing labels) are left out. Returns
-    int64 (num_classes,).
+    With one label per row (``column.shape == ()``), count every label; with several 0/1 targets per
+    row, count the positive ones. Missing labels are ignored.
     """
     classes = column.num_classes or 0
     if column.shape:
-        total: I64 = (np.asarray(values).reshape(-1, classes) > 0).sum(axis=0, dtype=np.int64)
-        return total
-    # Missing labels are negative or NaN: neither is a class.
-    flat = np.asarray(values).reshape(-1)
-    flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)
-    return np.bincount(flat, minlength=classes)
+        positives: I64 = (np.asarray(values).reshape(-1, classes) > 0).sum(axis=0, dtype=np.int64)
+        return positives
+    # Missing labels are negative or NaN.
+    labels = np.asarray(values).reshape(-1)
+    labels = labels[(labels >= 0) & (labels < classes)].astype(np.int64)
+    return np.bincount(labels, minlength=classes)
 
 
 def sum_statistics(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up :meth:`UnitStatistics.to_json` of all units for the card."""
-    # Integers add up in any order to the same numbers: jobs change no card.
-    totals = {name: Counter[int]() for name in MEASURED}
+    """Sum the :meth:`UnitStatistics.to_json` of all units for the card."""
+    # Integer sums do not depend on the order of units, so neither does the card.
+    totals = {name: Counter[int]() for name in COUNTED_QUANTITIES}
     classes = []
     for unit in units:
         for name, counter in totals.items():
@@ -98,14 +96,14 @@ def sum_statistics(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _sum_of_values(counts: Mapping[int, int]) -> int:
-    """Return the sum of all values that were counted."""
+    """Return the sum of all counted values."""
     return sum(value * count for value, count in counts.items())
 
 
 def summarise_counts(
     counts: Mapping[int, int], scale: Literal["linear", "log2"]
 ) -> dict[str, object]:
-    """Least, mean and largest value and a histogram; ``{}`` where nothing was counted."""
+    """Return minimum, mean, maximum and a histogram; ``{}`` if nothing was counted."""
     total = sum(counts.values())
     if not total:
         return {}
@@ -118,12 +116,11 @@ def summarise_counts(
 
 
 def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, list[int]]:
-    """Bin counts of non-negative integers: ``low``, ``high`` (inclusive) and ``count`` of bins not empty.
+    """Return ``low``, ``high`` (inclusive) and ``count`` of the non-empty bins of non-negative integers.
 
-    Up to :data:`MAX_BINS` distinct values keep a bin each. More are binned by equal widths
-    (``linear``) or as 0, 1, 2–3, 4–7, … (``log2``, for the heavy tails of degrees).
+    Up to :data:`MAX_BINS` distinct values keep a bin each. More values have bins of equal width
+    (``linear``) or 0, 1, 2–3, 4–7, … (``log2``, for the heavy tails of degrees).
     """
-    # Few distinct values show themselves; more are binned.
     values = sorted(counts)
     if len(values) <= MAX_BINS:
         bins = [(value, value) for value in values]
@@ -131,35 +128,34 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
         width = -(-(values[-1] - values[0] + 1) // MAX_BINS)
         bins = [(low, low + width - 1) for low in range(values[0], values[-1] + 1, width)]
     else:
-        # Degrees have heavy tails: bins that double reach them in a few rows.
         bins = [(0, 0)]
         for i in range(values[-1].bit_length()):
             bins.append((1 << i, (2 << i) - 1))
 
-    binned: dict[str, list[int]] = {"low": [], "high": [], "count": []}
+    non_empty_bins: dict[str, list[int]] = {"low": [], "high": [], "count": []}
     start = 0
     for low, high in bins:
         stop = bisect_right(values, high)
         count = sum(map(counts.__getitem__, values[start:stop]))
         if count:
-            binned["low"].append(low)
-            binned["high"].append(high)
-            binned["count"].append(count)
+            non_empty_bins["low"].append(low)
+            non_empty_bins["high"].append(high)
+            non_empty_bins["count"].append(count)
         start = stop
-    return binned
+    return non_empty_bins
 
 
 def _degrees(ends: Array, nodes: int) -> I64:
-    """Return how often each node is one of the ``ends``, (nodes,)."""
+    """Return how often each node occurs in ``ends``, (nodes,)."""
     degree = np.zeros(nodes, np.int64)
-    # In blocks: numpy counts in a copy of eight bytes an end, too much memory for 10⁹ of them.
+    # Count in blocks: numpy copies to eight bytes per end, too much memory for 10⁹ ends.
     for start in range(0, len(ends), BLOCK):
         degree += np.bincount(ends[start : start + BLOCK], minlength=nodes)
     return degree
 
 
 def _count_values(counter: Counter[int], values: I64) -> None:
-    """Count small values, such as the degrees of nodes."""
+    """Add the counts of small non-negative values, such as node degrees, to ``counter``."""
     for value, count in enumerate(np.bincount(values).tolist()):
         if count:
             counter[value] += count

@@ -1,7 +1,7 @@
-"""k-NN and radius graphs of tensors, called as PyTorch Geometric's and without its compiled extensions.
+"""k-NN and radius graphs of tensors, with PyTorch Geometric's signatures but no compiled extensions.
 
-Up to three columns of float32 go through the tree of :mod:`kmip_data.graphs.knn`; other points, in
-float64, through SciPy's tree or a matrix product, and their neighbours are put into a defined
+Up to three float32 columns are searched by the tree of :mod:`kmip_data.graphs.knn`. Other points are
+searched in float64 by SciPy's tree or a matrix product, and their neighbours sorted in a defined
 order.
 """
 
@@ -21,11 +21,12 @@ from kmip_data.graphs.knn import knn_table
 from kmip_data.runtime.parallel import num_threads
 
 FLOWS = ("source_to_target", "target_to_source")
-MAX_COORDINATE = 1e150  #: largest coordinate, whose square is finite
-#: Numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9).
-BLOCK_NUMBERS = 2**22
-WIDE = 16  #: most columns in which a tree leaves anything out
-SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below what costs a second query
+MAX_COORDINATE = 1e150  #: largest coordinate, so that squares are finite
+#: Values in a block of differences: 32 MB, the fastest of 1 to 128 MB (2.4 s; 3.1, 3.9).
+BLOCK_VALUES = 2**22
+MAX_TREE_COLUMNS = 16  #: with more columns, a tree search prunes nothing
+#: Relative tolerance: far above the rounding of a sum of squares, too small to cause second queries.
+TOLERANCE = 1e-9
 
 
 class Neighbors(NamedTuple):
@@ -45,12 +46,11 @@ def knn_graph(
     num_workers: int = 1,  # noqa: ARG001 -- PyTorch Geometric's
     batch_size: int | None = None,
 ) -> Tensor:
-    """Return edges from the k nearest points of its graph to each point, as ``torch_geometric.nn.knn_graph``.
+    """Return edges to each point from its k nearest neighbours, like ``torch_geometric.nn.knn_graph``.
 
-    Neighbours are the k smallest (squared distance, index) among the *other* points of the graph,
-    all of them where there are fewer, so ties are decided. PyG asks for k + 1 points, drops the
-    point itself and leaves ties open: the two differ in ties alone, and where more than k points
-    coincide.
+    Neighbours are the k smallest pairs (squared distance, index) among the *other* points of the
+    graph, or all of them if there are fewer. PyG searches k + 1 points, drops the point itself and
+    does not define ties. So results differ only for ties, and if more than k points coincide.
 
     Parameters
     ----------
@@ -59,20 +59,20 @@ def knn_graph(
         the CPU. Distances are float32 for up to three columns of float32 or half precision, else
         float64.
     k
-        Neighbours of a point, at least 1.
+        Neighbours per point, at least 1.
     batch
-        (N,) graph of each point, ascending; None: one graph.
+        (N,) graph of each point, ascending; None for one graph.
     loop
-        Begin each row with the point itself, which counts as one of the k.
+        Include the point itself as the first of its k neighbours.
     flow
         ``source_to_target``: edges lead from the neighbour to the point; ``target_to_source``: the
         reverse.
     cosine
-        Compare rows scaled to length 1 (in float64), the order of the cosine distance; rows of
-        zeros stay.
+        Compare rows scaled to length 1 (in float64), which sorts by cosine distance; rows of zeros
+        are not scaled.
     num_workers, batch_size
-        Taken as PyG takes them, without effect: threads are set by
-        :func:`~kmip_data.runtime.parallel.set_num_threads`, and graphs without points need no count.
+        Accepted for compatibility, without effect: threads are set by
+        :func:`~kmip_data.runtime.parallel.set_num_threads`, and empty graphs need no count.
 
     Returns
     -------
@@ -82,9 +82,9 @@ def knn_graph(
     Raises
     ------
     UsageError
-        An argument is not of its kind.
+        An argument is invalid.
     DamagedInput
-        A coordinate is NaN, or larger.
+        A coordinate is NaN or too large.
     """
     if not isinstance(k, (int, np.integer)) or k < 1:
         raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
@@ -94,16 +94,16 @@ def knn_graph(
         points = points.astype(np.float64)
         length = np.sqrt(np.square(points).sum(1, keepdims=True))
         points = points / np.where(length > 0, length, 1)
-    parts = []
+    edges = []
     for start, stop in pairwise(ptr):
-        others = min(k - loop, stop - start - 1)
-        table = _nearest_neighbors(points[start:stop], others, squares=False).table + start
+        neighbors = min(k - loop, stop - start - 1)
+        table = _nearest_neighbors(points[start:stop], neighbors, squares=False).table + start
         nodes = np.arange(start, stop)
         if loop:
             table = np.concatenate([nodes[:, None], table], 1)
         targets = np.repeat(nodes, table.shape[1])
-        parts.append(np.stack([table.ravel(), targets]))
-    return _edge_tensor(parts, flow, x.device)
+        edges.append(np.stack([table.ravel(), targets]))
+    return _edge_tensor(edges, flow, x.device)
 
 
 def radius_graph(
@@ -116,19 +116,19 @@ def radius_graph(
     num_workers: int = 1,  # noqa: ARG001 -- PyTorch Geometric's
     batch_size: int | None = None,
 ) -> Tensor:
-    """Return edges from all points nearer than ``r`` to each point, as ``torch_geometric.nn.radius_graph``.
+    """Return edges to each point from all points nearer than ``r``, like ``torch_geometric.nn.radius_graph``.
 
-    A point is a neighbour where its squared distance is less than r², as in pyg-lib and
-    torch-cluster. Of more than ``max_num_neighbors`` the nearest stay, by (squared distance,
-    index); PyG keeps those that its tree meets first.
+    A point is a neighbour if its squared distance is less than r², as in pyg-lib and torch-cluster.
+    If there are more than ``max_num_neighbors``, keep the nearest by (squared distance, index); PyG
+    keeps those that its tree visits first.
 
     Parameters
     ----------
     r
         Radius, at least 0, in the unit of ``x``.
     max_num_neighbors
-        Most neighbours of a point, at least 1, with ``loop`` the point itself among them; None: no
-        limit.
+        Maximum number of neighbours per point, at least 1, including the point itself with
+        ``loop``; None for no limit.
     x, batch, loop, flow, num_workers, batch_size
         As for :func:`knn_graph`.
 
@@ -140,42 +140,42 @@ def radius_graph(
     Raises
     ------
     UsageError, DamagedInput
-        As :func:`knn_graph`.
+        As for :func:`knn_graph`.
     """
     if not (isinstance(r, int | float) and r >= 0):
         raise UsageError(f"r must be a number of at least 0, not {r!r}.")
     if max_num_neighbors is not None:
-        whole = isinstance(max_num_neighbors, (int, np.integer))
-        if not whole or max_num_neighbors < 1:
+        is_integer = isinstance(max_num_neighbors, (int, np.integer))
+        if not is_integer or max_num_neighbors < 1:
             raise UsageError(
                 f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}."
             )
     points, ptr = _check_points(x, batch, flow, batch_size)
 
-    parts = []
+    edges = []
     for start, stop in pairwise(ptr):
-        most = stop - start - 1
+        max_k = stop - start - 1
         if max_num_neighbors is not None:
-            most = min(int(max_num_neighbors) - loop, most)
+            max_k = min(int(max_num_neighbors) - loop, max_k)
 
-        # Search 32 neighbours, then twice as many while a row may go on past its last neighbour.
-        k = min(32, most)
+        # Search 32 neighbours, and double their number while the last one of any row is inside.
+        k = min(32, max_k)
         neighbors = _nearest_neighbors(points[start:stop], k)
         largest = float(np.finfo(neighbors.square.dtype).max)
         limit = neighbors.square.dtype.type(min(r * r, largest))
-        while k < most and bool((neighbors.square[:, -1] < limit).any()):
-            k = min(2 * k, most)
+        while k < max_k and bool((neighbors.square[:, -1] < limit).any()):
+            k = min(2 * k, max_k)
             neighbors = _nearest_neighbors(points[start:stop], k)
 
-        inside = neighbors.square < limit
+        is_inside = neighbors.square < limit
         table = neighbors.table + start
         nodes = np.arange(start, stop)
         if loop and r > 0:
             table = np.concatenate([nodes[:, None], table], 1)
-            inside = np.pad(inside, ((0, 0), (1, 0)), constant_values=True)
-        targets = np.repeat(nodes, inside.sum(1))
-        parts.append(np.stack([table[inside], targets]))
-    return _edge_tensor(parts, flow, x.device)
+            is_inside = np.pad(is_inside, ((0, 0), (1, 0)), constant_values=True)
+        targets = np.repeat(nodes, is_inside.sum(1))
+        edges.append(np.stack([table[is_inside], targets]))
+    return _edge_tensor(edges, flow, x.device)
 
 
 def _check_points(
@@ -184,26 +184,26 @@ def _check_points(
     flow: str,
     batch_size: int | None,
 ) -> tuple[Array, list[int]]:
-    """Return points (N, F), float32 or float64, and the first row of each graph with N behind them."""
-    shape_expected = "x must be a tensor of shape (N, F), not"
+    """Return points (N, F), float32 or float64, and the first row of each graph, followed by N."""
+    requirement = "x must be a tensor of shape (N, F), not"
     if not isinstance(x, Tensor):
-        raise UsageError(f"{shape_expected} {type(x).__name__}.")
+        raise UsageError(f"{requirement} {type(x).__name__}.")
     if x.ndim not in {1, 2} or x.is_complex() or x.layout != torch.strided:
-        raise UsageError(f"{shape_expected} {x.dtype} of shape {tuple(x.shape)}.")
+        raise UsageError(f"{requirement} {x.dtype} of shape {tuple(x.shape)}.")
     if flow not in FLOWS:
         raise UsageError(f"flow must be {FLOWS[0]} or {FLOWS[1]}, not {flow!r}.")
 
     x = x.detach().cpu()
     if x.ndim == 1:
         x = x[:, None]
-    narrow = x.is_floating_point() and x.dtype != torch.float64
-    points = x.to(torch.float32 if narrow else torch.float64).numpy()
+    is_narrow = x.is_floating_point() and x.dtype != torch.float64
+    points = x.to(torch.float32 if is_narrow else torch.float64).numpy()
 
-    most = min(MAX_COORDINATE, float(np.finfo(points.dtype).max))
-    fits = (np.abs(points) <= most).all(axis=1)  # False for NaN
-    if not fits.all():
+    limit = min(MAX_COORDINATE, float(np.finfo(points.dtype).max))
+    is_valid = (np.abs(points) <= limit).all(axis=1)  # False for NaN
+    if not is_valid.all():
         raise DamagedInput(
-            f"x must be finite and at most {MAX_COORDINATE:g}: point {int(fits.argmin())} is not."
+            f"x must be finite and at most {MAX_COORDINATE:g}: point {int(is_valid.argmin())} is not."
         )
 
     if batch is None:
@@ -214,23 +214,23 @@ def _check_points(
     return points, ptr
 
 
-def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return (G + 1) first nodes of the graphs, from the sorted graph numbers (``rows``,) of the nodes."""
-    whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
-    valid = whole and graph.shape == (rows,)
-    if valid:
-        steps = graph.diff(prepend=graph.new_zeros(1))
-        valid = not bool((steps < 0).any())
-    if not valid:
+def pointers_from_numbers(numbers: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return the first node of each graph (G + 1,) from the sorted graph numbers of the nodes (rows,)."""
+    has_integers = isinstance(numbers, torch.Tensor) and numbers.dtype in {torch.int32, torch.int64}
+    is_valid = has_integers and numbers.shape == (rows,)
+    if is_valid:
+        steps = numbers.diff(prepend=numbers.new_zeros(1))
+        is_valid = not bool((steps < 0).any())
+    if not is_valid:
         raise UsageError(
             f"batch must be {rows} non-decreasing integers from 0, the graph of each node.",
             next="order the nodes by graph, as Batch.from_data_list does",
         )
-    return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
+    return torch.nn.functional.pad(numbers.bincount().cumsum(0), (1, 0))
 
 
 def _nearest_neighbors(points: Array, k: int, *, squares: bool = True) -> Neighbors:
-    """Return the k nearest others of each point, for k < n, with their squares or without."""
+    """Return the k nearest other points of each point, for k < n; squared distances are optional."""
     n, width = points.shape
     if k < 1:
         return Neighbors(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
@@ -238,66 +238,66 @@ def _nearest_neighbors(points: Array, k: int, *, squares: bool = True) -> Neighb
         return _neighbors_with_ordered_ties(points.astype(np.float64), k)
 
     points = points.astype(np.float32, copy=False)
-    points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
+    points = np.pad(points, ((0, 0), (0, 3 - width)))  # columns of zeros change no distance
     table = knn_table(points, k).astype(np.int64)
     if not squares:
         return Neighbors(table, points[:0])
-    # Added in the order of the tree, (x + y) + z: another order rounds differently and breaks ties.
+    # Sum in the order of the tree, (x + y) + z: another order would round and break ties differently.
     with np.errstate(over="ignore", under="ignore"):
         x, y, z = (np.square(points[table, axis] - points[:, None, axis]) for axis in range(3))
         return Neighbors(table, (x + y) + z)
 
 
 def _neighbors_with_ordered_ties(points: F64, k: int) -> Neighbors:
-    """Return the k nearest others by a search whose ties come in any order, put into ours.
+    """Sort the results of a search with undefined ties by (squared distance, index).
 
-    The search is asked for a few more than k. A row is done when its k-th surely lies nearer than
-    all points that were not given; for the others the search is asked for twice as many.
+    The search returns a few more than k points. A row is done once its k-th neighbour is certainly
+    nearer than all points that were not returned; the other rows search twice as many points.
     """
     n, width = points.shape
     count = k + 9
-    todo = np.arange(n)
+    pending = np.arange(n)
     neighbors = Neighbors(np.empty((n, k), np.int64), np.empty((n, k)))
-    # Of points that coincide, only the first k + 1 can be anyone's neighbours; a search among all
-    # of them would be asked for all of them (100,000 points, half of them in one place: hours).
+    # Only the first k + 1 of several coincident points can be neighbours. Without this, the search
+    # would have to return all of them (100,000 points, half of them coincident: hours).
     order = np.lexsort(points.T)
-    begins = np.concatenate([[True], (np.diff(points[order], axis=0) != 0).any(1)])
+    starts_group = np.concatenate([[True], (np.diff(points[order], axis=0) != 0).any(1)])
     positions = np.arange(n)
-    rank = positions - np.maximum.accumulate(np.where(begins, positions, 0))
+    rank = positions - np.maximum.accumulate(np.where(starts_group, positions, 0))
     candidates = np.sort(order[rank <= k])
-    prepare = _tree_query if width <= WIDE else _matrix_product_query
+    prepare = _tree_query if width <= MAX_TREE_COLUMNS else _matrix_product_query
     query = prepare(points[candidates])
 
-    while len(todo):
+    while len(pending):
         count = min(count, len(candidates))
         undecided = []
-        rows = max(1, BLOCK_NUMBERS // max(count * width, len(candidates)))
-        for first in range(0, len(todo), rows):
-            block = todo[first : first + rows]
+        rows = max(1, BLOCK_VALUES // max(count * width, len(candidates)))
+        for first in range(0, len(pending), rows):
+            block = pending[first : first + rows]
             index, bound = query(points[block], count)
             index = candidates[index]
 
-            # Squared distances by differences: the search's may round differently.
+            # Recompute squared distances from differences: those of the search may round differently.
             delta = points[index]
             delta -= points[block, None]
             square = np.square(delta, out=delta).sum(-1)
             square[index == block[:, None]] = np.inf  # a point is not its own neighbour
 
-            # The order (squared distance, index) decides ties.
-            best = np.lexsort((index, square))[:, :k]
-            neighbors.table[block] = np.take_along_axis(index, best, 1)
-            neighbors.square[block] = np.take_along_axis(square, best, 1)
+            # Resolve ties by (squared distance, index).
+            nearest = np.lexsort((index, square))[:, :k]
+            neighbors.table[block] = np.take_along_axis(index, nearest, 1)
+            neighbors.square[block] = np.take_along_axis(square, nearest, 1)
 
-            # A point that was not given may be as near as the k-th: search these rows again.
+            # Repeat rows for which a point that was not returned may be as near as the k-th.
             if count < len(candidates):
                 undecided.append(block[neighbors.square[block, -1] >= bound])
-        todo = np.concatenate([todo[:0], *undecided])
+        pending = np.concatenate([pending[:0], *undecided])
         count = count * 2
     return neighbors
 
 
-#: Gives indices (rows, count) of the points nearest to each row, and a bound (rows,) that no
-#: squared distance of another point is below.
+#: Function that returns the indices (rows, count) of the points nearest to each row, and a lower
+#: bound (rows,) of the squared distances of all other points.
 Query = Callable[[F64, int], tuple[Array, F64]]
 
 
@@ -308,13 +308,13 @@ def _tree_query(points: F64) -> Query:
 
     def query(rows: F64, count: int) -> tuple[Array, F64]:
         distance, index = tree.query(rows, k=range(1, count + 1), workers=num_threads())
-        return index, distance[:, -1] ** 2 * (1 - SLACK)
+        return index, distance[:, -1] ** 2 * (1 - TOLERANCE)
 
     return query
 
 
 def _matrix_product_query(points: F64) -> Query:
-    """Distances from a matrix product: 2,708 points of 1,433 columns cost a tree 30 s, and this 2.4."""
+    """Search by a matrix product: 2,708 points of 1,433 columns take 2.4 s, with a tree 30 s."""
     center = points.mean(0)
     shifted = points - center
     norms = np.square(shifted).sum(1)
@@ -322,16 +322,16 @@ def _matrix_product_query(points: F64) -> Query:
     error = 8 * (points.shape[1] + 4) * np.finfo(np.float64).eps * norms.max(initial=0)
 
     def query(rows: F64, count: int) -> tuple[Array, F64]:
-        moved = rows - center
-        square = np.square(moved).sum(1)[:, None] + norms - moved @ doubled
+        shifted_rows = rows - center
+        square = np.square(shifted_rows).sum(1)[:, None] + norms - shifted_rows @ doubled
         index = np.argpartition(square, count - 1, axis=1)[:, :count]
         return index, np.take_along_axis(square, index, 1).max(1) - error
 
     return query
 
 
-def _edge_tensor(parts: list[Array], flow: str, device: torch.device) -> Tensor:
-    edges = np.concatenate([np.empty((2, 0), np.int64), *parts], 1)
+def _edge_tensor(edges_of_graphs: list[Array], flow: str, device: torch.device) -> Tensor:
+    edges = np.concatenate([np.empty((2, 0), np.int64), *edges_of_graphs], 1)
     if flow != FLOWS[0]:
         edges = edges[::-1].copy()
     return torch.from_numpy(edges).to(device)

@@ -21,7 +21,7 @@ from kmip_data.builds.home import Build
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
-from kmip_data.graphs.split_rules import count_of_share, shuffled_split
+from kmip_data.graphs.split_rules import count_of_fraction, shuffled_split
 from kmip_data.saving.data_to_arrays import arrays_of_data
 from kmip_data.saving.pipeline import IndicesOrMask, SpooledGraphs
 from kmip_data.saving.save import check_new_folder, save
@@ -187,7 +187,7 @@ def _yield_items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[D
 
 def _draw_split(count: int) -> dict[str, IndicesOrMask]:
     order = shuffled_split(range(count), (), val=0, seed=0)["train"]
-    tenth = count_of_share(count, 0.1)
+    tenth = count_of_fraction(count, 0.1)
     return {
         "train": order[2 * tenth :],
         "val": order[:tenth],

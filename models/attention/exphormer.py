@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.encodings.expander import COMPLETE
+from kmip_data.graphs.encodings.expander import MAX_COMPLETE_NODES
 from kmip_data.models.attention.overflow import check_weights
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
@@ -114,7 +114,7 @@ def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     first = batch.ptr.to(device)[batch.graph, None]
     links = torch.where(is_edge, targets + first, nodes)
     back = torch.full_like(links, -1).scatter_(0, links, nodes)
-    small = (sizes <= COMPLETE) & (sizes > 1)
+    small = (sizes <= MAX_COMPLETE_NODES) & (sizes > 1)
     permutations = bool((is_edge & (back >= 0)).all())
     if self_loops and permutations and not bool(small.any()):
         return NeighborTable(torch.cat([links, back], 1))

@@ -118,7 +118,7 @@ def _encode_and_write_cards(
     if counts["graphs"] == 1:
         for encoding in missing:  # before any work
             require_memory(
-                counts["nodes"] * encoding.bytes_a_node,
+                counts["nodes"] * encoding.bytes_per_node,
                 f"{encoding.name} of {counts['nodes']:,} nodes",
                 "free some memory, or add another encoding",
             )

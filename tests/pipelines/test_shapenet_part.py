@@ -78,7 +78,7 @@ def test_edges_equal_brute_force(real):
     _, upstream = records_of_folder("shapenet-part", real, limit=2, knn_rule="torch-cluster")
     for record, other in zip(records, upstream, strict=True):
         pos = record.columns["node/x"][:, 3:]
-        assert np.array_equal(record.neighbor[::7], exact_table(pos, 8, every=7))
+        assert np.array_equal(record.neighbor[::7], exact_table(pos, 8, step=7))
         edges = other.edge_index[:, other.edge_index[1] % 7 == 0]
         assert np.array_equal(edges, torch_cluster_edges(pos, 8, every=7))
 

@@ -1,1 +1,1 @@
-"""Encodings that can be added to a build, one per module; discovered by its ``ENCODING``."""
+"""Encodings that can be added to a build, one per module, discovered by the name ``ENCODING``."""

@@ -1,4 +1,4 @@
-"""Local degree profile: five node features from the out-degrees of its targets."""
+"""Local degree profile: five features of a node, from its out-degree and its targets' out-degrees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = (
 
 
 class DegreeProfile(Encoding):
-    """Local degree profile by one of its two rules."""
+    """Local degree profile, by the rule of PyTorch Geometric 2.0 or 2.8."""
 
     stem = "degree-profile-"
     choices = get_args(Rule)
@@ -47,15 +47,15 @@ class DegreeProfile(Encoding):
 def local_degree_profile(edge_index: ArrayLike, num_nodes: int, rule: Rule = "2.0") -> F32:
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
-    Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one
-    per edge. Without any, the four values are 0. ``edge_index`` (2, E) has sources and targets; the
-    result is float32 (N, 5), :data:`FIELDS`. Raises ``UsageError`` if there is no such rule;
+    ``edge_index`` (2, E) has sources and targets; the result is float32 (N, 5), with the columns
+    :data:`FIELDS`. Degrees count out-edges, and each out-edge counts its target once. Without
+    out-edges, the last four values are 0. Raises ``UsageError`` if the rule is unknown;
     ``DamagedInput`` if an edge leads to a missing node.
 
-    ``rule`` says what the deviation is. ``"2.0"``: as PyTorch Geometric 2.0 with torch-scatter, the
-    square root of the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as PyTorch
-    Geometric since 2.1, the square root of the mean square minus the squared mean, 0 where that is
-    at most 10⁻⁵. Sums are exact here, and float32 there.
+    ``rule`` defines the deviation. ``"2.0"``: as in PyTorch Geometric 2.0 with torch-scatter, the
+    square root of the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as in
+    PyTorch Geometric since 2.1, the square root of the mean square minus the squared mean, or 0 if
+    that is at most 10⁻⁵. Sums are exact here, but float32 in PyTorch Geometric.
     """
     rules = get_args(Rule)
     if rule not in rules:
@@ -64,27 +64,26 @@ def local_degree_profile(edge_index: ArrayLike, num_nodes: int, rule: Rule = "2.
     check_edge_bounds(edges, num_nodes)
     source, target = edges.astype(np.int64, copy=False)
 
-    # Exact sums over the out-edges of each node, of the degrees of their targets and the squares of
-    # these.
+    # Exact minima, maxima and sums of the targets' degrees over the out-edges of each node.
     degree = np.bincount(source, minlength=num_nodes)
-    around = degree[target]
-    least = np.where(degree > 0, len(source), 0)
-    most = np.zeros(num_nodes, np.int64)
+    target_degree = degree[target]
+    minimum = np.where(degree > 0, len(source), 0)
+    maximum = np.zeros(num_nodes, np.int64)
     total = np.zeros(num_nodes, np.int64)
-    square = np.zeros(num_nodes, np.int64)
-    np.minimum.at(least, source, around)
-    np.maximum.at(most, source, around)
-    np.add.at(total, source, around)
-    np.add.at(square, source, around * around)
+    sum_of_squares = np.zeros(num_nodes, np.int64)
+    np.minimum.at(minimum, source, target_degree)
+    np.maximum.at(maximum, source, target_degree)
+    np.add.at(total, source, target_degree)
+    np.add.at(sum_of_squares, source, target_degree * target_degree)
 
     count = np.maximum(degree, 1)
-    spread = (count * square - total * total) / count  # sum of squared differences from the mean
+    squared_deviations = (count * sum_of_squares - total * total) / count
     if rule == "2.0":
-        variance = spread / (np.maximum(degree - 1, 1) + 1e-6)
+        variance = squared_deviations / (np.maximum(degree - 1, 1) + 1e-6)
     else:
-        variance = spread / count
+        variance = squared_deviations / count
         variance[variance <= 1e-5] = 0
-    profile = np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1)
+    profile = np.stack([degree, minimum, maximum, total / count, np.sqrt(variance)], axis=1)
     return profile.astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Edge RWSE: chances that a random walk from an edge's source is at its target after 1, 2, … T steps."""
+"""Edge RWSE: probabilities that a walk from an edge's source is at its target after 1, 2, … T steps."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.parallel import run_in_ranges
 
-_MIN_SOURCES_PER_THREAD = 64  #: fewest source nodes worth a thread
-_NODES_PER_RANGE = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
+_MIN_SOURCES_PER_THREAD = 64  #: minimum work for which another thread pays off
+_NODES_PER_RANGE = 5_000  #: source nodes per range; an interrupt takes effect between ranges
 
 
 class EdgeRandomWalk(Encoding):
@@ -37,12 +37,12 @@ class EdgeRandomWalk(Encoding):
 
 
 def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) -> F32:
-    """Return the entries of P, P², … Pᵀ at each edge, P being the matrix of a random walk along the edges.
+    """Return the entries of P, P², … Pᵀ at each edge, where P is the transition matrix of the walk.
 
-    The relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to edge
-    features: ``get_rw_landing_probs_and_edge_features`` of LUOyk1999/GNNPlus multiplies dense
+    These are the relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to
+    edge features. ``get_rw_landing_probs_and_edge_features`` of LUOyk1999/GNNPlus multiplies dense
     matrices; here each walk is followed over the nodes that it reaches, in float64, and rounded
-    once. Edges count as often as they occur, loops too.
+    once. Repeated edges and loops count.
 
     ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1. Returns float32 (E,
     T), in the order of the edges. Raises ``DamagedInput`` if an edge leads to a missing node.
@@ -58,15 +58,15 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
     first = np.searchsorted(source[order], np.arange(num_nodes + 1))
     targets = target[order]
 
-    walked = np.zeros((len(order), steps), np.float32)
+    sorted_rows = np.zeros((len(order), steps), np.float32)
     run_in_ranges(
-        lambda a, b: walk_to_targets(first, targets, walked, a, b),
+        lambda a, b: walk_to_targets(first, targets, sorted_rows, a, b),
         num_nodes,
         grain=_MIN_SOURCES_PER_THREAD,
         most=_NODES_PER_RANGE,
     )
-    out = np.empty_like(walked)
-    out[order] = walked
+    out = np.empty_like(sorted_rows)
+    out[order] = sorted_rows
     return out
 
 

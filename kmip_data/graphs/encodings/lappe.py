@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
     from scipy.sparse.linalg import SuperLU
 
-DENSE_NODES = 300  #: largest component that the dense solver takes at once (ADR 0212)
-DENSE_BYTES = 16  #: memory of the dense solver for each pair of nodes, measured on 4,000 nodes
+MAX_DENSE_NODES = 300  #: largest component for which the dense solver comes first (ADR 0212)
+DENSE_BYTES = 16  #: memory of the dense solver per pair of nodes, measured on 4,000 nodes
 _SHIFT = 1e-9  #: shift of the sparse solver below 0, in units of the largest degree
-_SAME = 1e-6  #: relative distance below which two eigenvalues may be equal
-_SEARCHES = 20  #: most searches for missing eigenpairs
+_TIE_TOLERANCE = 1e-6  #: relative difference below which two values count as equal
+_MAX_SEARCHES = 20  #: maximum number of searches for missing eigenpairs
 
 
 class Laplacian(Encoding):
@@ -29,7 +29,7 @@ class Laplacian(Encoding):
 
     stem = "lappe"
     metavar = "K"
-    bytes_a_node = 1_500
+    bytes_per_node = 1_500
     help = "The K smallest eigenpairs of the Laplacian."
     about = (
         "{parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
@@ -41,7 +41,7 @@ class Laplacian(Encoding):
     )
 
     def columns(self) -> tuple[Column, ...]:
-        """``lappe_vectors`` (N, K), and ``lappe_values`` (K) per graph."""
+        """``lappe_values`` (K) per graph and ``lappe_vectors`` (N, K)."""
         count = self.parameter
         return (
             self.column("graph", "lappe_values", count, finite=False, low=0.0),
@@ -73,25 +73,24 @@ def laplacian_encoding(
     num_nodes: int,
     count: int = 10,
     *,
-    dense_nodes: int = DENSE_NODES,
+    max_dense_nodes: int = MAX_DENSE_NODES,
 ) -> tuple[F32, F32]:
     """Return the ``count`` smallest eigenvalues of the Laplacian D − A and their eigenvectors.
 
+    ``edge_index`` (2, E) has sources and targets; ``count`` is K, at least 1. Returns float32 (K,),
+    ascending, and (N, K); entries without an eigenpair are NaN.
+
     A is the adjacency of the simple, undirected graph: directions, loops and repeated edges are
     ignored. The trivial pair (0, constant) comes first, as upstream. Eigenvectors have Euclidean
-    length 1. Each connected component is solved separately, so an eigenvector is 0 outside one
-    component; equal eigenvalues come in the order of the lowest nodes of their components. Raises
+    length 1. Each connected component is solved separately, so an eigenvector is 0 outside its
+    component. Equal eigenvalues are sorted by the lowest node of their component; within a
+    component, the solver chooses their basis. The largest entry of an eigenvector is positive (the
+    first one, if several are within 10⁻⁶); the encoder flips signs at random in training.
+
+    Components of at most ``max_dense_nodes`` nodes are solved by LAPACK, larger ones by Lanczos on
+    the sparsely factored inverse, or by LAPACK if Lanczos misses copies of an eigenvalue. Raises
     ``DamagedInput`` if an edge leads to a missing node; ``OutOfResources`` if the sparse solver
-    finds too few pairs, and memory is too small for the dense one.
-
-    The sign of an eigenvector is arbitrary: its largest entry is positive, of several largest
-    (within 10⁻⁶) the first. The encoder flips signs at random in training. Within a component, the
-    basis of equal eigenvalues is the solver's choice.
-
-    ``edge_index`` (2, E) has sources and targets; ``count`` is K, at least 1. Components of at most
-    ``dense_nodes`` nodes are solved by LAPACK, larger ones by Lanczos on the inverse, factored
-    sparsely; by LAPACK as well where Lanczos misses copies of an eigenvalue. Returns float32 (K,),
-    ascending, and (N, K), both NaN where the graph has fewer nodes.
+    finds too few pairs and memory is too small for the dense one.
     """
     check_edge_bounds(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
@@ -99,49 +98,49 @@ def laplacian_encoding(
     adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)
     adjacency.sum_duplicates()
     adjacency.data[:] = 1  # the simple, undirected graph
-    parts = _connected_components(adjacency)
+    components = _connected_components(adjacency)
     pairs = []  # eigenvalue, component, vector
 
     # 1. One trivial pair per component.
-    for c, nodes in enumerate(parts):
+    for c, nodes in enumerate(components):
         constant = np.full(len(nodes), len(nodes) ** -0.5)
         pairs.append((0.0, c, constant))
 
-    # 2. The other pairs component by component: dense up to 300 nodes (at 150 nodes 1.0 ms against
-    #    2.1 ms sparse, at 600 nodes 12.4 ms against 3.2 ms).
-    for c, nodes in enumerate(parts):
-        k = min(count - len(parts), len(nodes) - 1)
+    # 2. Other pairs per component, dense up to 300 nodes (150 nodes: 1.0 ms dense, 2.1 ms sparse;
+    #    600 nodes: 12.4 ms dense, 3.2 ms sparse).
+    for c, nodes in enumerate(components):
+        k = min(count - len(components), len(nodes) - 1)
         if k < 1:
             continue
         block = adjacency
-        if len(parts) > 1:
+        if len(components) > 1:
             block = adjacency[nodes][:, nodes]
-        solved = None
+        solution = None
         # The sparse solver needs more nodes than eigenvectors.
-        if len(nodes) > max(dense_nodes, k + 2):
-            solved = _eigenpairs_by_lanczos(block, k)
-            if solved is None:
+        if len(nodes) > max(max_dense_nodes, k + 2):
+            solution = _eigenpairs_by_lanczos(block, k)
+            if solution is None:
                 require_memory(
                     DENSE_BYTES * len(nodes) ** 2,
                     f"LapPE of a component of {len(nodes):,} nodes with many equal eigenvalues",
                     "free some memory, or add another encoding, such as rwse20",
                 )
-        eigenvalues, modes = solved or _eigenpairs_by_lapack(block, k)
-        for value, mode in zip(eigenvalues.tolist(), modes.T, strict=False):
-            pairs.append((value, c, mode))
+        eigenvalues, eigenvectors = solution or _eigenpairs_by_lapack(block, k)
+        for value, vector in zip(eigenvalues.tolist(), eigenvectors.T, strict=False):
+            pairs.append((value, c, vector))
 
-    # 3. The K smallest. Rounded, so that the eigenvalues of equal components tie; the sort is
+    # 3. Keep the K smallest. Rounding makes the eigenvalues of equal components tie; the sort is
     #    stable within a component.
     pairs.sort(key=lambda pair: (round(pair[0], 9), pair[1]))
-    for k, (value, c, mode) in enumerate(pairs[:count]):
+    for k, (value, c, vector) in enumerate(pairs[:count]):
         values[k] = max(value, 0.0)
         vectors[:, k] = 0
-        vectors[parts[c], k] = _flip_to_positive_maximum(mode)
+        vectors[components[c], k] = _flip_to_positive_maximum(vector)
     return values, vectors
 
 
 def adjacency_matrix(source: Integers, target: Integers, num_nodes: int) -> csr_array:
-    """Return how many edges lead from one node to another or back, without loops: float64 (N, N)."""
+    """Return the number of edges between two nodes in either direction, without loops: float64 (N, N)."""
     from scipy.sparse import csr_array
 
     ends = np.stack([source, target]).astype(np.int64)
@@ -154,13 +153,13 @@ def _connected_components(adjacency: csr_array) -> list[I64]:
     """Return the nodes of each connected component, in the order of their lowest nodes."""
     from scipy.sparse.csgraph import connected_components
 
-    number, label = connected_components(adjacency, directed=False)
-    if number == 0:
+    count, label = connected_components(adjacency, directed=False)
+    if count == 0:
         return []
     by_component = np.argsort(label, kind="stable")
     ends = np.cumsum(np.bincount(label))
-    parts = np.split(by_component, ends[:-1])
-    return sorted(parts, key=lambda nodes: int(nodes[0]))
+    components = np.split(by_component, ends[:-1])
+    return sorted(components, key=lambda nodes: int(nodes[0]))
 
 
 def _eigenpairs_by_lapack(adjacency: csr_array, count: int) -> tuple[F64, F64]:
@@ -170,18 +169,18 @@ def _eigenpairs_by_lapack(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     matrix = -adjacency.toarray()
     options = {"overwrite_a": True, "check_finite": False, "driver": "evr"}
     np.fill_diagonal(matrix, adjacency.sum(axis=1))
-    values, modes = eigh(matrix, subset_by_index=[1, count], **options)
-    return values, modes
+    values, vectors = eigh(matrix, subset_by_index=[1, count], **options)
+    return values, vectors
 
 
 def _eigenpairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] | None:
     """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
 
-    Returns ``None`` where it does not find all, as with eigenvalues of many copies.
+    Returns ``None`` if it does not find all pairs, which happens with highly multiple eigenvalues.
 
-    The constant is projected out. Lanczos can miss copies of a multiple eigenvalue, so the
-    eigenvalues below the largest one are counted by the inertia of a factorisation (Sylvester), and
-    missing pairs are searched again, orthogonal to those already computed.
+    The constant vector is projected out. Lanczos can miss copies of a multiple eigenvalue. So count
+    the eigenvalues below the largest one by the inertia of a factorisation (Sylvester), and search
+    for missing pairs orthogonally to the previous ones.
     """
     from scipy.sparse import csc_array, diags_array
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -196,31 +195,31 @@ def _eigenpairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] 
     values = np.zeros(0)
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)
     missing = count
-    for _ in range(_SEARCHES):
-        # 1. Search orthogonally to the constant and all pairs so far.
-        known = basis
+    for _ in range(_MAX_SEARCHES):
+        # 1. Search orthogonally to the constant and all previous pairs.
+        previous = basis
 
-        def project(x: F64, known: F64 = known) -> F64:
-            return x - known @ (known.T @ x)
+        def project(x: F64, previous: F64 = previous) -> F64:
+            return x - previous @ (previous.T @ x)
 
         def solve(x: F64) -> F64:
             return project(factors.solve(project(x)))
 
         inverse = LinearOperator((nodes, nodes), matvec=solve, dtype=np.float64)
         try:
-            _, modes = eigsh(matrix, missing, sigma=shift, OPinv=inverse, v0=project(start))
+            _, new_vectors = eigsh(matrix, missing, sigma=shift, OPinv=inverse, v0=project(start))
         except ArpackError:
             return None
 
-        # 2. Solve again in the space of all vectors, which puts old and new pairs in one order.
-        basis, _ = np.linalg.qr(np.concatenate([basis, project(modes)], axis=1))
+        # 2. Solve in the span of all vectors, which sorts previous and new pairs together.
+        basis, _ = np.linalg.qr(np.concatenate([basis, project(new_vectors)], axis=1))
         vectors = basis[:, 1:]
-        small = vectors.T @ (matrix @ vectors)
-        values, turn = np.linalg.eigh((small + small.T) / 2)
-        basis = np.concatenate([constant, vectors @ turn], axis=1)
+        projected = vectors.T @ (matrix @ vectors)
+        values, rotation = np.linalg.eigh((projected + projected.T) / 2)
+        basis = np.concatenate([constant, vectors @ rotation], axis=1)
 
         # 3. Count the eigenvalues below the largest; one of them, 0, is the constant's.
-        limit = values[count - 1] * (1 - _SAME)
+        limit = values[count - 1] * (1 - _TIE_TOLERANCE)
         negative = np.count_nonzero(_factorise_shifted(matrix, limit).U.diagonal() < 0)
         missing = int(negative - 1 - np.count_nonzero(values < limit))
         if missing <= 0:
@@ -229,7 +228,7 @@ def _eigenpairs_by_lanczos(adjacency: csr_array, count: int) -> tuple[F64, F64] 
 
 
 def _factorise_shifted(matrix: csc_array, shift: float) -> SuperLU:
-    """Factorise ``matrix`` − shift without row exchanges: the signs of its pivots give the inertia."""
+    """Factorise ``matrix`` − shift without row exchanges, so that pivot signs give the inertia."""
     from scipy.sparse import csc_array, eye_array
     from scipy.sparse.linalg import splu
 
@@ -239,11 +238,11 @@ def _factorise_shifted(matrix: csc_array, shift: float) -> SuperLU:
     )
 
 
-def _flip_to_positive_maximum(mode: F64) -> F64:
+def _flip_to_positive_maximum(vector: F64) -> F64:
     """Flip an eigenvector so that its first largest entry is positive."""
-    size = np.abs(mode)
-    first = int(np.argmax(size >= size.max() * (1 - _SAME)))
-    return mode if mode[first] >= 0 else -mode
+    size = np.abs(vector)
+    first = int(np.argmax(size >= size.max() * (1 - _TIE_TOLERANCE)))
+    return vector if vector[first] >= 0 else -vector
 
 
 ENCODING = Laplacian

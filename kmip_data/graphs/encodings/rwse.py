@@ -11,8 +11,8 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
 from kmip_data.runtime.parallel import run_in_ranges
 
-_MIN_NODES_PER_THREAD = 256  #: fewest nodes worth a thread
-_NODES_PER_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges
+_MIN_NODES_PER_THREAD = 256  #: minimum work for which another thread pays off
+_NODES_PER_RANGE = 20_000  #: nodes per range; an interrupt takes effect between ranges
 
 
 class RandomWalk(Encoding):
@@ -46,35 +46,34 @@ def random_walk_encoding(
     *,
     node_ptr: I64 | None = None,
 ) -> F32:
-    """Return the diagonals of P, P², … Pᵀ, where P is the matrix of a random walk along the edges.
+    """Return the diagonals of P, P², … Pᵀ, where P is the transition matrix of the walk.
 
-    A walker at a node takes one of its out-edges at random: edges count as often as they occur,
-    loops too. From a node without any there is no way back, so its row is 0. This is upstream's
-    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated,
-    PyTorch Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed
-    over the nodes that it reaches, in float64, and rounded once. Raises ``DamagedInput`` if an edge
-    leads to a missing node.
+    The walk takes one of a node's out-edges at random; repeated edges and loops count. A node
+    without out-edges has a row of 0. The result equals upstream's ``get_rw_landing_probs`` (times
+    1…T, no factor of dimension) and, if no edge is repeated, PyTorch Geometric's
+    ``AddRandomWalkPE``, which multiply matrices. Here each walk is followed over the nodes that it
+    reaches, in float64, and rounded once.
 
-    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1; ``node_ptr`` int64 (G
-    + 1) says where each graph begins if the nodes are of several, whose rows do not depend on each
-    other then. Returns float32 (N, T), whose bytes depend on nothing but the arguments.
+    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1. For several graphs,
+    ``node_ptr`` int64 (G + 1) has the first node of each, and the rows of one graph do not depend
+    on the others. Returns float32 (N, T), whose bytes depend only on the arguments. Raises
+    ``DamagedInput`` if an edge leads to a missing node.
     """
     from kmip_data.graphs.kernels.random_walk import return_probabilities
 
     check_edge_bounds(edge_index, num_nodes)
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
-    # (1) Sort the edges, so that no sum depends on their order.
+    # 1. Sort the edges, so that no sum depends on their order.
     edges = np.sort(source * num_nodes + target)
-    back = np.sort(target * num_nodes + source)
+    reversed_edges = np.sort(target * num_nodes + source)
     first = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes)
     targets = edges % num_nodes
-    # (2) A graph is reversible if its sorted edges equal its sorted reversed edges. The graphs are
-    # sorted alike, so positions that differ belong to the same graph in both. Such a graph needs
-    # half the steps.
-    differing = edges[edges != back] // num_nodes
+    # 2. A reversible graph, whose sorted edges equal its sorted reversed edges, needs half the
+    #    steps. Both arrays are sorted by graph, so a position belongs to the same graph in both.
+    unmatched_sources = edges[edges != reversed_edges] // num_nodes
     reversible = np.ones(len(bounds) - 1, bool)
-    reversible[np.searchsorted(bounds, differing, side="right") - 1] = False
+    reversible[np.searchsorted(bounds, unmatched_sources, side="right") - 1] = False
     reversible = np.repeat(reversible, np.diff(bounds))
     out = np.zeros((num_nodes, steps), np.float32)
     run_in_ranges(

@@ -1,19 +1,19 @@
-# ruff: noqa: FURB136 -- min() would treat NaN otherwise
-"""Compiled search of :mod:`kmip_data.graphs.eccentricity`: the balls of a group of nodes at once.
+# ruff: noqa: FURB136 -- min() treats NaN differently
+"""Compiled search of :mod:`kmip_data.graphs.eccentricity`, for a group of nodes at once.
 
 The nodes of a group are the *lanes* of a vector. The union of their balls is cut out of the graph
-once; there every node has a row with one value per lane, and an edge is relaxed for all lanes by
+once. There every node has a row with one value per lane, and an edge is relaxed for all lanes by
 one vector operation. Sweeps over the nodes, in breadth-first order and back, repeat until no row
 changes; only rows with a changed neighbour are visited. The values are first hops, then lengths.
 
-A node outside the ball of a lane has NaN in it. A comparison with NaN is false, so NaN is never
-replaced and never propagated: the search of each lane stays inside the ball of its seed without a test.
+A node outside the ball of a lane has NaN in that lane. A comparison with NaN is false, so NaN is
+never replaced and never propagated: the search stays inside each lane's ball without a test.
 
 **Why this equals Dijkstra's result to the last bit.** Adding a length is monotone, even when
-rounded, so the least value over all paths, each summed from its source outwards in float64, is the
-only fixed point that is reached from infinity; Dijkstra's algorithm ends there, too.
+rounded. So the minimum over all paths, each summed from its source outwards in float64, is the only
+fixed point reached from infinity, and Dijkstra's algorithm ends there, too.
 
-Dead ends are removed first, with the trees they end, and added once their root is settled: no
+Dead ends are first removed together with their trees, and added once their root is settled: no
 shortest path between other nodes leads through them.
 """
 
@@ -28,92 +28,94 @@ from kmip_data.runtime.parallel import njit_nogil
 
 
 @njit_nogil()
-def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, starts: I64) -> int:
-    """Fill ``order`` with all nodes, group after group, and ``starts`` with the bounds of the groups.
+def group_nodes(
+    pointer: I64, neighbor: I32, size: int, max_visited: int, order: I32, starts: I64
+) -> int:
+    """Fill ``order`` with all nodes, sorted by group, and ``starts`` with the bounds of the groups.
 
-    A group consists of the first ``size`` ungrouped nodes among the first ``reach`` nodes of a
-    breadth-first search. The next search begins next to an earlier group, so successive groups are
-    near each other. Groups of less than half the size are dissolved and their nodes combined in
-    order: their balls may be far apart, and cost no more than separately.
+    A group consists of the first ``size`` ungrouped nodes among the first ``max_visited`` nodes of
+    a breadth-first search. The next search starts near a previous group, so successive groups are
+    close to each other. Groups of less than half the size are dissolved and their nodes combined:
+    their balls may be far apart, but cost no more than separately.
 
     The graph, (N + 1,) and (E,), is symmetric and in compressed rows; ``order`` is (N,), ``starts``
     (N + 1,). Returns the number of groups G, with ``starts[:G + 1]`` filled.
     """
     n = len(pointer) - 1
-    taken = np.zeros(n, np.bool_)
-    listed = np.zeros(n, np.bool_)
-    met_by = np.full(n, -1, np.int32)
+    is_grouped = np.zeros(n, np.bool_)
+    is_seed = np.zeros(n, np.bool_)
+    last_search = np.full(n, -1, np.int32)
     queue = np.empty(n, np.int32)
-    begin_at = np.empty(n, np.int32)
-    left_over = np.empty(n, np.int32)
-    done = groups = searches = head = tail = left = 0
+    seeds = np.empty(n, np.int32)
+    leftover_nodes = np.empty(n, np.int32)
+    grouped = groups = searches = head = tail = leftovers = 0
     for node in range(n):
-        if not listed[node]:
-            listed[node] = True
-            begin_at[tail] = node
+        if not is_seed[node]:
+            is_seed[node] = True
+            seeds[tail] = node
             tail += 1
         while head < tail:
-            seed = begin_at[head]
+            seed = seeds[head]
             head += 1
-            if taken[seed]:
+            if is_grouped[seed]:
                 continue
-            first = done
+            first = grouped
             queue[0] = seed
-            met_by[seed] = searches
-            met = 1
-            seen = 0
-            while seen < met and seen < reach and done < first + size:
-                u = queue[seen]
-                seen += 1
-                if not taken[u]:
-                    taken[u] = True
-                    order[done] = u
-                    done += 1
+            last_search[seed] = searches
+            queued = 1
+            visited = 0
+            while visited < queued and visited < max_visited and grouped < first + size:
+                u = queue[visited]
+                visited += 1
+                if not is_grouped[u]:
+                    is_grouped[u] = True
+                    order[grouped] = u
+                    grouped += 1
                 for e in range(pointer[u], pointer[u + 1]):
                     v = neighbor[e]
-                    if met_by[v] != searches:
-                        met_by[v] = searches
-                        queue[met] = v
-                        met += 1
+                    if last_search[v] != searches:
+                        last_search[v] = searches
+                        queue[queued] = v
+                        queued += 1
             searches += 1
-            for i in range(met):
+            for i in range(queued):
                 v = queue[i]
-                if not listed[v]:
-                    listed[v] = True
-                    begin_at[tail] = v
+                if not is_seed[v]:
+                    is_seed[v] = True
+                    seeds[tail] = v
                     tail += 1
-            if 2 * (done - first) < size:
-                for i in range(first, done):
-                    left_over[left] = order[i]
-                    left += 1
-                done = first
+            if 2 * (grouped - first) < size:
+                for i in range(first, grouped):
+                    leftover_nodes[leftovers] = order[i]
+                    leftovers += 1
+                grouped = first
             else:
                 starts[groups] = first
                 groups += 1
-    for i in range(left):
+    for i in range(leftovers):
         if i % size == 0:
-            starts[groups] = done
+            starts[groups] = grouped
             groups += 1
-        order[done] = left_over[i]
-        done += 1
-    starts[groups] = done
+        order[grouped] = leftover_nodes[i]
+        grouped += 1
+    starts[groups] = grouped
     return groups
 
 
 class Subgraph(NamedTuple):
-    """A part of the graph in compressed rows, with the workspace of a search.
+    """A subgraph in compressed rows, with the workspace of a search.
 
-    Functions read the fields once, and inner loops call no function: both would count references,
-    which took four fifths of the time.
+    Functions read each field once, and inner loops call no functions: both count references, which
+    took four fifths of the time.
     """
 
     pointer: I32  #: (nodes + 1,)
-    neighbor: I32  #: (edges,), numbers within the part
+    neighbor: I32  #: (edges,), node numbers within the subgraph
     length: F64  #: (edges,)
     step: F32  #: (edges,), hops that an edge adds: 1, or infinity against its direction
     degree: I32  #: (nodes,), 0 for removed nodes
     dead_end: I32  #: (nodes,), removed nodes, in order of removal
-    waits: Bools  #: (nodes,), True with a changed neighbour
+    is_pending: Bools  #: (nodes,), True if a neighbour has changed
     hop: F32  #: (nodes · lanes,)
     distance: F64  #: (nodes · lanes,)
 
@@ -133,23 +135,23 @@ def search_groups(
     start: int,
     stop: int,
 ) -> None:
-    """Fill ``farthest`` (N,), the largest distance in the ball of ``hops``, for groups ``start`` to ``stop``.
+    """Fill ``farthest`` (N,), the largest distance in each node's ball, for groups ``start:stop``.
 
-    The graph is symmetric, in compressed rows, with nodes numbered group after group. ``step`` is
-    1, or infinity without an edge from the node of the row to the neighbour. ``starts`` (G + 1,)
-    has the first node of each group of at most ``lanes`` nodes. ``nodes`` and ``local`` are workspace,
-    (N,); ``local`` is -1 before and after.
+    The graph is symmetric, in compressed rows, with nodes numbered by group. ``step`` is 1, or
+    infinity if no edge leads from the row's node to the neighbour. ``starts`` (G + 1,) has the
+    first node of each group of at most ``lanes`` nodes. ``nodes`` and ``local`` (N,) are workspaces;
+    ``local`` is -1 before and after.
     """
     subgraph = _allocate_subgraph(0, 0, lanes)
-    best = np.empty(lanes)
+    largest = np.empty(lanes)
     width = np.uint64(lanes)
-    most = np.float32(hops)
+    max_hops = np.float32(hops)
     for group in range(start, stop):
         first = starts[group]
         seeds = starts[group + 1] - starts[group]
 
-        # 1. List the union of the balls of all lanes, and make room for twice its size where it
-        #    does not fit, so that a run of growing unions allocates a few times only.
+        # 1. List the union of the lanes' balls. If it does not fit, allocate twice its size, so that
+        #    growing unions rarely reallocate.
         count = _nodes_within_hops(pointer, neighbor, first, seeds, hops, nodes, local)
         edges = 0
         for i in range(count):
@@ -157,7 +159,7 @@ def search_groups(
         if count > len(subgraph.degree) or edges > len(subgraph.step):
             subgraph = _allocate_subgraph(2 * count, 2 * edges, lanes)
 
-        # 2. Cut it out of the graph, without the trees that end in dead ends.
+        # 2. Cut it out of the graph, and remove the trees that end in dead ends.
         _copy_subgraph(pointer, neighbor, length, step, nodes, count, local, subgraph)
         ends = _remove_dead_ends(subgraph, seeds, count)
 
@@ -169,23 +171,23 @@ def search_groups(
             hop[cell] = np.inf
         _relax_distances(subgraph, hop, subgraph.step, seeds, count, ends, lanes)
 
-        # 4. Add lengths inside the balls alone: NaN outside is never replaced and never propagated.
+        # 4. Add lengths only inside the balls: NaN outside is never replaced and never propagated.
         for cell in range(cells):
-            distance[cell] = np.inf if hop[cell] <= most else np.nan
+            distance[cell] = np.inf if hop[cell] <= max_hops else np.nan
         _relax_distances(subgraph, distance, subgraph.length, seeds, count, ends, lanes)
 
-        # 5. Keep the largest distance of each lane, which NaN never is.
+        # 5. Keep the largest distance of each lane; NaN compares false.
         for lane in range(width):
-            best[lane] = 0.0
+            largest[lane] = 0.0
         for i in range(count):
             row = np.uint64(i) * width
             for lane in range(width):
                 value = distance[row + lane]
-                best[lane] = value if value > best[lane] else best[lane]
+                largest[lane] = value if value > largest[lane] else largest[lane]
         for lane in range(seeds):
-            farthest[first + lane] = best[lane]
+            farthest[first + lane] = largest[lane]
 
-        # 6. Reset the numbers of these nodes only: a search of all would cost N for each group.
+        # 6. Reset only the numbers of these nodes: resetting all would cost N per group.
         for i in range(count):
             local[nodes[i]] = -1
 
@@ -209,9 +211,9 @@ def _allocate_subgraph(nodes: int, edges: int, lanes: int) -> Subgraph:
 def _nodes_within_hops(
     pointer: I64, neighbor: I32, first: int, seeds: int, hops: int, nodes: I32, local: I32
 ) -> int:
-    """List in ``nodes`` all nodes within ``hops`` of the group, nearest first; return their number.
+    """List all nodes within ``hops`` of the group in ``nodes``, nearest first; return their number.
 
-    Directions are ignored here, so the list may exceed the balls.
+    Directions are ignored here, so the list may include nodes outside all balls.
     """
     count = 0
     for node in range(first, first + seeds):
@@ -251,12 +253,12 @@ def _copy_subgraph(
     lengths = subgraph.length
     steps = subgraph.step
     degree = subgraph.degree
-    waits = subgraph.waits
+    is_pending = subgraph.is_pending
     edges = 0
     for i in range(count):
         u = nodes[i]
         rows[i] = edges
-        waits[i] = False
+        is_pending[i] = False
         for e in range(pointer[u], pointer[u + 1]):
             j = local[neighbor[e]]
             if j >= 0:
@@ -270,10 +272,7 @@ def _copy_subgraph(
 
 @njit_nogil()
 def _remove_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
-    """Repeatedly give nodes with one neighbour degree 0, except the nodes of the group.
-
-    Returns their number.
-    """
+    """Remove nodes with one neighbour repeatedly, except the group's; return their number."""
     pointer = subgraph.pointer
     neighbor = subgraph.neighbor
     degree = subgraph.degree
@@ -298,7 +297,7 @@ def _remove_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
     return ends
 
 
-# Long: a compiled loop; a call inside it costs more than the rest of its work.
+# Long: a compiled loop, in which a call would cost more than the rest of the work.
 @njit_nogil()
 def _relax_distances(
     subgraph: Subgraph,
@@ -312,28 +311,28 @@ def _relax_distances(
     """Relax ``value`` (count · lanes) until nothing changes, starting from 0 at the node of each lane.
 
     Two neighbours are relaxed at a time. ``lanes`` is not a constant, because a loop of constant
-    length is unrolled before it can be vectorised; and unsigned, because signed indices are tested
-    for negative values.
+    length would be unrolled before it can be vectorised. It is converted to unsigned, because
+    signed indices are tested for negative values.
     """
     pointer = subgraph.pointer
     neighbor = subgraph.neighbor
     degree = subgraph.degree
-    waits = subgraph.waits
+    is_pending = subgraph.is_pending
     dead_end = subgraph.dead_end
     width = np.uint64(lanes)
     for lane in range(seeds):
         value[lane * lanes + lane] = 0
         for e in range(pointer[lane], pointer[lane + 1]):
-            waits[neighbor[e]] = True
-    forward = True
-    going = True
-    while going:
-        going = False
+            is_pending[neighbor[e]] = True
+    is_forward = True
+    has_changed = True
+    while has_changed:
+        has_changed = False
         for step in range(count):
-            u = step if forward else count - 1 - step
-            if not waits[u]:
+            u = step if is_forward else count - 1 - step
+            if not is_pending[u]:
                 continue
-            waits[u] = False
+            is_pending[u] = False
             if degree[u] == 0:
                 continue
             changed = np.int32(0)
@@ -357,10 +356,10 @@ def _relax_distances(
                     value[row + lane] = new
                 e += 2
             if changed != 0:
-                going = True
+                has_changed = True
                 for e in range(pointer[u], pointer[u + 1]):
-                    waits[neighbor[e]] = True
-        forward = not forward
+                    is_pending[neighbor[e]] = True
+        is_forward = not is_forward
     for i in range(ends - 1, -1, -1):
         u = dead_end[i]
         row = np.uint64(u) * width

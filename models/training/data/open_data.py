@@ -186,7 +186,7 @@ class OneGraph(RunData):
                 next=f"kmip-data info {build.path}",
             )
         sampled = config.training.neighbors or config.training.eval_neighbors
-        if sampled and any(encoding.names_nodes for encoding in config.model.encodings):
+        if sampled and any(encoding.has_node_numbers for encoding in config.model.encodings):
             raise UsageError(
                 "A sampled part of a graph has no expander: its edges reach across the whole graph.",
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",

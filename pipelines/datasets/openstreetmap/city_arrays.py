@@ -170,7 +170,7 @@ def _feature_columns(
     ``means`` are length and speed of each street, ``column`` the category of each edge
     (``landuse``: node).
     """
-    from kmip_data.graphs.kernels.streets import add_street_shares  # loads numba
+    from kmip_data.graphs.kernels.streets import add_category_fractions  # loads numba
 
     n = graph.num_nodes
     yield graph.lon
@@ -189,7 +189,7 @@ def _feature_columns(
         for number in range(width):
             # The mean of a one-hot column: the share of the edges with this category.
             total = np.zeros(n)
-            add_street_shares(category, number, streets.first, target, total)
+            add_category_fractions(category, number, streets.first, target, total)
             yield total / into
 
 

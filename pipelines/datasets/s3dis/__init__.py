@@ -22,7 +22,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.split_rules import count_of_share, grouped_split, shuffled_split
+from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
 from kmip_data.pipelines.base import (
     BaseSplitParams,
     Pipeline,
@@ -166,7 +166,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
         test = [i for i, room in rooms.items() if room.startswith(f"Area_{params.test_area}_")]
         pool = sorted(rooms.keys() - test)
-        val = count_of_share(len(pool), params.val_fraction or VALIDATION_SHARE)
+        val = count_of_fraction(len(pool), params.val_fraction or VALIDATION_SHARE)
         seed = params.split_seed
         if params.split_rule == "upstream":
             parts = shuffled_split(pool, test, val=val, seed=seed)

@@ -151,7 +151,7 @@ GRAPHS: dict[str, Callable[[], nx.Graph]] = {
 def test_eigenpairs_are_the_smallest_and_orthonormal(name: str, dense_nodes: int) -> None:
     edges, nodes = of_networkx(GRAPHS[name]())
     laplacian = slow_laplacian(edges, nodes)
-    values, vectors = laplacian_encoding(edges, nodes, 16, dense_nodes=dense_nodes)
+    values, vectors = laplacian_encoding(edges, nodes, 16, max_dense_nodes=dense_nodes)
     there = min(nodes, 16)
     assert values.dtype == vectors.dtype == np.float32
     wanted = np.linalg.eigvalsh(laplacian)[:there]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from kmip_data.graphs.split_rules import (
-    count_of_share,
+    count_of_fraction,
     grouped_split,
     meta_labels,
     order_before_draw,
@@ -33,7 +33,7 @@ def test_a_share_is_rounded_to_records_and_leaves_no_part_empty():
         (1, PUBLISHED, 0),
         (0, PUBLISHED, 0),
     ]:
-        assert count_of_share(count, share) == expected
+        assert count_of_fraction(count, share) == expected
 
 
 @given(
@@ -43,7 +43,7 @@ def test_grouped_split_keeps_groups_whole_and_comes_nearest(sizes, share, seed):
     rooms = [str(room) for room, size in enumerate(sizes) for _ in range(size)]
     groups = dict(enumerate(rooms))
     pool, test = list(groups), [10**6, 10**6 + 1]
-    val = count_of_share(len(pool), share)
+    val = count_of_fraction(len(pool), share)
     parts = grouped_split(pool, test, groups, val=val, seed=seed)
     assert sorted(parts["train"] + parts["val"]) == pool
     assert parts["test"] == test
