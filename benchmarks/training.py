@@ -117,14 +117,14 @@ class PyGGCN(nn.Module):
     def __init__(self, ours: GCN) -> None:
         super().__init__()
         dim = ours.lin.weight.shape[0]
-        self.conv = GCNConv(dim, dim, bias=ours.biased)
+        self.conv = GCNConv(dim, dim, bias=ours.has_bias)
         self.ours = ours
 
     def forward(
         self, x: Tensor, e: Tensor | None, graphs: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, dim) to the same."""
-        return self.ours.finish(self.conv(x, graphs.edges.index), graphs), e
+        return self.ours.apply_stack(self.conv(x, graphs.edges.index), graphs), e
 
 
 def _pyg_gcn(network: GPSNetwork, _: ModelConfig) -> None:

@@ -3,19 +3,19 @@
 Public names are imported on first use: ``from kmip_data.models import KMIPAttention`` loads torch,
 ``import kmip_data.models`` does not.
 
-Letters in shapes are the same everywhere:
+All modules use the same letters in shapes:
 
 ====  ====================================================================================
-G     graphs of a batch; ``ptr`` (G + 1): first row of each among the rows of all
+G     graphs in a batch; ``ptr`` (G + 1) holds the first row of each graph, then N
 N     rows of all graphs, concatenated: nodes, or the queries of a search
-M     rows of the keys, where these are not the queries' own
-E     edges; (N, k) is the table of a graph whose nodes have k sources each
+M     key rows, if there are separate keys
+E     edges; a neighbour table (N, k) stores k sources per node
 H     attention heads
-d, v  channels of a node or edge, length of a query and key; length of a value
-k     keys that a query attends to
+d, v  channels of a node, edge, query or key; channels of a value
+k     keys per query
 C     classes or targets
-W     nodes of the largest graph, to which others are padded
-R, B  rows of a block, and blocks, where a part of a search is done at once
+W     nodes of the largest graph, to which the others are padded
+R, B  rows per block, and number of blocks
 ====  ====================================================================================
 """
 

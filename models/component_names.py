@@ -1,6 +1,6 @@
-"""Parts of a network by name, one entry each: norms, heads and encoders.
+"""Registries of norms, heads and encoders by name.
 
-Plugins add to the tables. torch is imported when a component is built.
+Plugins add entries. torch is imported when a component is built.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ Builder = Callable[..., "nn.Module"]
 
 
 def import_on_call(reference: str, **options: object) -> Callable[..., Any]:
-    """Make a function that imports ``module:name`` and calls it, with ``options`` besides its arguments."""
+    """Return a function that imports ``module:name`` and calls it with additional ``options``."""
 
-    def build(*arguments: object, **more: object) -> Any:
-        return pkgutil.resolve_name(reference)(*arguments, **options, **more)
+    def build(*arguments: object, **keywords: object) -> Any:
+        return pkgutil.resolve_name(reference)(*arguments, **options, **keywords)
 
     return build
 
 
 @dataclass(frozen=True)
-class Names:
-    """Annotation of a key whose value is a name of a table, which plugins add to."""
+class RegisteredName:
+    """Annotation of a key whose value must be a name in a registry that plugins can extend."""
 
     group: str  #: entry-point group of plugins
-    noun: str  #: for errors
-    table: Callable[[], Mapping[str, object]]
-    #: Word of other libraries, letters and digits alone -> name of the table.
+    noun: str  #: description of an entry in error messages
+    table: Callable[[], Mapping[str, object]]  #: returns the registry
+    #: Names used by other libraries, in lower case without punctuation -> our names.
     aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
-    patterns: tuple[str, ...] = ()  #: further names by their form, such as ``typesN``
+    patterns: tuple[str, ...] = ()  #: placeholders for parametrised names, such as ``typesN``
 
     def __str__(self) -> str:
         """Return the names and patterns as the type of the key."""
         return " | ".join([*self.table(), *self.patterns])
 
-    def nearest(self, text: str) -> str | None:
-        """Return the name that was probably meant, if any: of a word of other libraries, or the most similar."""
-        word = re.sub(r"[^a-z0-9]", "", text.lower())
-        return self.aliases.get(word) or nearest_name(text, self.table())
+    def suggest(self, text: str) -> str | None:
+        """Return the name that ``text`` is an alias or a misspelling of, if any."""
+        alias = re.sub(r"[^a-z0-9]", "", text.lower())
+        return self.aliases.get(alias) or nearest_name(text, self.table())
 
     def check(self, name: str) -> str:
-        """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
+        """Return ``name``, or raise ``ValueError`` with a suggestion if it is not registered."""
         table = self.table()
         if name not in table:
-            close = self.nearest(name)
+            close = self.suggest(name)
             hint = f" Did you mean {close!r}?" if close else ""
             message = f"There is no {self.noun} called {name!r}.{hint}"
             raise ValueError(f"{message} It must be {', '.join(table)}.")
@@ -68,38 +68,38 @@ class Names:
     def __get_pydantic_core_schema__(
         self, source: type[str], handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Let :meth:`check` follow the check of the type."""
+        """Run :meth:`check` after the type has been validated."""
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
 
-#: Called with the channels; the norm of nodes (N, d) is then called as ``norm(x, batch)``.
+#: Builders called with the number of channels. The norm is then called as ``norm(x, batch)``.
 NORMS: dict[str, Builder] = {
     "batch": import_on_call("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
     "graph-layer": import_on_call(
         "kmip_data.models.layers.norms:GraphLayerNorm"
     ),  # LRGB and cities
-    # One mean and variance per node: the paper's word.
+    # One mean and variance per node, as the paper describes it.
     "layer": import_on_call("torch_geometric.nn.norm:LayerNorm", mode="node"),
     "graph": import_on_call("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
-    "none": import_on_call("torch.nn:Identity"),  # stacks of message passing
+    "none": import_on_call("torch.nn:Identity"),  # message-passing stacks
 }
-#: Norms that read no sums over a graph in an evaluation: a row does not depend on the others.
-NORMS_OF_ROWS = {"batch", "layer", "none"}
+#: Norms that normalise each row independently of the others in evaluation.
+ROW_WISE_NORMS = {"batch", "layer", "none"}
 
 
 def all_norms() -> Mapping[str, Builder]:
-    """Return the norms by name, with the norms of loaded plugins."""
+    """Return the norms by name, including those of loaded plugins."""
     return with_plugin_entries("norms", NORMS)
 
 
 @dataclass(frozen=True)
 class Head:
-    """A head: nodes (N, d) to predictions, called as ``head(x, batch)``."""
+    """Head that maps nodes (N, d) to predictions, called as ``head(x, batch)``."""
 
-    #: Called with channels, outputs and the keys ``layers``, ``l2norm``, ``dropout``,
-    #: ``activation`` of the head and ``pooling``.
+    #: Called with channels, outputs and the keywords ``layers``, ``l2norm``, ``dropout``,
+    #: ``activation`` and ``pooling``.
     build: Builder
-    level: str  #: unit that a prediction belongs to: node, graph or link
+    level: str  #: ``node``, ``graph`` or ``link``: what a prediction is made for
 
     def __post_init__(self) -> None:
         if self.level not in {"node", "graph", "link"}:
@@ -117,76 +117,76 @@ HEADS: dict[str, Head] = {
 
 
 def all_heads() -> Mapping[str, Head]:
-    """Return the heads by name, with the heads of loaded plugins."""
+    """Return the heads by name, including those of loaded plugins."""
     return with_plugin_entries("heads", HEADS)
 
 
 @dataclass(frozen=True)
-class Integers:
-    """Integers that an encoder embeds, such as the features of OGB's molecules (ogb 1.3.6)."""
+class EmbeddedIntegers:
+    """Integer features with one embedding table per column, such as OGB's molecules (ogb 1.3.6)."""
 
-    features: str  #: in errors
-    sizes: tuple[int, ...]  #: values of each column, plus one for all others
-    owner: str = "OGB's"  #: in errors
-    others: str = ""  #: other numbers instead of these, in errors
-    xavier: bool = True  #: embeddings are drawn by Xavier's uniform rule, not from a normal one
+    features: str  #: ``node features`` or ``edge features``
+    sizes: tuple[int, ...]  #: number of embeddings per column
+    owner: str = "OGB's"  #: origin of the numbering, for error messages
+    remedy: str = ""  #: additional remedy for error messages
+    xavier_init: bool = True  #: draw embeddings by Xavier's uniform rule instead of a normal one
 
     @property
     def key(self) -> str:
-        """Key of the configuration that names the encoder."""
+        """Configuration key that selects the encoder."""
         return f"model.{self.features.removesuffix(' features')}_encoder"
 
-    def encoder_of_columns(self, columns: int) -> str:
-        """Return the encoder for as many columns of integers; values are checked later."""
-        for name, other in {"atom": ATOM, "bond": BOND}.items():
-            if other.features == self.features and len(other.sizes) == columns:
+    def encoder_for_columns(self, columns: int) -> str:
+        """Return the name of an encoder for this many integer columns; values are checked later."""
+        for name, integers in {"atom": ATOM, "bond": BOND}.items():
+            if integers.features == self.features and len(integers.sizes) == columns:
                 return name
         return "linear"
 
-    def encoder_of_range(self, low: int, high: int) -> str:
-        """Return the encoder for integers from ``low`` to ``high``."""
+    def encoder_for_range(self, low: int, high: int) -> str:
+        """Return the name of an encoder for integers from ``low`` to ``high``."""
         if len(self.sizes) == 1 and low >= 0 and high < _MAX_TYPES:
             return f"types{high + 1}"
         return "linear"
 
 
-_OGB = "OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
-ATOM = Integers(
+_OGB_REMEDY = "OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
+ATOM = EmbeddedIntegers(
     features="node features",
-    others=_OGB,
+    remedy=_OGB_REMEDY,
     sizes=ATOM_SIZES,
 )
-BOND = Integers(
+BOND = EmbeddedIntegers(
     features="edge features",
-    others=_OGB,
+    remedy=_OGB_REMEDY,
     sizes=BOND_SIZES,
 )
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Features of nodes or edges, called as ``encoder(batch)``, to the channels of the network."""
+    """Encoder that maps node or edge features to ``dim`` channels, called as ``encoder(batch)``."""
 
-    #: Called with the columns of the features (None: there are none) and the channels.
+    #: Called with the number of feature columns (None if there are no features) and of channels.
     build: Builder
-    encoding: Encoding | None = None  #: added column that it reads from ``batch.added``
-    integers: Integers | None = None  #: numbers that it embeds, which are checked before a run
-    dataset: str = ""  #: whose constants standardise its features, which others do not have
+    encoding: Encoding | None = None  #: added column read from ``batch.added``
+    integers: EmbeddedIntegers | None = None  #: embedded integers, checked before a run
+    dataset: str = ""  #: dataset whose constants standardise the features
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Attributes of a batch in its added column."""
+        """Batch attributes of the added column."""
         return encoding_attributes(self.encoding)
 
 
 def encoding_attributes(encoding: Encoding | None) -> tuple[str, ...]:
-    """Return the attributes of a batch in the columns of an encoding."""
+    """Return the batch attributes that hold the columns of an encoding."""
     columns = () if encoding is None else encoding.columns()
     return tuple(column.attribute for column in columns)
 
 
 def _linear_encoder(features: str, dataset: str = "", column: str = "") -> Encoder:
-    """Linear, of features that are standardised first where a dataset publishes constants for a column."""
+    """Return a linear encoder that first standardises by a dataset's constants for ``column``, if given."""
     published = (dataset, column) if dataset else None
     build = import_on_call(
         "kmip_data.models.encoders:LinearEncoder", features=features, published=published
@@ -194,7 +194,7 @@ def _linear_encoder(features: str, dataset: str = "", column: str = "") -> Encod
     return Encoder(build, dataset=dataset)
 
 
-def _embedding_encoder(integers: Integers) -> Encoder:
+def _embedding_encoder(integers: EmbeddedIntegers) -> Encoder:
     build = import_on_call("kmip_data.models.encoders:IntegerEncoder", integers=integers)
     return Encoder(build, integers=integers)
 
@@ -205,9 +205,9 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "voc": _linear_encoder("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
     "coco": _linear_encoder("node features", "coco-sp", "node/x"),  # upstream COCONode
     "block": Encoder(import_on_call("kmip_data.models.encoders:BlockEncoder")),
-    "linear-norm": Encoder(import_on_call("kmip_data.models.encoders:NormedEncoder")),
+    "linear-norm": Encoder(import_on_call("kmip_data.models.encoders:LayerNormEncoder")),
     "none": Encoder(
-        import_on_call("kmip_data.models.encoders:RawNodes")
+        import_on_call("kmip_data.models.encoders:RawNodeFeatures")
     ),  # the first layer maps them
 }
 _VOC_WALKS = EdgeRandomWalk(32)
@@ -220,7 +220,7 @@ EDGE_ENCODERS: dict[str, Encoder] = {
     "voc": _linear_encoder("edge features", "pascalvoc-sp", "edge/attr"),
     "coco": _linear_encoder("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
     "voc-rwse32": Encoder(
-        import_on_call("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
+        import_on_call("kmip_data.models.encoders:EdgeWalkEncoder", encoding=_VOC_WALKS),
         encoding=_VOC_WALKS,
         dataset="pascalvoc-sp",
     ),
@@ -228,17 +228,17 @@ EDGE_ENCODERS: dict[str, Encoder] = {
 
 
 def node_encoders() -> Mapping[str, Encoder]:
-    """Return the encoders of node features by name, with the encoders of loaded plugins."""
-    return _WithTypes("node features", with_plugin_entries("node_encoders", NODE_ENCODERS))
+    """Return the node encoders by name, including those of loaded plugins."""
+    return _EncoderRegistry("node features", with_plugin_entries("node_encoders", NODE_ENCODERS))
 
 
 def edge_encoders() -> Mapping[str, Encoder]:
-    """Return the encoders of edge features by name, with the encoders of loaded plugins."""
-    return _WithTypes("edge features", with_plugin_entries("edge_encoders", EDGE_ENCODERS))
+    """Return the edge encoders by name, including those of loaded plugins."""
+    return _EncoderRegistry("edge features", with_plugin_entries("edge_encoders", EDGE_ENCODERS))
 
 
-class _WithTypes(dict[str, Encoder]):
-    """Encoders by name, also for any number of types (``types28``) and sums (``types4+edge-rwse20``)."""
+class _EncoderRegistry(dict[str, Encoder]):
+    """Encoders by name; builds ``types28`` (any number of types) and ``types4+edge-rwse20`` on request."""
 
     def __init__(self, features: str, encoders: Mapping[str, Encoder]) -> None:
         super().__init__(encoders)
@@ -254,15 +254,17 @@ class _WithTypes(dict[str, Encoder]):
         return True
 
     def __missing__(self, name: str) -> Encoder:
-        # 1. A sum.
+        # 1. An edge encoder plus an encoding of edges.
         first, _, added = name.partition("+")
         walks = EdgeRandomWalk.parse(added)
         if walks is not None and self.features == "edge features" and first != "none":
             encoder = self[first]
             if encoder.encoding is None:
-                reference = "kmip_data.models.encoders:SummedEdges"
                 build = import_on_call(
-                    reference, encoder=first, features=encoder.build, encoding=walks
+                    "kmip_data.models.encoders:SummedEdgeEncoder",
+                    encoder=first,
+                    features=encoder.build,
+                    encoding=walks,
                 )
                 return replace(encoder, build=build, encoding=walks)
 
@@ -271,14 +273,14 @@ class _WithTypes(dict[str, Encoder]):
         if match is None:
             raise KeyError(name)
         return _embedding_encoder(
-            Integers(
+            EmbeddedIntegers(
                 features=self.features,
                 sizes=(int(match[1]),),
                 owner="the encoder's",
-                xavier=False,
+                xavier_init=False,
             )
         )
 
 
-_MAX_TYPES = 999_999  #: largest number of types that an encoder embeds
+_MAX_TYPES = 999_999  #: largest number of embedded types
 _TYPES = re.compile(r"types([1-9]\d{0,5})")

@@ -1,9 +1,8 @@
-"""Base of attention and message passing: the keys of a kind, and construction of its module.
+"""Base classes of the attention and message-passing kinds.
 
-A kind of attention is one file of ``models/attention/kinds``, whose ``COMPONENT`` is a subclass of
-:class:`Component`; a kind of message passing one of ``models/layers/kinds``, whose ``COMPONENT`` is
-a subclass of ``MessagePassing``. Each class names its ``kind``; its fields are the keys of
-``model.attention`` or ``model.local``. Import torch in ``build`` alone.
+Each kind is one file in ``models/attention/kinds`` or ``models/layers/kinds``. Its ``COMPONENT`` is
+a subclass of :class:`Component` or ``MessagePassing``, whose fields are the keys of
+``model.attention`` or ``model.local``. Import torch only inside ``build``.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from kmip_data.strict_model import Strict
 if TYPE_CHECKING:
     from torch import nn
 
-Activation = Literal["relu", "gelu"]  #: functions of ``torch.nn.functional``
-Fraction = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of dropout
+Activation = Literal["relu", "gelu"]  #: name of a function in ``torch.nn.functional``
+Fraction = Annotated[float, Field(ge=0, lt=1)]  #: for example a dropout probability
 
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """Layer of a network that a component is built for."""
+    """Position and size of the layer that a component is built for."""
 
-    dim: int  #: channels of the nodes and edges, in and out
-    dropout: float = 0.0  #: dropout probability of all branches of a layer
-    index: int = 0  #: number of the layer, from 0
-    layers: int = 1  #: number of layers
-    distances: bool = False  #: True if edges carry the squared distance between their ends
-    inputs: int | None = None  #: input channels of the nodes, if not ``dim``
+    dim: int  #: input and output channels of nodes and edges
+    dropout: float = 0.0  #: dropout probability of all branches
+    index: int = 0  #: index of the layer, from 0
+    layers: int = 1  #: number of layers in the network
+    has_distances: bool = False  #: True if edges carry the squared distance between their ends
+    input_dim: int | None = None  #: input channels of the nodes; None: ``dim``
 
     @property
     def is_last(self) -> bool:
-        """True if nothing reads its output edges."""
+        """True for the last layer, whose output edges are not read."""
         return self.index == self.layers - 1
 
 
 class Component(Strict):
-    """A kind of attention or message passing: configuration keys and properties."""
+    """A kind of attention or message passing: its configuration keys and properties."""
 
-    #: Batch attributes that it reads from ``GraphBatch.added``.
+    #: Attributes read from ``GraphBatch.added``.
     reads: ClassVar[tuple[str, ...]] = ()
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
@@ -54,8 +53,8 @@ class Component(Strict):
     kind: str
 
     @property
-    def multiple(self) -> int:
-        """Divisor of ``hidden_dim``."""
+    def dim_multiple(self) -> int:
+        """Required divisor of ``hidden_dim``."""
         return 1
 
     @property
@@ -65,81 +64,81 @@ class Component(Strict):
 
     @property
     def reads_distances(self) -> bool:
-        """True if it reads ``LayerInfo.distances``."""
+        """True if it uses edge distances (``LayerInfo.has_distances``)."""
         return False
 
     @property
-    def takes_inputs(self) -> bool:
-        """True if it reads ``LayerInfo.inputs``, and so maps other input channels."""
+    def accepts_input_dim(self) -> bool:
+        """True if ``LayerInfo.input_dim`` may differ from ``dim``."""
         return False
 
     def check(self, layers: int, dim: int | None) -> None:
-        """Raise ``ValueError`` if the keys do not fit the layers and channels (None: chosen by a budget)."""
+        """Raise ``ValueError`` if the keys do not fit the layers and channels (None: not chosen yet)."""
 
     def check_device(self, device: str) -> None:
         """Raise ``UsageError`` if it cannot run on a device type (``cpu``, ``cuda``)."""
 
     @property
-    def not_captured(self) -> str | None:
-        """Reason why a CUDA graph cannot hold it, if any."""
+    def capture_obstacle(self) -> str | None:
+        """Reason why a CUDA graph cannot capture it; None if it can."""
         return None
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Estimate the float32 values per node that a layer of attention keeps for its backward pass.
+        """Estimate the float32 values per node that an attention layer saves for its backward pass.
 
-        ``training_k`` is the first k of ``training.k_schedule``, 0 without one. The default is that
-        of full attention.
+        ``training_k`` is the first k of ``training.k_schedule``, or 0. The default is the estimate
+        for full attention.
         """
         return 6 * dim
 
     @property
     def encoding(self) -> Encoding | None:
-        """Added column that it reads; training adds a missing one."""
+        """Added column that it reads; training computes it if it is missing."""
         return None
 
-    def begin(self, dim: int) -> nn.Module | None:
-        """Make what an attention needs besides nodes and edges, called once per pass, before the layers.
+    def build_initial_state(self, dim: int) -> nn.Module | None:
+        """Build the module that creates the state passed from layer to layer, if attention has any.
 
-        ``module(e, batch)`` gives a tuple of whatever is handed from layer to layer; each is then
-        called as ``attention(x, batch, *carried) -> (x, *carried)``. None: nothing, and
+        It is called once per forward pass, as ``module(e, batch)``, and returns a tuple. Each layer
+        then calls ``attention(x, batch, *carried) -> (x, *carried)``; without state, it calls
         ``attention(x, batch) -> x``.
         """
         return None
 
     def build(self, layer: LayerInfo) -> nn.Module | None:
-        """Make the module of one layer, called as :class:`~kmip_data.models.network.GPSLayer` says."""
+        """Build the module of one layer; :class:`~kmip_data.models.network.GPSLayer` documents the call."""
         raise NotImplementedError
 
-    def initialise(self, *encoders: nn.Module) -> None:
-        """Draw the encoders' weights again, for architectures with their own initialisation."""
+    def reinitialise_encoders(self, *encoders: nn.Module) -> None:
+        """Redraw the encoders' weights, for architectures that prescribe an initialisation."""
 
 
 class NoComponent(Component):
-    """Layers without this branch."""
+    """A branch that is left out."""
 
     saved_channels = (0, 0)
 
     kind: Literal["none"] = Field(default="none", description="no such branch")
 
     def build(self, layer: LayerInfo) -> None:
-        """Return None: no module."""
+        """Return None: there is no module."""
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Return 0: a branch that is left out keeps no values for the backward pass."""
+        """Return 0."""
         return 0
 
 
 class MultiHead(Component):
-    """Attention with the channels split among its heads."""
+    """Attention that splits the channels among its heads."""
 
     heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
 
     @property
-    def multiple(self) -> int:
-        """All heads have equally many channels."""
+    def dim_multiple(self) -> int:
+        """Number of heads, as all have the same number of channels."""
         return self.heads
 
     def check(self, layers: int, dim: int | None) -> None:
-        """Require heads that divide the channels."""
+        """Check that the number of heads divides the channels."""
         if dim is not None and dim % self.heads:
             raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")

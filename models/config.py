@@ -1,4 +1,4 @@
-"""Typed configuration of a network: every key, its type, default and meaning."""
+"""Typed configuration of a network: its keys with types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmip_data.models.attention.kinds.kmip import KMIPComponent
 from kmip_data.models.component_names import (
     Builder,
     Encoder,
-    Names,
+    RegisteredName,
     all_heads,
     all_norms,
     edge_encoders,
@@ -27,8 +27,8 @@ from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
 from kmip_data.models.positions import (
     POSITIONAL,
     LapPEKeys,
-    Positional,
-    PositionalNames,
+    PositionalEncoding,
+    PositionalName,
     RWSEKeys,
     SignNetKeys,
     StableKeys,
@@ -42,7 +42,7 @@ def _components_by_kind(components: Iterable[type[Component]]) -> dict[str, type
     return {component.model_fields["kind"].default: component for component in components}
 
 
-#: Components by ``model.local.kind``, GatedGCN first in lists.
+#: Components by ``model.local.kind``; GatedGCN is listed first.
 MESSAGE_PASSING = _components_by_kind(
     [
         NoComponent,
@@ -50,7 +50,7 @@ MESSAGE_PASSING = _components_by_kind(
         *(module.COMPONENT for module in import_modules_in(message_passing_kinds)),
     ]
 )
-#: Components by ``model.attention.kind``, k-MIP first in lists.
+#: Components by ``model.attention.kind``; k-MIP is listed first.
 ATTENTION = _components_by_kind(
     [
         NoComponent,
@@ -58,7 +58,7 @@ ATTENTION = _components_by_kind(
         *(module.COMPONENT for module in import_modules_in(attention_kinds)),
     ]
 )
-#: Section of the model -> group of entry points, and built-in kinds.
+#: Section of the model -> entry-point group of plugins, and built-in kinds.
 SECTIONS = {
     "attention": ("attention", ATTENTION),
     "local": ("message_passing", MESSAGE_PASSING),
@@ -66,15 +66,15 @@ SECTIONS = {
 
 
 def component_kinds(section: str) -> Mapping[str, type[Component]]:
-    """Return the kinds of ``model.attention`` or ``model.local``, with the kinds of loaded plugins."""
+    """Return the kinds of ``model.attention`` or ``model.local``, including those of loaded plugins."""
     return with_plugin_entries(*SECTIONS[section])
 
 
 def _kind_validator(section: str) -> Callable[[object], object]:
-    """Return a validator that checks a section by the class of its ``kind``."""
+    """Return a validator that checks a section against the class of its ``kind``."""
 
     def check(value: object) -> object:
-        # Not a discriminated union: it would be fixed at import, before plugins are loaded.
+        # A discriminated union would be fixed at import, before plugins are loaded.
         kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
         kinds = component_kinds(section)
         if str(kind) not in kinds:
@@ -88,8 +88,8 @@ def _kind_validator(section: str) -> Callable[[object], object]:
 
 
 def known_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the keys of every model by name, from its file in ``manifests/models`` or a loaded plugin."""
-    # A plugin's network has no GPS layers: its keys must say so to pass the checks.
+    """Return the keys of each model, from its file in ``manifests/models`` or a loaded plugin."""
+    # A plugin's network has no GPS layers, so it passes the checks only without their branches.
     keys = {**with_plugin_entries("models", _shipped_models())}
     for name in ADDED["models"]:
         network = plugin_network(name)
@@ -100,7 +100,7 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
 
 
 def plugin_network(name: str) -> Builder | None:
-    """Return the whole network that a plugin has for a model; None for a model of GPS layers."""
+    """Return the plugin's builder of a complete network; None for a model of GPS layers."""
     added = ADDED["models"].get(name)
     return None if added is None or isinstance(added.value, Mapping) else added.value
 
@@ -121,7 +121,7 @@ else:
         SerializeAsAny[Component], BeforeValidator(_kind_validator("local"))
     ]
 
-USUAL_DIM = 56  #: default of hidden_dim
+DEFAULT_HIDDEN_DIM = 56
 
 
 def dotted_keys(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -136,13 +136,13 @@ def dotted_keys(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[s
 def merge_tables(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``base`` with ``changes``, merging tables key by key.
 
-    A table of another kind replaces one.
+    A table with a different ``kind`` replaces the old table.
     """
     result = dict(base)
     for key, value in changes.items():
         result[key] = value
         old = base.get(key)
-        # Keys of one kind of attention mean nothing to another, which begins from its defaults.
+        # The keys of one kind do not apply to another, which starts from its own defaults.
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             kind = old.get("kind")
             if value.get("kind", kind) == kind:
@@ -151,9 +151,9 @@ def merge_tables(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 
 class ModelConfig(Strict):
-    """Architecture of a GPS network: the keys ``model.…`` of docs/keys.md.
+    """Architecture of a GPS network: the ``model.…`` keys of docs/keys.md.
 
-    The defaults are the paper's S3DIS network, as its code ran it.
+    The defaults are the paper's S3DIS network, as the published code ran it.
 
     >>> from kmip_data.models import ModelConfig
     >>> ModelConfig(layers=4, hidden_dim=64, attention={"kind": "k-mip", "k": 20}).layers
@@ -167,7 +167,9 @@ class ModelConfig(Strict):
         le=1_000,
         description="GPS layers",
     )
-    hidden_dim: int = Field(default=USUAL_DIM, ge=1, description="channels of nodes and edges")
+    hidden_dim: int = Field(
+        default=DEFAULT_HIDDEN_DIM, ge=1, description="channels of nodes and edges"
+    )
     parameter_budget: int | None = Field(
         default=None,
         ge=1,
@@ -180,7 +182,7 @@ class ModelConfig(Strict):
         default_factory=GatedGCNComponent, description="message passing of a layer"
     )
     dropout: Fraction = Field(default=0.1, description="dropout of all branches of a layer")
-    norm: Annotated[str, Names("norms", "norm", all_norms)] = Field(
+    norm: Annotated[str, RegisteredName("norms", "norm", all_norms)] = Field(
         default="batch",
         description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
         " node (layer: the paper's) or graph and channel (graph)",
@@ -190,7 +192,7 @@ class ModelConfig(Strict):
         default="relu",
         description="activation of the feed-forward block: relu (code) or gelu (text)",
     )
-    head: Annotated[str, Names("heads", "head", all_heads)] | None = Field(
+    head: Annotated[str, RegisteredName("heads", "head", all_heads)] | None = Field(
         default=None,
         description="level of the predictions; san: graphs, with layers that halve the channels; none:"
         " level of the targets",
@@ -212,7 +214,7 @@ class ModelConfig(Strict):
         default="mean", description="pooling before a graph head"
     )
     node_encoder: Annotated[
-        str, Names("node_encoders", "node encoder", node_encoders, patterns=("typesN",))
+        str, RegisteredName("node_encoders", "node encoder", node_encoders, patterns=("typesN",))
     ] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
@@ -225,7 +227,7 @@ class ModelConfig(Strict):
     )
     edge_encoder: Annotated[
         str,
-        Names(
+        RegisteredName(
             "edge_encoders",
             "edge encoder",
             edge_encoders,
@@ -240,7 +242,7 @@ class ModelConfig(Strict):
     )
     positional: Annotated[
         str,
-        PositionalNames(
+        PositionalName(
             "encodings",
             "positional encoding",
             lambda: POSITIONAL,
@@ -270,8 +272,8 @@ class ModelConfig(Strict):
     )
 
     @property
-    def positions(self) -> list[Positional]:
-        """Positional encodings, with the keys of their sections."""
+    def positions(self) -> list[PositionalEncoding]:
+        """Positional encodings, configured by their sections."""
         positions = []
         for name in self.positional.split("+"):
             position = positional_term(name)
@@ -282,8 +284,8 @@ class ModelConfig(Strict):
 
     @property
     def encodings(self) -> list[Encoding]:
-        """Added columns that the network reads."""
-        readers: tuple[Positional | Encoder | Component, ...] = (
+        """Encodings that the network reads as added columns."""
+        readers: tuple[PositionalEncoding | Encoder | Component, ...] = (
             *self.positions,
             node_encoders()[self.node_encoder],
             edge_encoders()[self.edge_encoder],
@@ -295,7 +297,7 @@ class ModelConfig(Strict):
 
     @property
     def components(self) -> list[tuple[str, str]]:
-        """Return plugin group and name of each component."""
+        """Plugin group and name of each component."""
         encodings = [("encodings", encoding.stem) for encoding in self.encodings]
         return [
             ("models", self.name),
@@ -309,18 +311,18 @@ class ModelConfig(Strict):
         ]
 
     @property
-    def _maps_features(self) -> bool:
-        """True if the first layer may have a different number of input channels."""
-        alone = self.attention.kind == "none" and not self.node_encoder_norm
-        return alone and self.input_layers == 0 and self.local.takes_inputs
+    def _can_skip_node_encoder(self) -> bool:
+        """True if the first layer can read the raw features."""
+        first_is_local = self.attention.kind == "none" and self.input_layers == 0
+        return first_is_local and not self.node_encoder_norm and self.local.accepts_input_dim
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_model_keys(cls, values: object) -> object:
-        """Fill in missing keys from the model's file; a string instead of a section is its kind."""
+        """Fill in missing keys from the model's file, and expand sections given as a string."""
         if not isinstance(values, Mapping):
             return values
-        # `attention = "k-mip"` is short for a section with this kind alone.
+        # `attention = "k-mip"` is short for `attention = {kind = "k-mip"}`.
         keys = dict(values)
         for section in SECTIONS:
             if isinstance(keys.get(section), str):
@@ -331,8 +333,8 @@ class ModelConfig(Strict):
         return merge_tables(known_models()[name], keys)
 
     @model_validator(mode="after")
-    def _parts_go_together(self) -> Self:
-        # With a parameter budget, the channels are chosen later, as a multiple that fits the components.
+    def _check_components_fit(self) -> Self:
+        # With a parameter budget, hidden_dim is chosen later, as a multiple that fits the components.
         dim = self.hidden_dim
         budget = self.parameter_budget
         name = self.positional
@@ -343,16 +345,16 @@ class ModelConfig(Strict):
         width = sum(position.width for position in positions)
         stems = [encoding.stem for encoding in self.encodings]
         problem = ""
-        if budget is not None and dim != USUAL_DIM:
+        if budget is not None and dim != DEFAULT_HIDDEN_DIM:
             problem = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == local == "none" and plugin_network(self.name) is None:
             problem = "attention and local are both none: layers need one of them"
-        elif any(position.distances for position in positions) and not self.local.reads_distances:
+        elif any(p.adds_distances for p in positions) and not self.local.reads_distances:
             problem = f"{name} scales the gates of message passing, and local = {local} has none"
         elif len({*name.split("+")}) < len(positions) or len({*stems}) < len(stems):
-            problem = f"the terms of {name} read one column, which has one number of values"
-        elif self.node_encoder == "none" and not self._maps_features:
-            problem = "node_encoder = none needs layers of message passing that map other channels"
+            problem = f"two terms of {name} read the same column, whose width is fixed"
+        elif self.node_encoder == "none" and not self._can_skip_node_encoder:
+            problem = "node_encoder = none needs message passing that accepts other input channels"
         elif width >= dim and budget is None:
             problem = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
         if problem:

@@ -1,4 +1,4 @@
-"""Encoders of features and positions, registered in ``models/component_names.py`` and ``models/positions.py``."""
+"""Feature and position encoders, registered in ``models/component_names.py`` and ``models/positions.py``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kmip_data.models.layers.norms import BatchNorm
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
-    from kmip_data.models.component_names import Builder, Integers
-    from kmip_data.models.positions import Positional
+    from kmip_data.models.component_names import Builder, EmbeddedIntegers
+    from kmip_data.models.positions import PositionalEncoding
 
 
-def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
+def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
     """Raise ``UsageError`` or ``DamagedInput`` for values without an embedding.
 
-    ``rows`` are pieces of the data (…, columns), reduced to bounds by column.
+    ``rows`` are pieces of the data, (…, columns) each.
     """
-    # 1. Bounds of each column over all pieces.
+    # 1. Find the range of each column over all pieces.
     features = integers.features
     owner = integers.owner
     sizes = integers.sizes
@@ -41,28 +41,28 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
                 f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
                 f" {len(sizes)} of integers.",
                 next=f"--set {integers.key}="
-                + integers.encoder_of_columns(0 if piece.is_floating_point() else piece.shape[-1]),
+                + integers.encoder_for_columns(0 if piece.is_floating_point() else piece.shape[-1]),
             )
         if piece.numel():
-            flat = piece.reshape(-1, len(sizes)).long().cpu()
-            low = torch.minimum(low, flat.amin(0))
-            high = torch.maximum(high, flat.amax(0))
+            values = piece.reshape(-1, len(sizes)).long().cpu()
+            low = torch.minimum(low, values.amin(0))
+            high = torch.maximum(high, values.amax(0))
 
-    # 2. Columns with values outside their table.
+    # 2. Report columns with values outside their embedding table.
     problems = []
     bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
     for column, (least, most, size) in enumerate(bounds):
         if least < 0 or most >= size:
             problems.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
     if problems:
-        step = f"--set {integers.key}={integers.encoder_of_range(int(low.min()), int(high.max()))}"
-        if integers.others:
-            step += f", or {integers.others}"
+        step = f"--set {integers.key}={integers.encoder_for_range(int(low.min()), int(high.max()))}"
+        if integers.remedy:
+            step += f", or {integers.remedy}"
         raise DamagedInput(f"The {features} are not {owner}.", found="; ".join(problems), next=step)
 
 
 def _as_columns(rows: Tensor) -> Tensor:
-    """Return one number per node or edge as a column."""
+    """Reshape one number per node or edge (N,) to (N, 1)."""
     return rows[:, None] if rows.ndim == 1 else rows
 
 
@@ -80,10 +80,10 @@ def _missing_edge_features_error() -> UsageError:
 
 
 class LinearEncoder(nn.Module):
-    """A linear map of node or edge features (upstream ``LinearNode``) to the channels of the network.
+    """Linear map of node or edge features to ``dim`` channels (upstream ``LinearNode``).
 
-    Columns of a ``published`` dataset are first standardised by mean and deviation, which come with
-    its manifest, not with a checkpoint.
+    ``published`` (dataset, column) first standardises the features by the mean and standard
+    deviation in the dataset's manifest; checkpoints do not store them.
     """
 
     mean: Tensor
@@ -97,7 +97,7 @@ class LinearEncoder(nn.Module):
         features: str,
         published: tuple[str, str] | None = None,
         bias: bool = True,
-        added: int = 0,
+        added_channels: int = 0,
     ) -> None:
         super().__init__()
         if channels is None:
@@ -116,14 +116,14 @@ class LinearEncoder(nn.Module):
                 )
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
-        self.linear = Linear(channels + added, dim, bias=bias)
+        self.linear = Linear(channels + added_channels, dim, bias=bias)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, dim), or (…, dim) in the form of the batch's edges."""
+        """Return (N, dim) for nodes, or (…, dim) in the form of the batch's edges."""
         return self.linear(self.columns(batch))  # type: ignore[no-any-return]
 
     def columns(self, batch: GraphBatch) -> Tensor:
-        """Return the features, standardised for a published dataset."""
+        """Return the features, standardised if ``published`` was given."""
         rows = _feature_rows(batch, self.features)
         if rows.shape[-1] != self.channels:
             raise UsageError(
@@ -136,10 +136,10 @@ class LinearEncoder(nn.Module):
         return rows
 
 
-class WalkedEdges(LinearEncoder):
-    """Standardised edge features of PascalVOC-SP, followed by an encoding of edges.
+class EdgeWalkEncoder(LinearEncoder):
+    """Linear map of PascalVOC-SP's standardised edge features and random-walk probabilities.
 
-    GNN⁺'s ``VOCEdge`` with RWSE: random walks between the ends of an edge are not standardised.
+    Equals GNN⁺'s ``VOCEdge`` with RWSE; the probabilities are not standardised.
     """
 
     def __init__(self, channels: int | None, dim: int, *, encoding: Encoding) -> None:
@@ -149,35 +149,38 @@ class WalkedEdges(LinearEncoder):
             dim,
             features="edge features",
             published=("pascalvoc-sp", "edge/attr"),
-            added=column.shape[0],
+            added_channels=column.shape[0],
         )
         self.encoding = encoding
 
     def columns(self, batch: GraphBatch) -> Tensor:
-        """(…, channels + T) in the form of the batch's edges."""
+        """Return (…, channels + T) in the form of the batch's edges."""
         rows = super().columns(batch)
         walks = _added_edge_column(batch, self.encoding, "voc").to(rows.dtype)
         return torch.cat([rows, walks], dim=-1)
 
 
-def _added_edge_column(batch: GraphBatch, encoding: Encoding, instead: str) -> Tensor:
-    """Return an added column of edges (…, T), in the form of the batch's edges."""
+def _added_edge_column(batch: GraphBatch, encoding: Encoding, fallback: str) -> Tensor:
+    """Return an added edge column (…, T) in the form of the batch's edges.
+
+    If it is missing, the error suggests the edge encoder ``fallback``.
+    """
     (column,) = encoding.columns()
     rows = batch.added.get(column.attribute)
     if rows is None:
         raise UsageError(
             f"The data lack the added column {encoding.name}, which the network reads.",
-            next=f"kmip-data encode NAME {encoding.name}; or --set model.edge_encoder={instead}",
+            next=f"kmip-data encode NAME {encoding.name}; or --set model.edge_encoder={fallback}",
         )
     if isinstance(batch.edges, NeighborTable):
         return rows.view(*batch.edges.neighbor.shape, -1)
     return rows
 
 
-class SummedEdges(nn.Module):
-    """Edge features by an encoder, plus a linear map of an encoding of edges.
+class SummedEdgeEncoder(nn.Module):
+    """Sum of another edge encoder and a linear map of an added edge encoding.
 
-    GNN⁺'s ``TypeDictEdge`` and ``DummyEdge`` where the nodes have RWSE.
+    Equals GNN⁺'s ``TypeDictEdge`` and ``DummyEdge`` for nodes with RWSE.
     """
 
     def __init__(
@@ -191,16 +194,16 @@ class SummedEdges(nn.Module):
         self.linear = Linear(column.shape[0], dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(…, dim) in the form of the batch's edges."""
+        """Return (…, dim) in the form of the batch's edges."""
         rows = _added_edge_column(batch, self.encoding, self.encoder)
         mapped = self.linear(rows.to(self.linear.weight.dtype))
         return self.features(batch) + mapped  # type: ignore[no-any-return]
 
 
 class BlockEncoder(LinearEncoder):
-    """Linear without bias, batch norm, ReLU, rows scaled to length 1, of node features.
+    """Linear map of node features without bias, batch norm, ReLU, and rows scaled to length 1.
 
-    GraphGym's layer before message passing without a node encoder.
+    Equals GraphGym's layer before message passing if there is no node encoder.
     """
 
     def __init__(self, channels: int, dim: int) -> None:
@@ -208,32 +211,32 @@ class BlockEncoder(LinearEncoder):
         self.norm = BatchNorm(dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, dim)."""
+        """Encode the nodes: (N, dim)."""
         h = super().forward(batch)
         h = self.norm(h, batch)
         return nn.functional.normalize(h.relu(), dim=1)
 
 
-class NormedEncoder(LinearEncoder):
-    """Linear, layer norm, ReLU, of node features: tunedGNN's first layer on ogbn-products."""
+class LayerNormEncoder(LinearEncoder):
+    """Linear map of node features, layer norm and ReLU: tunedGNN's first layer on ogbn-products."""
 
     def __init__(self, channels: int, dim: int) -> None:
         super().__init__(channels, dim, features="node features")
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, dim)."""
+        """Encode the nodes: (N, dim)."""
         return self.norm(super().forward(batch)).relu()  # type: ignore[no-any-return]
 
 
-class RawNodes(nn.Module):
-    """Unchanged node features, which the first layer maps."""
+class RawNodeFeatures(nn.Module):
+    """Unchanged node features, for a first layer that maps them."""
 
     def __init__(self, channels: int, dim: int) -> None:
         super().__init__()
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, channels)."""
+        """Return the node features as floats: (N, channels)."""
         rows = _feature_rows(batch, "node features")
         return rows if rows.is_floating_point() else rows.float()
 
@@ -241,19 +244,19 @@ class RawNodes(nn.Module):
 class IntegerEncoder(nn.Module):
     """Sum of one embedding per integer feature, as in OGB's encoders."""
 
-    def __init__(self, channels: int | None, dim: int, *, integers: Integers) -> None:
+    def __init__(self, channels: int | None, dim: int, *, integers: EmbeddedIntegers) -> None:
         super().__init__()
         if channels is None:
             raise _missing_edge_features_error()
         tables = [nn.Embedding(size, dim) for size in integers.sizes]
-        if integers.xavier:
+        if integers.xavier_init:
             for table in tables:
                 nn.init.xavier_uniform_(table.weight)
         self.integers = integers
         self.features = nn.ModuleDict({"embeddings": nn.ModuleList(tables)})  # names in checkpoints
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, dim), or (…, dim) in the form of the batch's edges."""
+        """Return (N, dim) for nodes, or (…, dim) in the form of the batch's edges."""
         rows = _feature_rows(batch, self.integers.features)
         tables: Any = self.features["embeddings"]
         if rows.shape[-1] != len(tables) or rows.is_floating_point():
@@ -261,133 +264,134 @@ class IntegerEncoder(nn.Module):
         columns = zip(tables, rows.unbind(-1), strict=True)
         try:
             embedded = [table(column) for table, column in columns]
-        except IndexError:  # on the CPU torch checks the range; on a GPU the device assertion fails
+        except IndexError:  # only on a CPU: on a GPU, an assertion on the device fails
             check_integers(self.integers, [rows])
             raise
         return functools.reduce(torch.add, embedded)  # type: ignore[no-any-return]
 
 
 class DummyEdge(nn.Module):
-    """One learned vector for all edges (upstream ``DummyEdge``, an embedding with a single row)."""
+    """One learned vector shared by all edges (upstream ``DummyEdge``)."""
 
     def __init__(self, channels: int | None, dim: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(1, dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(1, dim), which broadcasts against the edges; never an (E, dim) tensor."""
+        """Return (1, dim), which broadcasts against the edges without an (E, dim) tensor."""
         return self.embedding.weight
 
 
-class _Columns(nn.Module):
-    """A module that reads the columns of an added encoding."""
+class _EncodingReader(nn.Module):
+    """Base of modules that read the columns of a positional encoding."""
 
-    def __init__(self, position: Positional) -> None:
+    def __init__(self, position: PositionalEncoding) -> None:
         super().__init__()
         assert position.encoding is not None
         self.width = position.width
         self.reads = position.reads
-        self.column = position.encoding.name
-        self.count = position.encoding.columns()[0].shape[0]
+        self.encoding_name = position.encoding.name
+        self.channels = position.encoding.columns()[0].shape[0]
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
         missing = [name for name in self.reads if name not in batch.added]
         if missing:
+            name = self.encoding_name
             raise UsageError(
-                f"The data lack {missing[0]} of the added column {self.column}, which the network reads.",
-                next=f"kmip-data encode NAME adds {self.column}; or --set model.positional=none",
+                f"The data lack {missing[0]} of the added column {name}, which the network reads.",
+                next=f"kmip-data encode NAME adds {name}; or --set model.positional=none",
             )
         return [batch.added[name] for name in self.reads]
 
 
 def _perceptron(*widths: int) -> nn.Sequential:
-    """Linear layers of these widths, each followed by ReLU."""
+    """Build linear layers of these widths, each followed by ReLU."""
     layers = []
-    for wide, narrow in itertools.pairwise(widths):
-        layers += [Linear(wide, narrow), nn.ReLU()]
+    for in_width, out_width in itertools.pairwise(widths):
+        layers += [Linear(in_width, out_width), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
-def _layer_widths(width: int, layers: int) -> list[int]:
-    """Widths of all layers but the first: twice the last layer's width."""
+def _output_widths(width: int, layers: int) -> list[int]:
+    """Return the output widths of a perceptron: ``width``, and twice that for hidden layers."""
     return [2 * width] * (layers - 1) + [width]
 
 
-class LapPE(_Columns):
-    """Laplacian eigenvectors by a deep set over frequencies, or by a transformer (upstream ``LapPE``).
+class LapPE(_EncodingReader):
+    """Laplacian eigenvectors read by a deep set over frequencies or a transformer (upstream ``LapPE``).
 
     Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 2 w →
-    w, or through one linear layer and PyTorch's transformer encoder, whose tokens are the pairs of
-    a node; missing frequencies (NaN) are left out of it and of the sum. A perceptron may follow. In
-    training, the arbitrary sign of each eigenvector is drawn anew: one sign per frequency for the
-    whole batch, as upstream.
+    w, or through a linear layer and PyTorch's transformer encoder, whose tokens are a node's pairs.
+    Neither reads missing frequencies (NaN). The sum over frequencies may go through another
+    perceptron. In training, the arbitrary sign of each eigenvector is redrawn: one sign per
+    frequency for the whole batch, as upstream.
 
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
 
-    def __init__(self, position: Positional, _dim: int) -> None:
+    def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
         keys = position.keys
         width = keys.width
         self.transformer: nn.Module | None = None
         if keys.reader == "deepset":
-            self.each = _perceptron(2, *_layer_widths(width, keys.layers))
+            self.pair_encoder = _perceptron(2, *_output_widths(width, keys.layers))
         else:
-            self.each = nn.Sequential(Linear(2, width))
+            self.pair_encoder = nn.Sequential(Linear(2, width))
             layer = nn.TransformerEncoderLayer(width, keys.heads, batch_first=True)
             self.transformer = nn.TransformerEncoder(layer, keys.layers, enable_nested_tensor=False)
-        self.after = nn.Sequential()
+        self.post_perceptron = nn.Sequential()
         if keys.post_layers:
-            self.after = _perceptron(width, *_layer_widths(width, keys.post_layers))
+            self.post_perceptron = _perceptron(width, *_output_widths(width, keys.post_layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, w)."""
+        """Encode the positions: (N, w)."""
         values, vectors = self.columns(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
-        # Eigenvalues from PyG's transforms, one row per node, may have another shape.
+        # PyG's transforms give eigenvalues per node, possibly with an additional axis.
         values = values.reshape(vectors.shape)
         if self.training:
-            drawn = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device)
-            vectors = vectors * (drawn * 2 - 1)
+            bits = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device)
+            vectors = vectors * (bits * 2 - 1)
 
         pairs = torch.stack([vectors, values], dim=-1)
         exists = ~pairs.isnan().any(-1, keepdim=True)
-        mapped = self.each(pairs.nan_to_num())
+        encoded = self.pair_encoder(pairs.nan_to_num())
         if self.transformer is not None:
-            mapped = self.transformer(mapped, src_key_padding_mask=~exists.squeeze(-1))
-        mapped = mapped * exists
-        return self.after(mapped.sum(1))  # type: ignore[no-any-return]
+            encoded = self.transformer(encoded, src_key_padding_mask=~exists.squeeze(-1))
+        encoded = encoded * exists
+        return self.post_perceptron(encoded.sum(1))  # type: ignore[no-any-return]
 
 
-class ColumnPosition(_Columns):
-    """One column of floats: batch norm, then a linear map or a perceptron (upstream ``RWSE``)."""
+class ColumnEncoder(_EncodingReader):
+    """Batch norm, then a linear map or a perceptron, of one column of floats (upstream ``RWSE``)."""
 
-    def __init__(self, position: Positional, _dim: int) -> None:
+    def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
         keys = position.keys
         self.norm = None
         if keys is None or keys.norm:
-            self.norm = BatchNorm(self.count)
+            self.norm = BatchNorm(self.channels)
         self.linear: nn.Module
         if keys is None or keys.reader == "linear":
-            self.linear = Linear(self.count, self.width)
+            self.linear = Linear(self.channels, self.width)
         else:
-            self.linear = _perceptron(self.count, *_layer_widths(self.width, keys.layers))
+            self.linear = _perceptron(self.channels, *_output_widths(self.width, keys.layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, width)."""
+        """Encode the positions: (N, width)."""
         (rows,) = self.columns(batch)
         if self.norm is not None:
             rows = self.norm(rows, batch)
         return self.linear(rows)  # type: ignore[no-any-return]
 
 
-class SignNet(_Columns):
+class SignNet(_EncodingReader):
     """Sign-invariant network of eigenvectors (upstream ``SignNet``).
 
-    φ(v) + φ(-v) of each eigenvector v, φ being a stack of GIN layers over the edges of the graph;
-    then a perceptron of all K concatenated results (``mlp``), or of their sum over existing
+    φ, a stack of GIN layers over the edges of the graph, maps each eigenvector v to φ(v) + φ(-v).
+    A perceptron then reads all K results concatenated (``mlp``), or their sum over existing
     frequencies (``deepset``). Missing eigenvectors are 0 in φ and enter its batch norms, as
     upstream.
 
@@ -395,44 +399,45 @@ class SignNet(_Columns):
     ``graphgps/encoder/signnet_pos_encoder.py`` of GraphGPS.
     """
 
-    def __init__(self, position: Positional, _dim: int) -> None:
+    def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
         keys = position.keys
         hidden = keys.hidden
-        self.by_sum = keys.reader == "deepset"
+        self.sums_frequencies = keys.reader == "deepset"
         widths = [1, *[hidden] * (keys.layers - 1), keys.out]
         self.phi = nn.ModuleList(
-            NormedPerceptron([wide, hidden, narrow]) for wide, narrow in itertools.pairwise(widths)
+            BatchNormPerceptron([in_width, hidden, out_width])
+            for in_width, out_width in itertools.pairwise(widths)
         )
         self.norms = nn.ModuleList(BatchNorm(hidden) for _ in range(keys.layers - 1))
-        wide = keys.out if self.by_sum else keys.out * self.count
-        self.rho = NormedPerceptron([wide, *[hidden] * (keys.post_layers - 1), keys.width])
+        width = keys.out if self.sums_frequencies else keys.out * self.channels
+        self.rho = BatchNormPerceptron([width, *[hidden] * (keys.post_layers - 1), keys.width])
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, width)."""
+        """Encode the positions: (N, width)."""
         _, vectors = self.columns(batch)
         values = vectors.nan_to_num()[..., None]
-        mapped = self._apply_phi(values, batch) + self._apply_phi(-values, batch)
-        if self.by_sum:
+        encoded = self._apply_phi(values, batch) + self._apply_phi(-values, batch)
+        if self.sums_frequencies:
             exists = ~vectors.isnan()[..., None]
-            mapped = (mapped * exists).sum(1)
-        return self.rho(mapped.flatten(1), batch)  # type: ignore[no-any-return]
+            encoded = (encoded * exists).sum(1)
+        return self.rho(encoded.flatten(1), batch)  # type: ignore[no-any-return]
 
     def _apply_phi(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """φ: (N, K, 1) to (N, K, out)."""
-        nodes, count, _ = x.shape
-        for number, update in enumerate(self.phi):
-            if number:
-                x = self.norms[number - 1](x.flatten(0, 1), batch)
-            # All frequencies in one sum over the edges.
+        """Apply φ: (N, K, 1) to (N, K, out)."""
+        nodes, frequencies, _ = x.shape
+        for index, update in enumerate(self.phi):
+            if index:
+                x = self.norms[index - 1](x.flatten(0, 1), batch)
+            # One sum over the edges serves all frequencies.
             x = x.reshape(nodes, -1)
             x = x + neighbor_sum(batch.edges.adjacency, x)
-            x = update(x.view(nodes * count, -1), batch).view(nodes, count, -1)
+            x = update(x.view(nodes * frequencies, -1), batch).view(nodes, frequencies, -1)
         return x
 
 
-class NormedPerceptron(nn.Module):
-    """Linear layers of these widths; each but the last is followed by ReLU, then batch norm."""
+class BatchNormPerceptron(nn.Module):
+    """Linear layers of the given widths; ReLU and batch norm follow all but the last."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -440,30 +445,30 @@ class NormedPerceptron(nn.Module):
         self.norms = nn.ModuleList(map(BatchNorm, widths[1:-1]))
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """(M, first width) to (M, last width), rows of ``batch``."""
+        """(M, first width) to (M, last width)."""
         *hidden, last = self.linears
         for linear, norm in zip(hidden, self.norms, strict=True):
             x = norm(linear(x).relu(), batch)
         return last(x)  # type: ignore[no-any-return]
 
 
-class StablePosition(_Columns):
-    """Positions that scale the gates of message passing by distance (upstream ``EquivStableLapPE``).
+class StablePosition(_EncodingReader):
+    """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
 
-    A linear map of the eigenvectors, 0 where a graph has fewer. Positions are never added to node
-    features: message passing reads the squared distance between the ends of each edge, which is
-    invariant to the signs of the eigenvectors and, for an orthogonal map, to rotations.
+    Positions are a linear map of the eigenvectors, with 0 for missing ones. Message passing reads
+    only the squared distance between the ends of each edge, which is invariant to the signs of the
+    eigenvectors and, for an orthogonal map, to rotations.
 
     Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of
     GraphGPS.
     """
 
-    def __init__(self, position: Positional, dim: int) -> None:
+    def __init__(self, position: PositionalEncoding, dim: int) -> None:
         super().__init__(position)
-        self.linear = Linear(self.count, dim)
+        self.linear = Linear(self.channels, dim)
 
     def forward(self, batch: GraphBatch) -> GraphBatch:
-        """Return the batch, its edges with their distances."""
+        """Return the batch with distances on its edges."""
         (vectors,) = self.columns(batch)
         position = self.linear(vectors.nan_to_num())
         edges = batch.edges
@@ -472,8 +477,8 @@ class StablePosition(_Columns):
         return replace(batch, edges=replace(edges, distance=distance))
 
 
-class WithPositional(nn.Module):
-    """Channels of a node encoder followed by the channels of a positional encoding."""
+class ConcatenatedEncoder(nn.Module):
+    """Concatenated channels of a node encoder and a positional encoding."""
 
     def __init__(self, features: nn.Module, position: nn.Module) -> None:
         super().__init__()
@@ -481,5 +486,5 @@ class WithPositional(nn.Module):
         self.position = position
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the encoded nodes, (N, dim)."""
+        """Encode the nodes: (N, dim)."""
         return torch.cat([self.features(batch), self.position(batch)], dim=1)

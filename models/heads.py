@@ -15,12 +15,12 @@ from kmip_data.models.layers.norms import dropout as dropout_rows
 
 
 class NodeHead(nn.Module):
-    """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
+    """Perceptron applied to each row (GraphGym's ``inductive_node`` and ``node``).
 
     All but the last of ``layers`` linear layers are ``dim`` wide and followed by ``relu`` or
-    ``gelu``; dropout precedes each. ``l2norm`` scales each row to length 1 after an activation.
-    GraphGym always does so, hence all published numbers on nodes; the paper does not mention it.
-    ``pooling`` of a :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
+    ``gelu``; dropout precedes each layer. ``l2norm`` scales each row to length 1 after an
+    activation: GraphGym, and so all published numbers on nodes, always does; the paper does not
+    mention it. A :class:`GraphHead` reads ``pooling``: ``mean``, ``max`` or ``sum``.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class NodeHead(nn.Module):
 class GraphHead(NodeHead):
     """Pool the nodes of each graph, then apply the perceptron.
 
-    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True``
-    GraphGym's ``graph``.
+    Equals LRGB's ``mlp_graph`` with ``l2norm=False``, dropout and GELU, and GraphGym's ``graph``
+    with ``l2norm=True``.
     """
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
@@ -71,8 +71,8 @@ class GraphHead(NodeHead):
 class SANHead(nn.Module):
     """Pool the nodes of each graph, then halve the width in each linear layer (GraphGPS's ``san_graph``).
 
-    dim → dim / 2 → dim / 4 → classes with three ``layers``, each but the last followed by its
-    activation. Neither ``l2norm`` nor dropout applies: GraphGPS's head ignores both.
+    Three ``layers`` map dim → dim / 2 → dim / 4 → classes, with an activation after all but the
+    last. ``l2norm`` and dropout are ignored, as in GraphGPS.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SANHead(nn.Module):
         layers: int,
         activation: Activation = "relu",
         pooling: str = "mean",
-        **_unread: object,
+        **_ignored: object,
     ) -> None:
         super().__init__()
         widths = [dim // 2**number for number in range(layers)]
@@ -108,7 +108,7 @@ class LinkHead(NodeHead):
         super().__init__(dim, dim, **options)
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """(N, dim) → (G, W, W), W nodes of the largest graph; padding is 0."""
+        """(N, dim) → (G, W, W), where W is the size of the largest graph; padding is 0."""
         x = super().forward(x)
         ends = x[None] if batch is None else pad_by_graph(x, batch.graph, batch.ptr)
         # Half precision has too few distinct scores for ranking.
@@ -118,7 +118,7 @@ class LinkHead(NodeHead):
 
 
 def pool_nodes(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """(N, d) → (G, d): mean, maximum or sum over the nodes of each graph; zero for an empty graph."""
+    """Return the mean, maximum or sum of each graph's nodes: (N, d) → (G, d), 0 for empty graphs."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         graph = batch.graph[:, None].expand_as(x)

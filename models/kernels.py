@@ -1,4 +1,4 @@
-"""Compiled kernels that may run on a device."""
+"""Availability of compiled kernels on a device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 
-#: Parts of the GPU code that failed this device's self-check, with reasons: ``search``,
-#: ``attention``, ``edges`` and ``capture``. Slower code replaces them.
+#: Components (``search``, ``attention``, ``edges``, ``capture``) that failed the device's self-check
+#: -> reason. Slower code replaces them.
 DISABLED: dict[str, str] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache
 def triton_runs(device: torch.device) -> bool:
-    """True if Triton compiles for the device; its launchers need a C compiler."""
+    """True if Triton supports the device and finds the C compiler that its launchers need."""
     return (
         device.type == "cuda"
         and importlib.util.find_spec("triton") is not None
@@ -29,10 +29,10 @@ def triton_runs(device: torch.device) -> bool:
     )
 
 
-def takes_cpu_kernels(*tensors: Tensor) -> bool:
-    """True if the CPU kernels take the tensors: float32 on a CPU.
+def can_use_cpu_kernels(*tensors: Tensor) -> bool:
+    """True if the CPU kernels support the tensors: float32 on a CPU.
 
-    torch.compile cannot trace them, and torch.func not differentiate them.
+    torch.compile cannot trace the kernels, and torch.func cannot differentiate them.
     """
     if torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
         return False
@@ -40,5 +40,5 @@ def takes_cpu_kernels(*tensors: Tensor) -> bool:
 
 
 def kernels_run(component: str, device: torch.device) -> bool:
-    """True if a component's Triton kernels compile for the device and passed its self-check."""
+    """True if Triton supports the device and the component passed its self-check."""
     return component not in DISABLED and triton_runs(device)

@@ -1,4 +1,4 @@
-"""GPS layers, networks of them, and ``build_model``, which builds a network from a configuration."""
+"""GPS layers and networks; ``build_model`` builds a network from a configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from kmip_data.errors import UsageError
 from kmip_data.models.component_names import (
-    NORMS_OF_ROWS,
+    ROW_WISE_NORMS,
     all_heads,
     all_norms,
     edge_encoders,
@@ -25,8 +25,8 @@ from kmip_data.models.component_names import (
     node_encoders,
 )
 from kmip_data.models.components import Activation, LayerInfo, NoComponent
-from kmip_data.models.config import USUAL_DIM, ModelConfig, plugin_network
-from kmip_data.models.encoders import WithPositional
+from kmip_data.models.config import DEFAULT_HIDDEN_DIM, ModelConfig, plugin_network
+from kmip_data.models.encoders import ConcatenatedEncoder
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
@@ -37,36 +37,36 @@ from kmip_data.models.search.topk import search_op
 
 log = logging.getLogger(__name__)
 
-NARROWEST, WIDEST = 32, 512  #: range of hidden dimensions in the published search
+MIN_HIDDEN_DIM, MAX_HIDDEN_DIM = 32, 512  #: range of hidden dimensions in the published search
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Count all parameters, including encoders, norms and heads, trained or not; no buffers."""
+    """Count all parameters, whether trained or not."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 class GPSLayer(nn.Module):
     """One layer of GraphGPS, in the order of upstream graphgps/layer/gps_layer.py.
 
-    local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their
-    sum h, then ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out;
-    at least one is required.
+    h is the sum of the local branch ``norm(conv(x, e, batch))`` and the global branch ``norm(x +
+    dropout(attention(x, batch)))``; the layer returns ``norm(h + dropout(W₂ dropout(act(W₁ h))))``.
+    A branch without a module is left out; at least one is required.
 
     Parameters
     ----------
     conv
         Module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the
-        form of ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its
-        own dropout.
+        form of ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`. It applies
+        dropout itself.
     attention
         Module called as ``attention(x, batch) -> x``; or, with state carried between layers, as
         ``attention(x, batch, *carried) -> (x, *carried)``.
     dim, dropout
-        Channels d; probability of dropout after attention and twice in the feed-forward block.
+        Channels d; dropout probability after attention and twice in the feed-forward block.
     norm
-        Name in :data:`~kmip_data.models.component_names.NORMS`, or of a loaded plugin.
-    activation, feed_forward
-        Activation of the feed-forward block; False: the layer ends with h.
+        Name in :data:`~kmip_data.models.component_names.NORMS`, or of a plugin's norm.
+    feed_forward, activation
+        Whether to apply the feed-forward block to h, and its activation.
     add_local_input
         Add x to the output of ``conv`` before its norm.
     """
@@ -88,13 +88,13 @@ class GPSLayer(nn.Module):
             raise UsageError("A GPS layer has neither conv nor attention.")
         self.local = conv
         self.attention = attention
-        new_norm = all_norms()[norm]
-        self.norm_local = None if conv is None else new_norm(dim)
-        self.norm_global = None if attention is None else new_norm(dim)
+        build_norm = all_norms()[norm]
+        self.norm_local = None if conv is None else build_norm(dim)
+        self.norm_global = None if attention is None else build_norm(dim)
         self.feed_forward = feed_forward
         self.add_local_input = add_local_input
         if feed_forward:
-            self.norm_out = new_norm(dim)
+            self.norm_out = build_norm(dim)
             self.linear_in = Linear(dim, 2 * dim)
             self.linear_out = Linear(2 * dim, dim)
         self.dropout = nn.Dropout(dropout)
@@ -107,20 +107,21 @@ class GPSLayer(nn.Module):
         batch: object,
         *carried: object,
     ) -> tuple[object, ...]:
-        """Update nodes (N, d), edge features and the state that attention carries.
+        """Update nodes (N, d), edge features and the state carried between layers.
 
-        ``batch`` may be one of PyTorch Geometric's, too.
+        ``batch`` is a :class:`GraphBatch` or a PyTorch Geometric batch.
         """
         graphs = batch if isinstance(batch, GraphBatch) else read_batch(batch)
         dropout = self.dropout.p if self.dropout.training else 0.0
-        # 1. Message passing.
+
+        # 1. Message passing. A trimmed sample has fewer output rows than input rows.
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
             local, e = self.local(x, e, graphs)
             added = x[: len(local)] if self.add_local_input else None
             h = apply_norm_block(self.norm_local, local, added, graphs)
 
-        # 2. Attention on the same input, normalised and added to the first branch.
+        # 2. Attention to the same input, normalised and added to the local branch.
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, graphs, *carried)
             if carried:
@@ -133,30 +134,30 @@ class GPSLayer(nn.Module):
         # 3. Feed-forward block.
         hidden = self.activation(self.linear_in(h))
         hidden = dropout_rows(hidden, dropout)
-        feed = self.linear_out(hidden)
-        return apply_norm_block(self.norm_out, h, feed, graphs, before=dropout), e, *carried
+        update = self.linear_out(hidden)
+        return apply_norm_block(self.norm_out, h, update, graphs, before=dropout), e, *carried
 
 
-#: Contexts of both passes of a checkpoint; the second reuses the searches of the first.
-_KEEPING_SEARCHES = functools.partial(
+#: Checkpoint contexts that save the results of searches instead of recomputing them.
+_save_search_results = functools.partial(
     create_selective_checkpoint_contexts,
-    [search_op._opoverload],  # noqa: SLF001 -- the operator that a dispatcher sees
+    [search_op._opoverload],  # noqa: SLF001 -- the overload that the dispatcher calls
 )
 
 
-def apply_recomputed(
+def apply_checkpointed(
     layer: nn.Module,
     x: Tensor,
     e: Tensor | None,
     batch: GraphBatch,
     *carried: object,
 ) -> Any:
-    """Apply ``layer(x, e, batch, *carried)`` with activation checkpointing, bitwise equal to without.
+    """Apply ``layer(x, e, batch, *carried)`` with activation checkpointing, without changing any bit.
 
-    The second pass draws the same dropout masks and reuses the results of the first pass's
-    searches, 8 bytes per chosen pair.
+    The second pass draws the same dropout masks and reuses the search results of the first pass,
+    which take 8 bytes per chosen pair.
     """
-    # The first pass updates the running statistics, the second these copies.
+    # The first pass updates the running statistics, the second pass updates these copies.
     copies = {name: buffer.clone() for name, buffer in layer.named_buffers()}
     passes = itertools.count()
 
@@ -164,13 +165,13 @@ def apply_recomputed(
         buffers = copies if next(passes) else {}
         return functional_call(layer, buffers, (x, e, batch, *carried_rows))
 
-    return checkpoint(run, x, e, *carried, use_reentrant=False, context_fn=_KEEPING_SEARCHES)
+    return checkpoint(run, x, e, *carried, use_reentrant=False, context_fn=_save_search_results)
 
 
 class GPSNetwork(nn.Module):
-    """Encoders, GPS layers and a head; arguments as :func:`build_model` takes them.
+    """Encoders, GPS layers and a head, with the arguments of :func:`build_model`.
 
-    ``hidden_dim`` is taken as it is.
+    ``parameter_budget`` is ignored.
     """
 
     def __init__(
@@ -193,37 +194,39 @@ class GPSNetwork(nn.Module):
         for component in components:
             self.reads += component.reads
 
-        # Parts draw their weights in the order in which they are made: keep it, so that seeds
-        # reproduce runs.
+        # Modules draw their weights when they are built: keep this order, so that seeds reproduce
+        # runs.
         width = sum(position.width for position in positions)
         self.node_encoder = nodes.build(in_channels, dim - width)
         for position in positions:
             if position.build is not None and position.width:
-                self.node_encoder = WithPositional(self.node_encoder, position.build(position, dim))
+                self.node_encoder = ConcatenatedEncoder(
+                    self.node_encoder, position.build(position, dim)
+                )
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = edges.build(edge_channels, dim)
         self.reads_edges = any(component.reads_edges for component in components)
-        # Unused, but kept for upstream's parameter counts; it takes no gradient.
+        # Kept even if unused, to match upstream's parameter counts; then without gradients.
         self.edge_encoder.requires_grad_(self.reads_edges)
         for component in components:
-            component.initialise(self.node_encoder, self.edge_encoder)
+            component.reinitialise_encoders(self.node_encoder, self.edge_encoder)
         self.position: nn.Module | None = None
         for position in positions:
             if position.build is not None and not position.width:
                 self.position = position.build(position, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
-        self.begin = config.attention.begin(dim)
+        self.begin = config.attention.build_initial_state(dim)
         self.input_dropout = config.input_dropout
         first = in_channels + width if config.node_encoder == "none" else dim
-        widths = [first, *[dim] * (config.layers - 1)]
+        input_dims = [first, *[dim] * (config.layers - 1)]
         self.layers = nn.ModuleList(
-            _gps_layer(config, number, wide) for number, wide in enumerate(widths)
+            _build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
         )
-        #: True if layers read neighbours alone, so that a sample can be trimmed.
+        #: True if a node's output depends only on its neighbourhood, so that samples can be trimmed.
         self.is_local = (
             config.attention.kind == "none"
             and isinstance(config.local, MessagePassing | NoComponent)
-            and config.norm in NORMS_OF_ROWS
+            and config.norm in ROW_WISE_NORMS
             and not any(component.reads for component in components)
         )
         self.checkpoint_layers = bool(config.checkpoint_layers)
@@ -239,10 +242,10 @@ class GPSNetwork(nn.Module):
         self.output_scale = config.output_scale
 
     def forward(self, batch: Any) -> Tensor:
-        """Predict (N, num_classes), or (G, num_classes) with a head for graphs.
+        """Predict (N, num_classes), or (G, num_classes) with a graph head.
 
-        :func:`~kmip_data.models.layers.batch.read_batch` documents what is read from a PyTorch
-        Geometric batch. A sampled neighbourhood yields predictions for its seeds, the first nodes.
+        :func:`~kmip_data.models.layers.batch.read_batch` documents the attributes read from a
+        PyTorch Geometric batch. A sampled neighbourhood yields predictions for its seeds only.
         """
         graphs = read_batch(batch, self.reads)
         if self.position is not None:
@@ -255,23 +258,23 @@ class GPSNetwork(nn.Module):
             x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None
         carried: Sequence[object] = () if self.begin is None else self.begin(e, graphs)
-        for number, layer in enumerate(self.layers):
-            local_graphs = graphs
+        for index, layer in enumerate(self.layers):
+            layer_graphs = graphs
             if self.is_local:
-                hops = len(self.layers) - number
-                narrows = getattr(layer.local, "narrows", False)
-                x, e, local_graphs = trim_to_hops(x, e, graphs, hops, targets_only=narrows)
+                hops = len(self.layers) - index
+                extra_sources = getattr(layer.local, "accepts_extra_sources", False)
+                x, e, layer_graphs = trim_to_hops(x, e, graphs, hops, extra_sources=extra_sources)
             if self.checkpoint_layers and self.training:
-                x, e, *carried = apply_recomputed(layer, x, e, local_graphs, *carried)
+                x, e, *carried = apply_checkpointed(layer, x, e, layer_graphs, *carried)
             else:
-                x, e, *carried = layer(x, e, local_graphs, *carried)
+                x, e, *carried = layer(x, e, layer_graphs, *carried)
         x, _, graphs = trim_to_hops(x, None, graphs, 0)
         out: Tensor = self.head(x, graphs)
         return out if self.output_scale == 1 else out * self.output_scale
 
 
-class ForeignNetwork(nn.Module):
-    """A plugin's network, called with a :class:`GraphBatch`; arguments as for :class:`GPSNetwork`."""
+class PluginNetwork(nn.Module):
+    """A plugin's complete network, called with a :class:`GraphBatch`."""
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()
@@ -283,19 +286,19 @@ class ForeignNetwork(nn.Module):
             self.reads += encoding_attributes(encoding)
 
     def forward(self, batch: Any) -> Tensor:
-        """Predict, in the form of the targets."""
+        """Return predictions in the form of the targets."""
         graphs = read_batch(batch, self.reads)
         out: Tensor = self.network(graphs)
         return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
 
 
-def _make_network(config: ModelConfig, **sizes: Any) -> nn.Module:
-    network_class = GPSNetwork if plugin_network(config.name) is None else ForeignNetwork
+def _build_network(config: ModelConfig, **sizes: Any) -> nn.Module:
+    network_class = GPSNetwork if plugin_network(config.name) is None else PluginNetwork
     return network_class(config, **sizes)
 
 
 class InputBlock(nn.Module):
-    """Linear, batch norm, ReLU, rows scaled to length 1 (GraphGym's layer before message passing)."""
+    """Linear map, batch norm, ReLU, and rows scaled to length 1 (GraphGym's ``layers_pre_mp``)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -308,9 +311,15 @@ class InputBlock(nn.Module):
         return nn.functional.normalize(h.relu(), dim=1)
 
 
-def _gps_layer(config: ModelConfig, number: int, inputs: int) -> GPSLayer:
-    distances = any(position.distances for position in config.positions)
-    layer = LayerInfo(config.hidden_dim, config.dropout, number, config.layers, distances, inputs)
+def _build_gps_layer(config: ModelConfig, index: int, input_dim: int) -> GPSLayer:
+    layer = LayerInfo(
+        config.hidden_dim,
+        config.dropout,
+        index,
+        config.layers,
+        has_distances=any(position.adds_distances for position in config.positions),
+        input_dim=input_dim,
+    )
     return GPSLayer(
         config.local.build(layer),
         config.attention.build(layer),
@@ -326,39 +335,40 @@ def _gps_layer(config: ModelConfig, number: int, inputs: int) -> GPSLayer:
 def fit_hidden_dim(
     config: ModelConfig, *, budget: int | None = None, **sizes: int | None
 ) -> ModelConfig:
-    """Return ``config`` with ``hidden_dim`` chosen as upstream ``main.py:find_max_hidden_dim`` does.
+    """Return ``config`` with the largest ``hidden_dim`` within ``budget`` parameters.
 
-    Binary search over 32 … 512 for the largest width within ``budget`` parameters; if even 32
-    exceeds it, 32 is used and logged. Each candidate is rounded up to a multiple that the components
-    need, and counted without memory or random numbers, so weights do not depend on the search
+    Like upstream ``main.py:find_max_hidden_dim``, this is a binary search over 32 … 512; if even 32
+    exceeds the budget, it is used with a warning. Candidates are rounded up to a multiple that the
+    components require. Counting draws no random numbers, so weights do not depend on the search
     (upstream's do). ``budget`` defaults to ``config.parameter_budget``, which an explicit
-    ``hidden_dim`` switches off; the result has none. ``sizes`` as in :func:`build_model`.
+    ``hidden_dim`` overrides. ``sizes`` are the sizes passed to :func:`build_model`.
     """
-    if budget is None and config.hidden_dim != USUAL_DIM:
+    if budget is None and config.hidden_dim != DEFAULT_HIDDEN_DIM:
         return config.model_copy(update={"parameter_budget": None})
     budget = config.parameter_budget if budget is None else budget
     if budget is None:
         return config
-    multiple = math.lcm(config.attention.multiple, config.local.multiple)
+    multiple = math.lcm(config.attention.dim_multiple, config.local.dim_multiple)
 
-    # On the device meta a network has shapes and no memory, and draws no numbers.
     def candidate(dim: int) -> ModelConfig:
         rounded = -(-dim // multiple) * multiple
         return config.model_copy(update={"hidden_dim": rounded, "parameter_budget": None})
 
     def count(dim: int) -> int:
+        # On the meta device, a network has shapes but no memory, and draws no random numbers.
         with torch.device("meta"):
-            return count_parameters(_make_network(candidate(dim), **sizes))
+            return count_parameters(_build_network(candidate(dim), **sizes))
 
-    widths = range(NARROWEST, WIDEST + 1)
-    fitting = bisect.bisect_right(widths, budget, key=count)  # the count grows with the width
+    dims = range(MIN_HIDDEN_DIM, MAX_HIDDEN_DIM + 1)
+    fitting = bisect.bisect_right(dims, budget, key=count)  # the count grows with the width
     if not fitting:
-        least = count(NARROWEST)
         log.warning(
-            "a width of %d, the smallest that is tried, has %d parameters: over the budget of %d",
-            *(NARROWEST, least, budget),
+            "hidden_dim = %d, the smallest allowed, has %d parameters: over the budget of %d",
+            MIN_HIDDEN_DIM,
+            count(MIN_HIDDEN_DIM),
+            budget,
         )
-    return candidate(widths[max(0, fitting - 1)])
+    return candidate(dims[max(0, fitting - 1)])
 
 
 def build_model(
@@ -366,8 +376,8 @@ def build_model(
 ) -> nn.Module:
     """Build the network of a configuration; its ``forward(batch)`` returns logits (N, C).
 
-    Weights are drawn by PyTorch's and PyTorch Geometric's default initialisers from torch's global
-    generator: seed that first.
+    PyTorch's and PyTorch Geometric's default initialisers draw the weights from torch's global
+    generator, so seed that first.
 
     Parameters
     ----------
@@ -375,7 +385,7 @@ def build_model(
         If ``parameter_budget`` is set and ``hidden_dim`` is not, the widest network that fits is
         built.
     in_channels, edge_channels
-        Columns of the node features, and of the edge features if the edge encoder reads them.
+        Columns of the node features, and of the edge features if the encoder reads any.
     num_classes
         Number of classes C.
 
@@ -391,4 +401,4 @@ def build_model(
     }
     if config.parameter_budget:
         config = fit_hidden_dim(config, **sizes)
-    return _make_network(config, **sizes)
+    return _build_network(config, **sizes)

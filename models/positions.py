@@ -1,4 +1,4 @@
-"""Positional encodings by name: their keys, and the module that reads each."""
+"""Positional encodings by name: their configuration keys and the modules that read them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import MAX_PARAMETER, Encoding, known_encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.component_names import Builder, Names, encoding_attributes, import_on_call
+from kmip_data.models.component_names import (
+    Builder,
+    RegisteredName,
+    encoding_attributes,
+    import_on_call,
+)
 from kmip_data.strict_model import Strict
 
 
 class PositionKeys(Strict):
-    """Keys of a positional encoding, and the added column they imply."""
+    """Configuration keys of a positional encoding."""
 
     @property
     def encoding(self) -> Encoding:
-        """The added column that it reads."""
+        """Added column that the encoding reads."""
         raise NotImplementedError
 
 
-class Frequencies(PositionKeys):
+class EigenvectorKeys(PositionKeys):
     """Keys of an encoding of Laplacian eigenvectors."""
 
     freqs: int = Field(
-        default=8, ge=1, le=MAX_PARAMETER, description="smallest eigenpairs that are read"
+        default=8, ge=1, le=MAX_PARAMETER, description="number of smallest eigenpairs"
     )
 
     @property
@@ -37,11 +42,11 @@ class Frequencies(PositionKeys):
         return Laplacian(self.freqs)
 
 
-class LapPEKeys(Frequencies):
-    """Eigenpairs, each mapped and then summed."""
+class LapPEKeys(EigenvectorKeys):
+    """Keys of an encoding that maps each eigenpair and sums the results."""
 
     freqs: int = Field(
-        default=10, ge=1, le=MAX_PARAMETER, description="smallest eigenpairs that are read"
+        default=10, ge=1, le=MAX_PARAMETER, description="number of smallest eigenpairs"
     )
     width: int = Field(default=16, ge=1, description="channels")
     reader: Literal["deepset", "transformer"] = Field(
@@ -53,7 +58,7 @@ class LapPEKeys(Frequencies):
 
 
 class RWSEKeys(PositionKeys):
-    """Return probabilities of random walks."""
+    """Keys of an encoding of random-walk return probabilities."""
 
     steps: int = Field(default=20, ge=1, le=MAX_PARAMETER, description="steps of the walk")
     width: int = Field(default=28, ge=1, description="channels")
@@ -67,89 +72,92 @@ class RWSEKeys(PositionKeys):
         return RandomWalk(self.steps)
 
 
-class SignNetKeys(Frequencies):
-    """Sign-invariant network of eigenvectors."""
+class SignNetKeys(EigenvectorKeys):
+    """Keys of a sign-invariant network of eigenvectors."""
 
     width: int = Field(default=8, ge=1, description="channels")
     reader: Literal["mlp", "deepset"] = Field(
         default="mlp",
-        description="last perceptron: of all eigenvectors side by side, or of their sum",
+        description="last perceptron: of all concatenated eigenvectors, or of their sum",
     )
-    layers: int = Field(default=8, ge=2, description="GIN layers of each eigenvector")
+    layers: int = Field(default=8, ge=2, description="GIN layers for each eigenvector")
     hidden: int = Field(default=64, ge=1, description="channels of the GIN layers")
-    out: int = Field(default=4, ge=1, description="channels of each eigenvector after them")
+    out: int = Field(default=4, ge=1, description="output channels of the GIN layers")
     post_layers: int = Field(default=2, ge=1, description="layers of the last perceptron")
 
 
-class StableKeys(Frequencies):
-    """Eigenvectors whose distances scale messages, without channels of their own."""
+class StableKeys(EigenvectorKeys):
+    """Keys of eigenvectors whose distances scale messages; they add no channels."""
 
 
 @dataclass(frozen=True)
-class Positional:
-    """Encoding of the positions of nodes, and the module that reads it."""
+class PositionalEncoding:
+    """Encoding of node positions, and the module that reads it."""
 
-    #: Added column that it reads; training adds it where it is missing.
+    #: Added column that it reads; training computes it if it is missing.
     encoding: Encoding | None = None
-    #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N,
-    #: width), or where the encoding takes no channels the batch with an addition.
+    #: Called with this object and the channels of the network. ``module(batch)`` then returns (N,
+    #: width), or a changed batch if ``width`` is 0.
     build: Builder | None = None
-    #: Channels that it takes from the node encoder; 0: it changes the batch.
-    width: int = 0
-    distances: bool = False  #: True if it gives the edges the squared distance of their ends
-    keys: Any = None  #: its section of the model: a :class:`PositionKeys`
+    width: int = 0  #: channels of the node encoder that it replaces
+    adds_distances: bool = False  #: True if it adds the squared distance of their ends to the edges
+    keys: Any = None  #: section of the model: a :class:`PositionKeys`
 
-    def with_keys(self, keys: PositionKeys) -> Positional:
+    def with_keys(self, keys: PositionKeys) -> PositionalEncoding:
         """Return the encoding with the values of its section."""
         width = getattr(keys, "width", 0)
         return replace(self, encoding=keys.encoding, width=width, keys=keys)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
-        return ("lappe_vectors",) if self.distances else encoding_attributes(self.encoding)
+        """Batch attributes that it reads; distances need no eigenvalues."""
+        return ("lappe_vectors",) if self.adds_distances else encoding_attributes(self.encoding)
 
 
-def _positional_encoding(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
-    build = import_on_call(f"kmip_data.models.encoders:{name}")
-    return Positional(build=build, distances=distances).with_keys(keys)
+def _positional_encoding(
+    keys: PositionKeys, class_name: str, *, adds_distances: bool = False
+) -> PositionalEncoding:
+    build = import_on_call(f"kmip_data.models.encoders:{class_name}")
+    return PositionalEncoding(build=build, adds_distances=adds_distances).with_keys(keys)
 
 
-_ONE_COLUMN = import_on_call("kmip_data.models.encoders:ColumnPosition")
-POSITIONAL: dict[str, Positional] = {
-    "equivstable": _positional_encoding(StableKeys(), "StablePosition", distances=True),
+_build_column_encoder = import_on_call("kmip_data.models.encoders:ColumnEncoder")
+POSITIONAL: dict[str, PositionalEncoding] = {
+    "equivstable": _positional_encoding(StableKeys(), "StablePosition", adds_distances=True),
     "lappe": _positional_encoding(LapPEKeys(), "LapPE"),
-    "none": Positional(),
-    "rwse": _positional_encoding(RWSEKeys(), "ColumnPosition"),
-    "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
+    "none": PositionalEncoding(),
+    "rwse": _positional_encoding(RWSEKeys(), "ColumnEncoder"),
+    "rwse32": PositionalEncoding(RandomWalk(32), _build_column_encoder, width=28),
     "signnet": _positional_encoding(SignNetKeys(), "SignNet"),
 }
-OTHER_WIDTH = 16  #: channels of an encoding without an entry in the table
+DEFAULT_WIDTH = 16  #: channels of an encoding that is not in ``POSITIONAL``
 
 
-def positional_term(name: str) -> Positional:
-    """Return a term of ``model.positional``: an entry of the table, or an encoding of one column."""
+def positional_term(name: str) -> PositionalEncoding:
+    """Return one term of ``model.positional``: an entry of ``POSITIONAL``, or any one-column encoding."""
     entry = POSITIONAL.get(name)
-    return entry or Positional(parse_encoding(name), _ONE_COLUMN, width=OTHER_WIDTH)
+    return entry or PositionalEncoding(
+        parse_encoding(name), _build_column_encoder, width=DEFAULT_WIDTH
+    )
 
 
-class PositionalNames(Names):
-    """Names of the table, every encoding that has one column of floats for nodes, and sums of them."""
+class PositionalName(RegisteredName):
+    """Key whose value is a sum of registered names and encodings with one float column per node."""
 
     def check(self, name: str) -> str:
-        """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
+        """Return ``name``; ``UsageError`` for an encoding with other columns, ``ValueError`` if unknown."""
         for term in name.split("+"):
             parsed = (encoding_class.parse(term) for encoding_class in known_encodings())
             encoding = next(filter(None, parsed), None)
             if encoding is None or term in POSITIONAL:
                 super().check(term)
             else:
-                _check_columns(term, encoding)
+                _require_one_float_column(term, encoding)
         return name
 
 
-def _check_columns(name: str, encoding: Encoding) -> None:
-    column, *others = encoding.columns()
-    floats = column.presented.startswith("float")
-    if others or column.level != "node" or len(column.shape) != 1 or not floats:
-        raise UsageError(f"The encoding {name} has other columns than one of floats, (N, width).")
+def _require_one_float_column(name: str, encoding: Encoding) -> None:
+    column, *more_columns = encoding.columns()
+    is_float = column.presented.startswith("float")
+    if more_columns or column.level != "node" or len(column.shape) != 1 or not is_float:
+        raise UsageError(f"The encoding {name} is not one column of floats, (N, width).")

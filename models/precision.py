@@ -11,21 +11,22 @@ import torch
 @contextmanager
 def float32_product_precision(precision: str) -> Iterator[None]:
     """Allow TF32 in float32 matrix products inside the block if ``precision`` is ``tf32``."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    previous = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else previous)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(previous)
 
 
 @contextmanager
-def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
-    """Context in which a forward pass runs in ``precision``.
+def autocast(precision: str, device: str, *, cache_casts: bool = True) -> Iterator[None]:
+    """Run a forward pass in ``precision`` inside the block.
 
-    Training is not ``cached``: without cached casts, gradients of a weight accumulate in float32.
+    Training sets ``cache_casts=False``, so that a weight's gradients accumulate in float32.
     """
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
+    is_mixed = precision.endswith("mixed")
+    half = torch.autocast(device, dtype, enabled=is_mixed, cache_enabled=cache_casts)
     with float32_product_precision(precision), half:
         yield

@@ -30,7 +30,7 @@ from kmip_data.drawing.style import (
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.study import Recorder, record_projections
-from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.attention.kmip import attend_to_top_k
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import accumulate_metrics
@@ -209,7 +209,7 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     layers = []
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
         queries, keys, values = recorded
-        chosen = attend_to_best(
+        chosen = attend_to_top_k(
             queries.float(),
             keys.float(),
             values.float(),

@@ -25,10 +25,10 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import csv_bytes
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.layers.batch import pointers_of_batch
+from kmip_data.models.layers.batch import batch_pointers
 from kmip_data.runtime.progress import Progress
 
-SCRATCH = 64 * 2**20  #: bytes of a block
+SCRATCH_BYTES = 64 * 2**20  #: bytes of a block
 Curves = Mapping[str, F64]
 Layer = Sequence[Tensor]  #: queries, keys and values
 Measure = Callable[["Sample", Sequence[int]], Curves]
@@ -97,7 +97,7 @@ class Recorder:
         most = self._range[1] or len(x)
 
         graphs = []
-        for start, stop in pairwise(pointers_of_batch(ptr, len(x))):
+        for start, stop in pairwise(batch_pointers(ptr, len(x))):
             if least <= stop - start <= most:
                 graphs.append((start, stop))
 
@@ -388,7 +388,7 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
     # Per pair: scores, ranked scores, weights, order, and the caller's numbers.
     numbers = width + 4
     bytes_of_query = 8 * numbers * max(1, keys.shape[1])
-    step = max(1, SCRATCH // bytes_of_query)
+    step = max(1, SCRATCH_BYTES // bytes_of_query)
     for head in range(queries.shape[0]):
         transposed = keys[head].double().mT
         for block in torch.split(queries[head], step):

@@ -1,9 +1,9 @@
 """BigBird: block-sparse attention within a full encoder layer.
 
-The nodes of a graph, in data order, are cut into blocks of R. The
-first and the last block are global: they attend to all blocks, and all attend to them. Every other
-block also attends to itself, to its two neighbours and to a few random blocks, which differ by
-head. A block listed twice counts twice in the softmax, as in the published code.
+The nodes of a graph, in data order, are cut into blocks of R. The first and the last block are
+global: they attend to all blocks, and all blocks attend to them. Every other block also attends to
+itself, its two neighbours and a few random blocks, drawn for each head. A block listed twice counts
+twice in the softmax, as in the published code.
 """
 
 from __future__ import annotations
@@ -18,38 +18,35 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.arrays import I64
-from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers_of_batch
+from kmip_data.models.attention.overflow import check_inner_products
+from kmip_data.models.layers.batch import GraphBatch, Pointers, batch_pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 class BigBirdAttention(nn.Module):
-    """An encoder layer of BigBird (Zaheer et al., 2020), as GraphGPS uses it for global attention.
+    """Encoder layer of BigBird (Zaheer et al., 2020), as GraphGPS uses it for global attention.
 
-    Block-sparse attention, a linear layer, residual connection and layer norm; then two linear
-    layers of the same width with ReLU between, residual connection and layer norm.
-    :func:`plan_blocks` decides which blocks attend to which. The order of the nodes matters, as
-    blocks are cut from it.
+    Block-sparse attention and a linear layer, then two linear layers of the same width with ReLU
+    between. A residual connection and a layer norm follow each of the two parts.
+    :func:`plan_blocks` decides which blocks attend to which. Blocks, and so results, depend on the
+    order of the nodes.
 
     Parameters
     ----------
     dim, heads
-        Channels d in and out, split among the attention heads.
+        Input and output channels d, split among the attention heads.
     block_size
-        Nodes of a block.
+        Nodes per block.
     random_blocks, seed
-        Random blocks per block and head, and the seed they are drawn with, equal in every layer and
-        step.
+        Random blocks per block and head, and their seed, shared by all layers and steps.
     dropout
-        Dropout probability before each of the two residual connections; attention itself has no
-        dropout.
+        Dropout probability before each residual connection; attention itself has no dropout.
     norm_eps
         Epsilon of the layer norms.
     legacy_padding
         Reproduce the published code: graphs are padded to the longest of the batch, so the random
-        blocks and the last block, then padding, depend on the other graphs. False: each graph as if
-        alone.
+        blocks and the last block, which is then padding, depend on the other graphs.
 
     Examples
     --------
@@ -74,7 +71,7 @@ class BigBirdAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
-        self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
+        self.pattern = BlockPattern(heads, block_size, random_blocks, seed, legacy_padding)
         self.query = Linear(dim, dim, bias=False)
         self.key = Linear(dim, dim, bias=False)
         self.value = Linear(dim, dim, bias=False)
@@ -86,10 +83,10 @@ class BigBirdAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
-        """Attend within each graph: nodes of all graphs (N, d) to the same.
+        """Attend within each graph: (N, d) → (N, d).
 
-        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None:
-        one graph.
+        ``ptr`` are pointers (G + 1), so that graph g has the rows ``ptr[g]:ptr[g + 1]``, or a batch;
+        None: one graph.
         """
         x = check_nodes(x, self.query.weight)
         attended = self.output(self._attend(x, ptr))
@@ -98,50 +95,50 @@ class BigBirdAttention(nn.Module):
         return self.norm_out(x + self.dropout(self.feed_out(hidden)))  # type: ignore[no-any-return]
 
     def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
-        # Nodes in blocks of R rows; the last block of a graph is zero-padded.
-        plan = _block_plan(ptr, x, self.pattern)
-        empty = x.new_zeros(plan.filled.numel(), x.shape[1])
-        padded = empty.index_copy(0, plan.rows, x)
+        # Lay out the nodes in blocks of R rows; the last block of a graph is zero-padded.
+        plan = _get_block_plan(ptr, x, self.pattern)
+        zeros = x.new_zeros(plan.filled.numel(), x.shape[1])
+        padded = zeros.index_copy(0, plan.rows, x)
         blocks, size = plan.filled.shape
-        precise = torch.promote_types(x.dtype, torch.float32)
+        dtype = torch.promote_types(x.dtype, torch.float32)
 
         def project_by_head(linear: nn.Linear) -> Tensor:
-            projected: Tensor = linear(padded).to(precise)
+            projected: Tensor = linear(padded).to(dtype)
             rows = projected.view(blocks, size, self.pattern.heads, -1)
             return rows.permute(2, 0, 1, 3).contiguous()
 
         queries = project_by_head(self.query)
         keys = project_by_head(self.key)
         values = project_by_head(self.value)
-        check_lengths(queries, keys)
-        with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
-            out = _block_attention(queries, keys, values, plan)
-        # (H, B, R, d) to rows with concatenated heads, without padding.
+        check_inner_products(queries, keys)
+        with torch.autocast(x.device.type, enabled=False):
+            out = _attend_by_blocks(queries, keys, values, plan)
+        # Convert (H, B, R, d) to rows with concatenated heads, and remove padding.
         nodes = out.permute(1, 2, 0, 3).reshape(padded.shape)
         return nodes.index_select(0, plan.rows).to(x.dtype)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _block_plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
+def _get_block_plan(ptr: Pointers, x: Tensor, pattern: BlockPattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
-        starts = torch.tensor(pointers_of_batch(ptr, x.shape[0]))
+        starts = torch.tensor(batch_pointers(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)
-    # All layers share a plan: their random blocks are equal.
+    # All layers share a plan, as their random blocks are equal.
     if pattern not in ptr.plans:
         ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
     plan: BlockPlan = ptr.plans[pattern]
     return plan
 
 
-def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
-    """Softmax attention of blocks (H, B, R, d) according to a plan."""
+def _attend_by_blocks(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
+    """Compute softmax attention between blocks (H, B, R, d) according to a plan."""
     out = torch.zeros_like(queries)
     for group in plan.groups:
-        chosen = _gather_blocks(keys, group.keys)
-        scores = queries[:, group.queries] @ chosen.transpose(2, 3)
+        chosen_keys = _gather_blocks(keys, group.keys)
+        scores = queries[:, group.queries] @ chosen_keys.transpose(2, 3)
         scores = scores / math.sqrt(queries.shape[3])
 
-        # A block attends to itself, so no row with a node is fully masked.
+        # A block attends to itself, so no node has all its scores masked.
         filled = plan.filled[group.keys].flatten(2)
         weights = scores.masked_fill(~filled[:, :, None], -torch.inf).softmax(-1)
         out[:, group.queries] = weights @ _gather_blocks(values, group.keys)
@@ -149,91 +146,91 @@ def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockP
 
 
 def _gather_blocks(rows: Tensor, lists: Tensor) -> Tensor:
-    """Gather rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
+    """Gather from rows (H, B, R, d) the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
     heads, count, size, width = rows.shape
-    # View the blocks as rows of one table, head after head: its gradient has one order of sums.
+    # Index all heads as one table, whose gradient is summed in a fixed order.
     head = torch.arange(heads, device=rows.device)
     index = lists + head[:, None, None] * count
     blocks = nn.functional.embedding(index, rows.reshape(heads * count, size * width))
     return blocks.view(*blocks.shape[:2], -1, width)
 
 
-WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
-#: Fewest blocks for sparse attention; smaller graphs get full attention, where the published code
-#: fails.
-SPARSE_FROM = 4
+#: Blocks that a block attends to besides random ones: first, left, itself, right, last.
+WINDOW_BLOCKS = 5
+#: Fewest blocks for sparse attention. Smaller graphs, on which the published code fails, get full
+#: attention.
+MIN_SPARSE_BLOCKS = 4
 
 
 @dataclass(frozen=True)
-class Pattern:
+class BlockPattern:
     """Options of block-sparse attention."""
 
     heads: int  #: attention heads H
     block_size: int  #: nodes per block R
     random_blocks: int  #: random blocks per block and head
     seed: int  #: seed of the random blocks
-    legacy_padding: bool  #: pad every graph to the longest of its batch, and mask the padding
+    legacy_padding: bool  #: pad every graph to the longest of its batch
 
 
-class Group(NamedTuple):
+class BlockGroup(NamedTuple):
     """Blocks that attend to the same number of blocks."""
 
-    queries: Tensor  #: (M,) int64
-    keys: Tensor  #: (H or 1, M, S) int64; the very last block has no nodes and fills empty slots
+    queries: Tensor  #: (M,) int64 query blocks
+    keys: Tensor  #: (H or 1, M, S) int64 key blocks; B − 1, an empty block, fills unused slots
 
 
 class BlockPlan(NamedTuple):
-    """Blocks of all graphs in a batch, concatenated, and one empty block."""
+    """Concatenated blocks of all graphs in a batch, followed by one empty block."""
 
-    rows: Tensor  #: (N,) int64, position of each node among the rows of all blocks, B · R
-    filled: Tensor  #: (B, R) bool, True where there is a node
-    #: keys of each block; every block with a node is in one group
-    groups: tuple[Group, ...]
+    rows: Tensor  #: (N,) int64, position of each node among the B · R rows of all blocks
+    filled: Tensor  #: (B, R) bool, True for rows that hold a node
+    groups: tuple[BlockGroup, ...]  #: every block with a node is a query block of one group
 
 
-def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPlan:
-    """Lay out the graphs ``ptr`` (G + 1) on the CPU, for use on a device."""
+def plan_blocks(ptr: Tensor, pattern: BlockPattern, device: torch.device) -> BlockPlan:
+    """Plan the blocks of the graphs ``ptr`` (G + 1) on the CPU, for use on a device."""
     # 1. Number the blocks of all graphs; a graph's last block may be short.
     sizes = ptr.diff()
-    block = pattern.block_size
-    held = (sizes + block - 1) // block  # blocks with nodes
-    first = held.cumsum(0) - held
-    total = int(held.sum())
+    block_size = pattern.block_size
+    blocks_per_graph = (sizes + block_size - 1) // block_size
+    first = blocks_per_graph.cumsum(0) - blocks_per_graph
+    total = int(blocks_per_graph.sum())
     nodes = torch.arange(int(sizes.sum()))
-    shift = first * block - ptr[:-1]  # from rows of nodes to rows of blocks
+    shift = first * block_size - ptr[:-1]  # from rows of nodes to rows of blocks
     rows = nodes + shift.repeat_interleave(sizes)
-    filled = torch.zeros((total + 1) * block, dtype=torch.bool)
+    filled = torch.zeros((total + 1) * block_size, dtype=torch.bool)
     filled[rows] = True
 
-    # 2. Blocks with full attention: first and last, and all blocks of graphs with fewer than four.
-    graph = torch.arange(len(sizes)).repeat_interleave(held)
+    # 2. Find blocks with full attention: first and last, and all blocks of small graphs.
+    graph = torch.arange(len(sizes)).repeat_interleave(blocks_per_graph)
     position = torch.arange(total) - first[graph]
-    length = held[graph]
+    length = blocks_per_graph[graph]
     if pattern.legacy_padding and total:
-        length = held.max().expand(total)
+        length = blocks_per_graph.max().expand(total)
     is_end = (position == 0) | (position == length - 1)
-    attends_fully = is_end | (length < SPARSE_FROM)
+    attends_fully = is_end | (length < MIN_SPARSE_BLOCKS)
 
     def to_batch_blocks(positions: Tensor, blocks: Tensor) -> Tensor:
-        """Positions in the graph of each of ``blocks`` → blocks of the batch; ``total``: none."""
+        """Convert positions in the graphs of ``blocks`` to blocks of the batch; ``total`` is none."""
         graphs = graph[blocks]
-        begins = first[graphs, None]
-        exists = (positions >= 0) & (positions < held[graphs, None])
-        return torch.where(exists, positions + begins, total)
+        offset = first[graphs, None]
+        exists = (positions >= 0) & (positions < blocks_per_graph[graphs, None])
+        return torch.where(exists, positions + offset, total)
 
-    # 3. Group them by length, padded to a power of two: at most half is empty.
+    # 3. Group them by graph size up to the next power of two, so that at most half is padding.
     groups = []
-    power = held[graph].double().log2().ceil()
+    power = blocks_per_graph[graph].double().log2().ceil()
     for value in sorted(set(power[attends_fully].tolist())):
-        alike = attends_fully & (power == value)
-        blocks = alike.nonzero()[:, 0]
-        longest = int(held[graph[blocks]].max())
+        in_group = attends_fully & (power == value)
+        blocks = in_group.nonzero()[:, 0]
+        longest = int(blocks_per_graph[graph[blocks]].max())
         positions = torch.arange(longest).expand(len(blocks), -1)
         keys = to_batch_blocks(positions, blocks)
-        groups.append(Group(blocks.to(device), keys[None].to(device)))
+        groups.append(BlockGroup(blocks.to(device), keys[None].to(device)))
 
-    # 4. All others form one group: first, left, itself, right, last (−1 where that repeats a global
-    # block), then the random blocks of each head.
+    # 4. Put all others into one group: first, left, itself, right, last (−1 if left or right is a
+    # global block), then the random blocks of each head.
     blocks = (~attends_fully).nonzero()[:, 0]
     if len(blocks):
         middle = position[blocks]
@@ -241,26 +238,26 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         left = torch.where(middle > 1, middle - 1, -1)
         right = torch.where(middle < end - 2, middle + 1, -1)
         window = torch.stack([middle * 0, left, middle, right, end - 1], 1)
-        near = to_batch_blocks(window, blocks).expand(pattern.heads, -1, -1)
+        window_keys = to_batch_blocks(window, blocks).expand(pattern.heads, -1, -1)
         drawn = _random_positions(middle, end, pattern)
-        far = torch.stack([to_batch_blocks(positions, blocks) for positions in drawn])
-        keys = torch.cat([near, far], 2)
-        groups.append(Group(blocks.to(device), keys.to(device)))
+        random_keys = torch.stack([to_batch_blocks(positions, blocks) for positions in drawn])
+        keys = torch.cat([window_keys, random_keys], 2)
+        groups.append(BlockGroup(blocks.to(device), keys.to(device)))
 
-    filled = filled.view(-1, block)
+    filled = filled.view(-1, block_size)
     return BlockPlan(rows.to(device), filled.to(device), tuple(groups))
 
 
-def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
-    """Return (H, M, random_blocks) random blocks of ``blocks`` in graphs of ``end`` blocks."""
+def _random_positions(blocks: Tensor, end: Tensor, pattern: BlockPattern) -> Tensor:
+    """Return random key blocks (H, M, random_blocks) for ``blocks`` (M,) of graphs with ``end`` blocks."""
     count = pattern.random_blocks
     out = torch.empty(pattern.heads, len(blocks), count, dtype=torch.int64)
-    long = 2 * count + WINDOW + 1  # longer graphs draw alike
+    long = 2 * count + WINDOW_BLOCKS + 1  # from this length on, draws do not depend on the length
     lengths = end.clamp_max(long)
-    # Draw for a power of two, so that a few draws serve all long graphs.
+    # Round up to a power of two, so that few cached draws serve all long graphs.
     longest = 1 << (int(end.max()) - 1).bit_length()
     for length in lengths.bincount().nonzero()[:, 0].tolist():
-        chosen = lengths == length
+        has_length = lengths == length
         drawn = draw_random_blocks(
             longest if length == long else length,
             pattern.heads,
@@ -268,7 +265,7 @@ def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
             pattern.seed,
         )
         table = torch.from_numpy(drawn)
-        out[:, chosen] = table[:, blocks[chosen]]
+        out[:, has_length] = table[:, blocks[has_length]]
     return out
 
 
@@ -279,34 +276,33 @@ def draw_random_blocks(
     count: int,
     seed: int,
 ) -> I64:
-    """Draw as the published code does after ``numpy.random.seed(seed)``, which is not called.
+    """Draw the blocks that the published code draws after ``numpy.random.seed(seed)``.
 
-    Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come
-    from the first ``count`` + 5 and the others from the rest; in longer graphs all come from the
-    first 2 · ``count`` + 5. Blocks that are attended anyway are not left out. Return (heads,
-    blocks, count), unused for the first and last block of a graph.
+    Graphs of up to ``count`` + 5 blocks draw from all blocks. In graphs of up to 2 · ``count`` + 5,
+    about half of the draws come from the first ``count`` + 5 blocks and the others from the rest.
+    In longer graphs, all come from the first 2 · ``count`` + 5. Draws may repeat window blocks.
+    Return (heads, blocks, count), where the first and last block are unused.
     """
-    generator = np.random.RandomState(seed)  # the stream of numpy.random.seed
+    generator = np.random.RandomState(seed)  # the same stream as numpy.random.seed
     drawn = np.zeros((heads, blocks, count), np.int64)
 
-    def draw(rows: range, columns: slice, among: range) -> None:
+    def draw(rows: range, columns: slice, candidates: range) -> None:
         width = len(range(*columns.indices(count)))
         if not width:
             return
         for row in rows:
             for head in range(heads):
-                shuffled = generator.permutation(np.array(among))
-                # Repeated where there are too few: the published code does so with one, and else
-                # fails.
+                shuffled = generator.permutation(np.array(candidates))
+                # Repeat too few candidates; the published code repeats one, and fails for more.
                 drawn[head, row, columns] = np.resize(shuffled, width)
 
-    short = count + WINDOW
+    short = count + WINDOW_BLOCKS
     if short < blocks <= short + count:
-        first = slice(count // 2)
-        others = slice(count // 2, None)
+        first_half = slice(count // 2)
+        second_half = slice(count // 2, None)
         for rows in (range(1, short), range(short, blocks)):
-            draw(rows, first, range(short))
-            draw(rows, others, range(short, blocks))
+            draw(rows, first_half, range(short))
+            draw(rows, second_half, range(short, blocks))
     else:
         draw(range(1, blocks), slice(None), range(min(blocks, short + count)))
     return drawn

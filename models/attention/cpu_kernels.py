@@ -1,7 +1,7 @@
-"""CPU kernels of attention over chosen pairs, which never store gathered rows.
+"""CPU kernels of attention to chosen keys, which do not store gathered rows.
 
-Every sum has a fixed order, so outputs and gradients are bitwise equal for any number of threads. A
-range counts the rows of all heads, one head after another.
+Every sum has a fixed order, so outputs and gradients are bitwise equal for any number of threads.
+Threads share the rows of all heads, numbered head after head.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.runtime.parallel import njit_nogil, num_threads, run_in_ranges
 
-MIN_PAIRS_PER_RANGE = 20_000  #: fewest rows per thread
+MIN_PAIRS_PER_RANGE = 20_000  #: fewest pairs per thread
 
-# Sums may be reordered into vector lanes, always the same way; −inf stays −inf.
+# The compiler may reorder sums into vector lanes, always in the same way, and preserves −inf.
 _compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 
 
@@ -29,9 +29,10 @@ def forward(
 ) -> tuple[Array, Array]:
     """Return the softmax-weighted sum of the chosen values (H, N, v), and the weights (H, N, k).
 
-    Values are (H, M, v) float32 or float64, scores (H, N, k) of that dtype, indices int32 or int64
-    rows of values, −1: no key. ``keep`` (H, N, k) bool masks the weights after the softmax
-    (dropout); size 0: no mask. The returned weights are unmasked. ``scale`` multiplies the scores.
+    Values are (H, M, v) float32 or float64, scores (H, N, k) have the same dtype, and indices (H,
+    N, k) are int32 or int64 rows of values; −1: no key. ``keep`` (H, N, k) bool is the dropout mask
+    of the weights; size 0: no mask. The returned weights are unmasked. ``scale`` multiplies the
+    scores.
     """
     heads, rows, k = indices.shape
     out = np.empty((heads, rows, values.shape[2]), values.dtype)
@@ -53,35 +54,34 @@ def backward(
     keep: Array,
     scale: float,
 ) -> tuple[Array, Array, Array]:
-    """Gradients of queries, keys and values from the output's gradient, (H, N, v).
+    """Return the gradients of queries, keys and values from the output's gradient (H, N, v).
 
-    Queries are independent rows. Keys and values are written by the thread that owns them: each
-    thread walks all pairs in order and adds those that chose one of its keys. That costs one
-    comparison per pair and thread, and neither locks nor a sorted copy of the pairs.
+    Queries are independent. Each key belongs to one thread, which walks all pairs in order and adds
+    the pairs that chose one of its keys. That costs one comparison per pair and thread, but needs
+    neither locks nor a sorted copy of the pairs.
     """
     heads, rows, k = indices.shape
-    many = keys.shape[1]
+    num_keys = keys.shape[1]
     factor = keys.dtype.type(scale)
     grad_scores = np.empty(indices.shape, keys.dtype)
     grad_queries = np.empty(queries.shape, keys.dtype)
     grad_keys = np.zeros(keys.shape, keys.dtype)
     grad_values = np.zeros(values.shape, keys.dtype)
 
-    chosen = (indices, weights, keep)
-    of_queries = partial(
-        _backward_queries, grad, keys, values, *chosen, factor, grad_scores, grad_queries
+    pairs = (indices, weights, keep)
+    query_work = partial(
+        _backward_queries, grad, keys, values, *pairs, factor, grad_scores, grad_queries
     )
-    of_keys = partial(_backward_keys, grad, queries, *chosen, grad_scores, grad_keys, grad_values)
+    key_work = partial(_backward_keys, grad, queries, *pairs, grad_scores, grad_keys, grad_values)
 
-    run_in_ranges(of_queries, heads * rows, grain=max(1, MIN_PAIRS_PER_RANGE // k))
+    run_in_ranges(query_work, heads * rows, grain=max(1, MIN_PAIRS_PER_RANGE // k))
     if k == 1:
-        # The weight of a single key is 1 whatever its score. Handled outside the kernel, where a
-        # branch would reorder sums.
+        # The weight of a single key is always 1. A branch inside the kernel would reorder sums.
         grad_scores[:] = grad_queries[:] = 0
-    # One range a thread, as each walks all pairs of the heads whose keys it owns.
-    pairs_per_key = max(1, rows * k // max(1, many))
-    grain = max(-(-heads * many // num_threads()), MIN_PAIRS_PER_RANGE // pairs_per_key, 1)
-    run_in_ranges(of_keys, heads * many, grain=grain)
+    # One range per thread, as each range walks all pairs of its heads.
+    pairs_per_key = max(1, rows * k // max(1, num_keys))
+    grain = max(-(-heads * num_keys // num_threads()), MIN_PAIRS_PER_RANGE // pairs_per_key, 1)
+    run_in_ranges(key_work, heads * num_keys, grain=grain)
     return grad_queries, grad_keys, grad_values
 
 
@@ -101,7 +101,7 @@ def _forward(
     nothing = scale * 0
     for flat in range(start, stop):
         head, row = divmod(flat, rows)
-        # 1. Softmax about the largest score; a slot without a key (−1) has weight 0.
+        # 1. Softmax relative to the largest score; an empty slot (−1) has weight 0.
         largest = nothing - np.inf
         for slot in range(k):
             if indices[head, row, slot] >= 0:
@@ -113,7 +113,7 @@ def _forward(
                 weight = math.exp((scores[head, row, slot] - largest) * scale)
             weights[head, row, slot] = weight
             total += weight
-        # 2. Weighted sum of the chosen rows, read where they lie.
+        # 2. Weighted sum of the chosen rows, read in place.
         out[head, row] = 0
         for slot in range(k):
             key = indices[head, row, slot]
@@ -144,7 +144,7 @@ def _backward_queries(
     nothing = scale * 0
     for flat in range(start, stop):
         head, row = divmod(flat, rows)
-        # 1. Gradient of each weight: output gradient · value; and its mean under the weights.
+        # 1. Gradient of each weight, output gradient · value, and its mean under the weights.
         mean = nothing
         for slot in range(k):
             product = nothing
@@ -154,10 +154,10 @@ def _backward_queries(
                     product += grad[head, row, channel] * values[head, key, channel]
             grad_scores[head, row, slot] = product
             mean += product * weights[head, row, slot]
-        # 2. Through the softmax to the scores, and on to the query.
+        # 2. Backpropagate through the softmax to the scores, and to the query.
         grad_queries[head, row] = 0
         for slot in range(k):
-            # A missing key has no weight, hence no gradient.
+            # An empty slot has weight 0, hence no gradient.
             grad_score = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
             grad_scores[head, row, slot] = grad_score
             key = indices[head, row, slot]
@@ -180,16 +180,15 @@ def _backward_keys(
     stop: int,
 ) -> None:
     _, rows, k = indices.shape
-    many = grad_keys.shape[1]
-    for head in range(start // many, (stop - 1) // many + 1):
-        # This thread owns the keys from first to last: it walks all pairs and adds those that chose
-        # one.
-        first = max(start - head * many, 0)
-        last = min(stop - head * many, many)
+    num_keys = grad_keys.shape[1]
+    for head in range(start // num_keys, (stop - 1) // num_keys + 1):
+        # This thread owns the keys first:last of the head.
+        first = max(start - head * num_keys, 0)
+        last = min(stop - head * num_keys, num_keys)
         for row in range(rows):
             for slot in range(k):
                 key = indices[head, row, slot]
-                if key < first or key >= last:  # also where there is none: −1
+                if key < first or key >= last:  # includes empty slots (−1)
                     continue
                 grad_score = grad_scores[head, row, slot]
                 for channel in range(queries.shape[2]):

@@ -1,4 +1,4 @@
-"""Exphormer's attention: along the edges, an expander's edges, and to and from virtual nodes."""
+"""Exphormer's attention along the graph's edges, an expander's edges, and edges of virtual nodes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 
-class Carried(NamedTuple):
-    """State passed from layer to layer with nodes and edges; only ``virtual`` changes."""
+class ExphormerState(NamedTuple):
+    """State passed from layer to layer; only ``virtual`` changes."""
 
     virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
-    #: (1 + 2V, d) features of expander edges, of edges into and edges out of virtual nodes
+    #: (1 + 2V, d) features of expander edges, then of edges to and from each virtual node
     edge_features: Tensor
-    #: features of the real edges as they were encoded; None: these are left out
-    edges: Tensor | None
-    expander: Edges | None
+    edges: Tensor | None  #: encoded features of the graph's edges; None: ignore these edges
+    expander: Edges | None  #: expander edges, if used
 
 
 class ExphormerEdges(nn.Module):
@@ -36,14 +35,14 @@ class ExphormerEdges(nn.Module):
     dim
         Channels d.
     virtual_nodes
-        Virtual nodes V per graph, each connected to and from every node of its graph.
+        Virtual nodes V per graph, connected to every node in both directions.
     expander
-        Read ``batch.added["expander"]``, (N, D) numbers inside each graph, as
-        :func:`~kmip_data.graphs.encodings.expander.expander_targets` draws them.
+        Read ``batch.added["expander"]``: (N, D) node numbers within each graph, drawn by
+        :func:`~kmip_data.graphs.encodings.expander.expander_targets`.
     self_loops
         Keep expander edges from a node to itself.
     real_edges
-        Attend along the edges of the graph, too.
+        Also attend along the graph's edges.
     """
 
     def __init__(
@@ -61,36 +60,37 @@ class ExphormerEdges(nn.Module):
         self.self_loops = self_loops
         self.real_edges = real_edges
         self.expander_edge = nn.Embedding(1, dim)
-        # Unused, but kept for upstream's parameter counts; it takes no gradient.
+        # Kept even if unused, to match upstream's parameter counts; then without gradients.
         self.expander_edge.requires_grad_(expander or virtual_nodes > 0)
         if virtual_nodes:
             self.virtual = nn.Embedding(virtual_nodes, dim)
             self.edge_in = nn.Embedding(virtual_nodes, dim)
             self.edge_out = nn.Embedding(virtual_nodes, dim)
 
-    def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[Carried]:
-        """Map encoded edge features, in the form of the edges or (1, d), to the state of the first layer."""
+    def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[ExphormerState]:
+        """Return the first layer's state for encoded edge features ``e``, of each edge or (1, d)."""
         edge_features = self.expander_edge.weight
         virtual = edge_features.new_empty(0, batch.num_graphs, edge_features.shape[1])
         if self.virtual_nodes:
             edge_features = torch.cat([edge_features, self.edge_in.weight, self.edge_out.weight])
             virtual = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
-        expander = edges_from_expander(batch, self_loops=self.self_loops) if self.expander else None
+        expander = read_expander_edges(batch, self_loops=self.self_loops) if self.expander else None
         edges = e if self.real_edges else None
-        return (Carried(virtual, edge_features, edges, expander),)
+        return (ExphormerState(virtual, edge_features, edges, expander),)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # which graphs are complete depends on the data
-def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
-    """Return edges of the column ``expander`` in both directions, and all pairs of graphs it leaves out.
+def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
+    """Return the edges of the column ``expander`` in both directions, and all node pairs of small graphs.
 
-    A neighbour table if every node has the same number of edges, else a list. Raises ``UsageError``
-    where the batch has no such column; ``DamagedInput`` where it names missing nodes.
+    Small graphs have no expander. Returns a neighbour table if every node has the same number of
+    edges, else a list. Raises ``UsageError`` if the batch has no such column, and ``DamagedInput``
+    if it names missing nodes.
     """
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:
         raise UsageError(
-            "The network reads an expander (N, D), an added column that the data do not have.",
+            "The data lack the added column expander (N, D), which the network reads.",
             next="kmip-data encode NAME expander3 adds it; or --set model.attention.expander=0",
         )
     device = targets.device
@@ -98,7 +98,7 @@ def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     nodes = numbers[:, None].expand_as(targets)
     is_edge = targets >= 0
 
-    # 1. Check that numbers inside each graph name its nodes.
+    # 1. Check that the numbers are nodes of their graph.
     targets = targets.long()
     sizes = batch.ptr.diff()
     size = sizes.to(device)[batch.graph, None]
@@ -110,54 +110,55 @@ def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             next="kmip-data verify NAME --repair",
         )
 
-    # 2. Each column is a permutation, with every node as target once: a table.
+    # 2. If each column is a permutation, every node is a target once per column: return a table.
     first = batch.ptr.to(device)[batch.graph, None]
     links = torch.where(is_edge, targets + first, nodes)
-    back = torch.full_like(links, -1).scatter_(0, links, nodes)
-    small = (sizes <= MAX_COMPLETE_NODES) & (sizes > 1)
-    permutations = bool((is_edge & (back >= 0)).all())
-    if self_loops and permutations and not bool(small.any()):
-        return NeighborTable(torch.cat([links, back], 1))
+    inverse = torch.full_like(links, -1).scatter_(0, links, nodes)
+    is_small = (sizes <= MAX_COMPLETE_NODES) & (sizes > 1)
+    are_permutations = bool((is_edge & (inverse >= 0)).all())
+    if self_loops and are_permutations and not bool(is_small.any()):
+        return NeighborTable(torch.cat([links, inverse], 1))
 
-    # 3. Otherwise a list: both directions, and all pairs of small graphs.
+    # 3. Otherwise return a list of both directions, and of all pairs in small graphs.
     if not self_loops:
         is_edge = is_edge & (links != nodes)
     pairs = torch.stack([nodes[is_edge], links[is_edge]])
-    complete = _all_pairs_in_graphs(batch.ptr, small).to(device)
-    pairs = torch.cat([pairs, pairs.flip(0), complete], 1)
+    small_graph_pairs = _all_pairs_in_graphs(batch.ptr, is_small).to(device)
+    pairs = torch.cat([pairs, pairs.flip(0), small_graph_pairs], 1)
     return EdgeList(pairs[0], pairs[1], len(targets))
 
 
-def _all_pairs_in_graphs(ptr: Tensor, chosen: Tensor) -> Tensor:
-    """Return all pairs of different nodes of the chosen graphs: int64 (2, E), on the CPU."""
-    size = ptr.diff()[chosen]
-    first = ptr[:-1][chosen]
+def _all_pairs_in_graphs(ptr: Tensor, selected: Tensor) -> Tensor:
+    """Return all pairs of distinct nodes within the selected graphs: int64 (2, E), on the CPU."""
+    size = ptr.diff()[selected]
+    first = ptr[:-1][selected]
     count = size * size
     graph = torch.arange(len(size)).repeat_interleave(count)
-    begin = count.cumsum(0) - count
-    pair = torch.arange(len(graph)) - begin[graph]
+    offset = count.cumsum(0) - count
+    pair = torch.arange(len(graph)) - offset[graph]
     width = size[graph]
     pairs = torch.stack([pair // width, pair % width]) + first[graph]
     return pairs[:, pairs[0] != pairs[1]]
 
 
 class ExphormerAttention(nn.Module):
-    """Attention along given edges (Shirzad et al., "Exphormer: Sparse Transformers for Graphs", ICML 2023).
+    """Attention along edges (Shirzad et al., "Exphormer: Sparse Transformers for Graphs", ICML 2023).
 
     For an edge j → i with features e, and each head of s channels, the weight is w = exp(clamp(Σ
-    (W_K x_j)(W_Q x_i)(W_E e) / √s)), and x_i' = Σ w W_V x_j / (Σ w + 10⁻⁶). As upstream has it
-    (graphgps/layer/Exphormer.py): no biases, no W_O, and virtual nodes take the result as it is.
+    (W_K x_j)(W_Q x_i)(W_E e) / √s)), and x_i' = Σ w W_V x_j / (Σ w + 10⁻⁶). As upstream
+    (graphgps/layer/Exphormer.py), there are no biases and no W_O, and the result replaces the
+    virtual nodes' states.
 
     Parameters
     ----------
     dim, heads
-        Channels d in and out, and number of heads H.
+        Input and output channels d, and number of heads H.
     clamp
-        Bound ± of the exponents.
+        Largest absolute value of the exponents.
     output_projection
         End with a linear layer (the paper's W_O; its code has none).
     dropout
-        Dropout probability of the weights in training, applied after normalisation.
+        Dropout probability of the normalised weights in training.
 
     Examples
     --------
@@ -193,7 +194,9 @@ class ExphormerAttention(nn.Module):
         self.edge = Linear(dim, dim, bias=False)
         self.output = Linear(dim, dim) if output_projection else nn.Identity()
 
-    def forward(self, x: Tensor, batch: GraphBatch, carried: Carried) -> tuple[Tensor, Carried]:
+    def forward(
+        self, x: Tensor, batch: GraphBatch, carried: ExphormerState
+    ) -> tuple[Tensor, ExphormerState]:
         """Update nodes (N, d) and the carried state."""
         x = check_nodes(x, self.query.weight)
         q, k, v = self._project(x)
@@ -203,8 +206,8 @@ class ExphormerAttention(nn.Module):
         sums = []
         if carried.edges is not None:
             features = self.edge(carried.edges)
-            # One feature for all edges: multiply the N queries instead of the edges.
             if features.ndim == 2 and len(features) == 1:
+                # All edges share their features: multiply the N queries instead of the E edges.
                 sums.append(self._attend_along(batch.edges, q * features, k, v))
             else:
                 sums.append(self._attend_along(batch.edges, q, k, v, features))
@@ -215,7 +218,7 @@ class ExphormerAttention(nn.Module):
             virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
             edge_in, edge_out = edge_features[1:, None].split(count)
 
-            # 2. From virtual nodes (V, G, d) to nodes: values of edges are (V, N, d).
+            # 2. From virtual nodes (V, G, d) to nodes; edge values are (V, N, d).
             pairs = _expand_to_nodes(virtual_k * edge_out, nodes) * q
             messages, weights = self._weigh_messages(pairs, _expand_to_nodes(virtual_v, nodes))
             sums.append((messages.sum(0), weights.sum(0)))
@@ -227,7 +230,7 @@ class ExphormerAttention(nn.Module):
             weights = _sum_in_graphs(weights, nodes)
             carried = carried._replace(virtual=self._divide_by_head(messages, weights))
 
-        # 4. One normaliser for all kinds of edges.
+        # 4. Normalise over all kinds of edges together.
         messages, weights = sums[0]
         for more_messages, more_weights in sums[1:]:
             messages = messages + more_messages
@@ -247,9 +250,9 @@ class ExphormerAttention(nn.Module):
         v: Tensor,
         features: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return sums at the targets of some edges: messages (N, d) and weights (N, H).
+        """Return the sums of messages (N, d) and weights (N, H) at the targets of ``edges``.
 
-        ``features`` have the form of the edges; None: the queries already include the shared one.
+        ``features`` have the form of the edges; None: the queries already include shared features.
         """
         pairs = edges.at_source(k) * edges.at_target(q)
         if features is not None:
@@ -258,11 +261,14 @@ class ExphormerAttention(nn.Module):
         return edges.sum_at_target(messages), edges.sum_at_target(weights)
 
     def _weigh_messages(self, pairs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return messages (…, d) and weights (…, H) of edges from products of queries and keys, and values."""
+        """Return messages (…, d) and weights (…, H) of edges.
+
+        ``pairs`` (…, d) are products of queries, keys and features.
+        """
         scores = self._split_heads(pairs).sum(-1)
         weight = scores.clamp(-self.clamp, self.clamp).exp()
-        remaining = nn.functional.dropout(weight, self.dropout, self.training)
-        messages = self._split_heads(values) * remaining[..., None]
+        kept_weight = nn.functional.dropout(weight, self.dropout, self.training)
+        messages = self._split_heads(values) * kept_weight[..., None]
         return messages.flatten(-2), weight
 
     def _split_heads(self, x: Tensor) -> Tensor:
@@ -270,15 +276,15 @@ class ExphormerAttention(nn.Module):
         return x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
     def _divide_by_head(self, messages: Tensor, weights: Tensor) -> Tensor:
-        """(…, d) by (…, H)."""
-        # Scores are clamped: a weight is finite, or the NaN of products that overflow to both sides.
+        """Divide messages (…, d) by the sums of weights (…, H), and project the output."""
+        # Scores are clamped, so a weight is finite unless products overflow to both sides: NaN.
         check_weights(weights)
         mean = self._split_heads(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 
 
 def _expand_to_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
-    """(V, G, d) → (V, N, d), or (V, 1, d), which broadcasts, where there is one graph."""
+    """(V, G, d) → (V, N, d), or (V, 1, d), which broadcasts, if there is one graph."""
     if x.shape[1] == 1:
         return x
     at_nodes = nodes.at_target(x.transpose(0, 1).flatten(1))  # (N, V · d)

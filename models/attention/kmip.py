@@ -15,8 +15,8 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention import reference
 from kmip_data.models.attention.operators import (
     attend,
-    in_func_transform,
-    pointers_of_graph_numbers,
+    is_in_func_transform,
+    pointers_from_graph_index,
 )
 from kmip_data.models.attention.overflow import check_weights
 from kmip_data.models.layers.batch import GraphBatch, Pointers
@@ -26,7 +26,7 @@ from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive_for_capture
 
 Ptr = Tensor | Sequence[int] | None
-REFERENCE = "reference"  #: backend that computes the formula
+REFERENCE = "reference"  #: backend that evaluates the formula in torch operations
 
 
 def kmip_attention(  # noqa: PLR0913 -- options, by keyword
@@ -43,25 +43,25 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable in queries, keys and values through the chosen pairs only, and once. Besides its
+    It is differentiable once, in queries, keys and values, through the chosen pairs. Besides its
     operands, it saves one weight and one index per chosen pair for the backward pass. Gradients are
-    bitwise reproducible, on the CPU for any number of threads; on CUDA in float64, or where Triton
-    does not run, only under ``torch.use_deterministic_algorithms(True)``.
+    bitwise reproducible, on the CPU for any number of threads. On CUDA in float64 or without
+    Triton, they are so only under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
     queries, keys, values
         (H, N, d), (H, M, d) and (H, M, v) of one dtype and device. Scores are scaled by 1/√d.
     k
-        Keys per query; all keys of graphs that have fewer.
+        Keys per query; graphs with fewer keys use all of them.
     query_ptr, key_ptr
         See :func:`~kmip_data.models.search.topk.topk_inner_product`.
     backend
-        Search backend, or ``"reference"``: the formula in plain torch operations, with all inner
-        products (H, N, M) in memory, differentiable any number of times and by ``torch.func``
-        (grad, vjp, jvp).
+        Search backend, or ``"reference"``: the formula in torch operations, with all inner products
+        (H, N, M) in memory. It is differentiable any number of times, also by ``torch.func`` (grad,
+        vjp, jvp).
     dropout
-        Probability with which an attention weight is dropped; survivors are scaled up.
+        Dropout probability of attention weights.
     repeat_first_key
         If a graph has fewer than k keys, fill the remaining slots with its first key, as the
         published code's search did.
@@ -74,11 +74,11 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, the expected and the given value; also if a
-        query's largest score overflows. On CUDA that result is undefined, and the next search or
-        attention on the device raises the error.
+        A ``ValueError``, if an argument does not fit or a query's largest score overflows. On CUDA,
+        the result of an overflow is undefined, and the next search or attention on the device
+        raises the error.
     """
-    return attend_to_best(
+    return attend_to_top_k(
         queries,
         keys,
         values,
@@ -91,15 +91,15 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     ).out
 
 
-class Attended(NamedTuple):
-    """Output of attention, with the chosen pairs."""
+class AttentionResult(NamedTuple):
+    """Output of attention, with weights and chosen keys."""
 
     out: Tensor  #: (H, N, v)
-    weights: Tensor  #: (H, N, k) softmax before dropout; no gradient flows through it
-    indices: Tensor  #: (H, N, k) int32 or int64 rows of the keys; −1: none
+    weights: Tensor  #: (H, N, k) softmax before dropout, without gradient
+    indices: Tensor  #: (H, N, k) int32 or int64 rows of the chosen keys; −1: none
 
 
-def attend_to_best(  # noqa: PLR0913 -- options, by keyword
+def attend_to_top_k(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -110,8 +110,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
-) -> Attended:
-    """Like :func:`kmip_attention`, with weights and indices, (H, N, k) each."""
+) -> AttentionResult:
+    """Like :func:`kmip_attention`, but return weights and indices too."""
     queries, keys, values = _check_operands(queries, keys, values)
     require_known_backend(backend)
     problem.check_k(k)
@@ -119,11 +119,11 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         return _attend_by_formula(
             queries, keys, values, k, query_ptr, key_ptr, dropout, repeat=repeat_first_key
         )
-    if in_func_transform(queries, keys, values):
+    if is_in_func_transform(queries, keys, values):
         raise UsageError(
-            "torch.func and forward-mode derivatives cannot see into the kernels of k-MIP attention.",
-            next=f"backend={REFERENCE!r} for grad, vjp and jvp; instead of vmap, put the batch into the "
-            "rows of one tensor (heads, rows, d) and pass query_ptr, or into the heads",
+            "torch.func and forward-mode derivatives cannot differentiate k-MIP attention's kernels.",
+            next=f"backend={REFERENCE!r} for grad, vjp and jvp; instead of vmap, concatenate the batch"
+            " along the rows of one tensor (heads, rows, d) and pass query_ptr, or along the heads",
         )
 
     # 1. Search.
@@ -141,15 +141,15 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # 2. Dropout.
     keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
 
-    # 3. Attend to the chosen pairs.
+    # 3. Attend to the chosen keys.
     scale = 1 / math.sqrt(queries.shape[2])
-    survivor_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
-    out, weights = attend(queries, keys, values, scores, indices, scale, keep, survivor_scale)
-    return Attended(out, weights, indices)
+    kept_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
+    out, weights = attend(queries, keys, values, scores, indices, scale, keep, kept_scale)
+    return AttentionResult(out, weights, indices)
 
 
 def require_known_backend(backend: str) -> None:
-    """Raise ``UsageError``, with the nearest name, for a backend that does not exist."""
+    """Raise ``UsageError``, with the most similar name, if the backend does not exist."""
     if not isinstance(backend, str) or backend not in {"auto", REFERENCE}:
         get_backend(backend)
 
@@ -164,11 +164,11 @@ def _attend_by_formula(
     dropout: float,
     *,
     repeat: bool,
-) -> Attended:
+) -> AttentionResult:
     """Attend by the formula in :mod:`kmip_data.models.attention.reference`."""
     if repeat:
         raise UsageError(
-            "The reference knows no legacy padding, in which the first key counts several times.",
+            "The reference does not support legacy padding, which repeats the first key.",
             next="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
         )
     rows = problem.check_ptr("query_ptr", query_ptr, queries.shape[1])
@@ -182,11 +182,11 @@ def _attend_by_formula(
         )
     attended = reference.attend_by_graph(queries, keys, values, k, rows, key_rows, dropout)
     check_weights(attended[1])
-    return Attended(*attended)
+    return AttentionResult(*attended)
 
 
 def _check_operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the operands without lazy negation; the search checks queries and keys further."""
+    """Return the operands, without lazy negation; the search completes the checks of queries and keys."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
     values = problem.check_strided("values", values, meta=True)
@@ -203,7 +203,7 @@ def _check_operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tens
 
 
 def _pointer_tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
-    """Return pointers as a tensor, which the search checks."""
+    """Convert pointers to a tensor, which the search checks."""
     if ptr is None:
         return None
     if isinstance(ptr, Tensor):
@@ -212,17 +212,16 @@ def _pointer_tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
 
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill missing slots with the graph's first key and its score."""
-    # A missing slot means that the graph has fewer than k keys, all chosen: the first is the
-    # lowest.
-    missing = indices < 0
-    beyond = torch.iinfo(indices.dtype).max
-    lowest = indices.masked_fill(missing, beyond).amin(-1, keepdim=True)
-    # Score of that key: all others contribute 0 to the sum.
-    score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
+    """Fill empty slots with the graph's first key and its score."""
+    # A query with empty slots chose all keys of its graph, so the lowest index is the first key.
+    is_empty = indices < 0
+    largest_index = torch.iinfo(indices.dtype).max
+    first_key = indices.masked_fill(is_empty, largest_index).amin(-1, keepdim=True)
+    # All other keys contribute 0 to this sum.
+    first_score = scores.masked_fill(indices != first_key, 0).sum(-1, keepdim=True)
     # Graphs without keys stay empty.
-    lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
-    return torch.where(missing, score, scores), torch.where(missing, lowest, indices)
+    first_key = first_key.masked_fill(is_empty.all(-1, keepdim=True), -1)
+    return torch.where(is_empty, first_score, scores), torch.where(is_empty, first_key, indices)
 
 
 class KMIPAttention(nn.Module):
@@ -231,32 +230,31 @@ class KMIPAttention(nn.Module):
     Parameters
     ----------
     dim, heads
-        Channels in and out, and number of heads H.
+        Input and output channels, and number of heads H.
     key_dim
-        Length of a head's queries and keys, independent of ``dim``; ``dim / heads`` by default.
+        Channels of a head's queries and keys; ``dim / heads`` by default.
     k
-        Keys per query; all nodes of a graph if it has fewer.
+        Keys per query; graphs with fewer nodes use all of them.
     value_dim
-        Length of a head's values; ``dim / heads`` by default.
+        Channels of a head's values; ``dim / heads`` by default.
     output_projection
-        End with a linear layer (W_O of Algorithm 1). The published configurations have none: the
-        heads are concatenated, so ``heads · value_dim`` must be ``dim``.
+        End with a linear layer (W_O of Algorithm 1). The published configurations concatenate the
+        heads instead, so ``heads · value_dim`` must be ``dim``.
     dropout
-        Probability with which an attention weight is dropped in training. The paper names 0.5; its
-        code ignored that for k-MIP.
+        Dropout probability of attention weights in training. The paper states 0.5; its code ignored
+        it for k-MIP.
     backend
-        Search backend: ``"auto"``, a name that :func:`kmip_data.models.search.topk.backend_status`
-        lists, or ``"reference"``, as in :func:`kmip_attention`.
+        Search backend: ``"auto"``, a name from :func:`kmip_data.models.search.topk.backend_status`,
+        or ``"reference"``, as in :func:`kmip_attention`.
     legacy_padding
-        Reproduce the published code: graphs are zero-padded to the largest of the batch, padding is
-        attended like any node (its key and value are the biases), and if k exceeds that size the
-        first key counts several times. The result for a graph then depends on its batch. False:
-        every graph as if alone.
+        Reproduce the published code: graphs are zero-padded to the largest of the batch, and queries
+        attend to padding as to any node (its key and value are the biases). If k exceeds that size,
+        the first key is repeated. A graph's result then depends on its batch.
 
     Attributes
     ----------
     training_k
-        Keys a query attends to in training instead of ``k``; None: ``k``. May be set each epoch.
+        Keys per query in training; None: ``k``. It may be changed each epoch.
 
     Examples
     --------
@@ -282,7 +280,7 @@ class KMIPAttention(nn.Module):
     ) -> None:
         super().__init__()
         problem.check_k(k)
-        require_known_backend(backend)  # now, not at the first batch
+        require_known_backend(backend)
         if value_dim is None or key_dim is None:
             problem.check_heads(dim, heads)
         if value_dim is None:
@@ -306,12 +304,12 @@ class KMIPAttention(nn.Module):
         self.output = Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
     def reset_parameters(self) -> None:
-        """Draw new weights in the order of the constructor."""
+        """Redraw the weights in the order of the constructor."""
         for layer in self.children():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
 
-    _reset_parameters = reset_parameters  #: called by PyG's layers
+    _reset_parameters = reset_parameters  #: name that PyG's layers call
 
     def forward(
         self,
@@ -320,24 +318,25 @@ class KMIPAttention(nn.Module):
         *,
         batch: Tensor | None = None,
     ) -> Tensor:
-        """Attend within each graph: nodes of all graphs (N, dim) to the same.
+        """Attend within each graph: (N, dim) → (N, dim).
 
         Parameters
         ----------
         x
-            Nodes (N, dim). Or padded graphs (G, W, dim), as in ``torch_geometric.nn.attention``;
+            Nodes (N, dim), or padded graphs (G, W, dim), as in ``torch_geometric.nn.attention``;
             padding is skipped and returned as zeros.
         ptr
-            (G + 1) row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has
-            them; None: one graph. Of padded graphs a bool mask (G, W) of their nodes; None: all. A
-            tensor of N other numbers is taken as ``batch``, as in PyG's ``layer(x, batch)``.
+            (G + 1) pointers: graph g has the rows ``ptr[g]:ptr[g + 1]``; or a
+            :class:`~kmip_data.models.layers.batch.GraphBatch`; None: one graph. For padded graphs,
+            a bool mask (G, W) of their nodes; None: all. Another tensor of N integers is read as
+            ``batch``, as in PyG's ``layer(x, batch)``.
         batch
-            (N,) sorted graph numbers of the nodes, instead of ``ptr``.
+            (N,) sorted graph indices of the nodes, instead of ``ptr``.
 
         Raises
         ------
         UsageError
-            Nodes, pointers, mask or graph numbers that do not fit.
+            Nodes, pointers, mask or graph indices do not fit.
         """
         padded = isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested
         if batch is not None and (padded or ptr is not None):
@@ -347,13 +346,13 @@ class KMIPAttention(nn.Module):
         if padded:
             return self._attend_padded(x, ptr)
 
-        # 1. Graphs: from pointers, or from a batch, which is checked once for all layers.
+        # 1. Read the pointers, or take those of a batch, which are already checked.
         x = problem.check_nodes(x, self.query.weight)
-        ptr = _pointers_of(x, ptr, batch)
+        ptr = _parse_pointers(x, ptr, batch)
         if isinstance(ptr, GraphBatch):
             ptr = ptr.ptr
 
-        # 2. Keys: the nodes; with legacy padding, also zero rows behind each graph's rows.
+        # 2. Keys are the nodes and, with legacy padding, zero rows after each graph's nodes.
         rows = x
         key_ptr: Ptr = ptr
         if self.legacy_padding:
@@ -365,7 +364,7 @@ class KMIPAttention(nn.Module):
 
         # 3. Search and attend.
         queries, keys, values = self.project(x, rows)
-        attended = attend_to_best(
+        attended = attend_to_top_k(
             queries,
             keys,
             values,
@@ -380,18 +379,18 @@ class KMIPAttention(nn.Module):
         return self.output(joined_heads)  # type: ignore[no-any-return]
 
     def _attend_padded(self, x: Tensor, mask: Pointers) -> Tensor:
-        """Attend within padded graphs (G, W, dim); return zeros for padding."""
+        """Attend within padded graphs (G, W, dim), returning zeros for padding."""
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
         mask = problem.check_strided("mask", mask, expected, meta=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}.")
-        rows: Tensor = self(x[mask], pointers_of_mask(mask))
+        rows: Tensor = self(x[mask], pointers_from_mask(mask))
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
+        """Project ``x`` to queries (H, N, d), and ``rows`` or ``x`` to keys (H, M, d) and values (H, M, v)."""
         if rows is None:
             rows = x
         by_head = (self.heads, -1)
@@ -402,33 +401,33 @@ class KMIPAttention(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Return the options that no submodule shows."""
+        """Describe the options that no submodule shows."""
         dim = self.query.in_features
         return f"{dim}, heads={self.heads}, k={self.k}, backend={self.backend!r}"
 
 
-def pointers_of_mask(present: Tensor) -> Tensor:
-    """(G + 1) first rows of graphs or sequences of which a mask (G, W) has the rows, on the CPU."""
-    ends = present.sum(1).cumsum(0)
+def pointers_from_mask(mask: Tensor) -> Tensor:
+    """Return pointers (G + 1), on the CPU, to the rows of each graph that a mask (G, W) selects."""
+    ends = mask.sum(1).cumsum(0)
     return nn.functional.pad(ends, (1, 0)).cpu()
 
 
-def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
-    """Return pointers of ``batch``, or of a ``ptr`` that may be a batch vector of N integers."""
+def _parse_pointers(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
+    """Return pointers from ``batch``, or from a ``ptr`` that may be a batch vector of N integers."""
     if batch is not None:
         numbers = problem.check_strided(
             "batch", batch, "a tensor of graph numbers, one for each node"
         )
-        return pointers_of_graph_numbers(numbers, len(x), either=False)  # type: ignore[no-any-return]
+        return pointers_from_graph_index(numbers, len(x), allow_pointers=False)  # type: ignore[no-any-return]
     if not isinstance(ptr, Tensor) or ptr.ndim != 1 or ptr.dtype not in {torch.int32, torch.int64}:
         return ptr
     if ptr.device.type == "meta" or not guard_or_false(len(ptr) == len(x)):
         return ptr
-    return pointers_of_graph_numbers(ptr, len(x), either=True)  # type: ignore[no-any-return]
+    return pointers_from_graph_index(ptr, len(x), allow_pointers=True)  # type: ignore[no-any-return]
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:
-    """Let every :class:`KMIPAttention` of a model attend to k keys in training; None: to ``k``."""
+    """Set the keys per query in training for every :class:`KMIPAttention`; None: ``k``."""
     for module in model.modules():
         if isinstance(module, KMIPAttention):
             module.training_k = k
@@ -436,17 +435,17 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Ptr) -> tuple[Tensor, list[int]]:
-    """Append zero rows to each graph up to the longest; return rows and new pointers."""
+    """Zero-pad each graph to the longest; return the rows and new pointers."""
     checked = problem.check_ptr("ptr", ptr, x.shape[0])
-    rows, starts = keep_alive_for_capture(_padded_rows(checked, x.device))
+    rows, starts = keep_alive_for_capture(_padded_positions(checked, x.device))
     zeros = x.new_zeros(starts[-1], x.shape[1])
     return zeros.index_copy(0, rows, x), starts
 
 
-@functools.lru_cache(8)  # all layers of a batch share an entry
-@torch.inference_mode(False)  # also cached during training
-def _padded_rows(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
-    """Return the row of each node among padded graphs, and their pointers."""
+@functools.lru_cache(8)  # one entry serves all layers of a batch
+@torch.inference_mode(False)  # the cached tensors are also used in training
+def _padded_positions(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
+    """Return the position of each node among padded graphs, and their pointers."""
     starts = torch.tensor(ptr)
     counts = starts.diff()
     longest = int(counts.max()) if len(counts) else 0

@@ -1,11 +1,11 @@
-"""Attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
+"""Attention to chosen keys as custom PyTorch operators, which compiled graphs can contain.
 
-``torch.compile`` sees opaque operators with known shapes and a gradient, as their loops depend on
-the data. They run compiled kernels on the CPU, Triton kernels on CUDA, and torch operations
+``torch.compile`` sees opaque operators with known shapes and a gradient, because their loops depend
+on the data. They run compiled kernels on the CPU, Triton kernels on CUDA, and torch operations
 elsewhere.
 """
 
-# ruff: noqa: ARG001 -- the functions of an operator share one signature
+# ruff: noqa: ARG001 -- all functions of an operator share its signature
 from __future__ import annotations
 
 from types import ModuleType
@@ -22,23 +22,23 @@ from kmip_data.models.attention import gathered_rows
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.search.problem import check_best
 
-MAX_K = 1024  #: a Triton program holds all keys of a query
+MAX_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
 
 
 @torch.library.custom_op("kmip_data::pointers", mutates_args=())
-def pointers_of_graph_numbers(numbers: Tensor, rows: int, either: bool) -> Tensor:
-    """Return pointers (G + 1) int64 on the CPU from sorted graph numbers (``rows``,).
+def pointers_from_graph_index(numbers: Tensor, rows: int, allow_pointers: bool) -> Tensor:
+    """Return pointers (G + 1) int64 on the CPU from sorted graph indices (``rows``,).
 
-    ``either``: numbers from 0 to ``rows`` are taken as pointers already.
+    ``allow_pointers`` returns numbers from 0 to ``rows`` unchanged, as they are pointers already.
     """
     numbers = numbers.cpu()
-    if either and len(numbers) and int(numbers[0]) == 0 and int(numbers[-1]) == rows:
+    if allow_pointers and len(numbers) and int(numbers[0]) == 0 and int(numbers[-1]) == rows:
         return numbers.to(torch.int64, copy=True)
     return pointers_from_numbers(numbers, rows)
 
 
-@pointers_of_graph_numbers.register_fake
-def _(numbers: Tensor, _rows: int, _either: bool) -> Tensor:
+@pointers_from_graph_index.register_fake
+def _(numbers: Tensor, _rows: int, _allow_pointers: bool) -> Tensor:
     count = torch.library.get_ctx().new_dynamic_size()
     return numbers.new_empty(count, dtype=torch.int64, device="cpu")
 
@@ -54,18 +54,17 @@ def attend(
     keep: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the softmax-weighted sum of the chosen values (H, N, v), in the dtype of ``values``, and weights.
+    """Return the softmax-weighted sum of the chosen values (H, N, v), in their dtype, and the weights.
 
     Queries are (H, N, d), keys (H, M, d), values (H, M, v). Scores and indices (H, N, k) are inner
-    products and rows of ``keys`` (int32 or int64), as the search gives them; index −1: no key.
-    Scores are used as given, times ``scale``, and differentiated as queries · keys. ``keep`` (H, N,
-    k) bool marks the weights that dropout keeps, scaled by ``kept_scale``; None: all. Rows without
-    keys are zero. The returned weights (H, N, k) are those before dropout; no gradient flows
-    through them.
+    products and rows of ``keys`` (int32 or int64) from the search; index −1: no key. Scores are
+    multiplied by ``scale``, and differentiated as queries · keys. ``keep`` (H, N, k) bool is the
+    dropout mask, whose kept weights are multiplied by ``kept_scale``; None: no dropout. Rows
+    without keys are zero. The returned weights (H, N, k) precede dropout and have no gradient.
     """
-    work = _accumulation_dtype(values.dtype)
-    scores = scores.to(work)
-    inputs = values.to(work), scores, indices, keep, scale
+    dtype = _accumulation_dtype(values.dtype)
+    scores = scores.to(dtype)
+    inputs = values.to(dtype), scores, indices, keep, scale
     out, weights = _run_kernel("forward", values, indices, inputs)
     if keep is not None:
         out *= kept_scale
@@ -86,7 +85,7 @@ def _(
 
 
 @torch.library.custom_op("kmip_data::attend_backward", mutates_args=())
-def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
+def attend_backward(  # noqa: PLR0913, PLR0917 -- a custom operator has no keyword arguments
     grad: Tensor,
     queries: Tensor,
     keys: Tensor,
@@ -97,13 +96,16 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     keep: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of :func:`attend` in queries, keys and values, from ``grad`` (H, N, v)."""
+    """Return the gradients of queries, keys and values in :func:`attend`, from ``grad`` (H, N, v)."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
-    of_queries, of_keys, of_values = _run_kernel(
-        "backward", values, indices, (*rows, indices, weights, keep, scale)
+    grads = _run_kernel("backward", values, indices, (*rows, indices, weights, keep, scale))
+    grad_queries, grad_keys, grad_values = grads
+    return (
+        grad_queries.to(queries.dtype),
+        grad_keys.to(keys.dtype),
+        grad_values.to(values.dtype),
     )
-    return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
 
 
 @attend_backward.register_fake
@@ -122,8 +124,7 @@ def _(
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    # Save one weight and one index per pair, but no scores and no gathered rows: given the weights,
-    # the backward pass needs no softmax.
+    # Save one weight and one index per pair. The backward pass needs no scores or gathered rows.
     queries, keys, values, _, indices, scale, keep, kept_scale = inputs
     _, weights = output
     ctx.mark_non_differentiable(weights)
@@ -135,7 +136,7 @@ def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _differentiate(ctx: Any, grad: Tensor, _: object) -> tuple[Tensor | None, ...]:
     *saved, keep = ctx.saved_tensors
     grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
-    return *grads, None, None, None, None, None  # gradients of scores, indices and options
+    return *grads, None, None, None, None, None  # no gradients of scores, indices and options
 
 
 attend.register_autograd(_differentiate, setup_context=_save_for_backward)
@@ -151,10 +152,10 @@ def _refuse_second_derivative(*_: object) -> NoReturn:
 attend_backward.register_autograd(_refuse_second_derivative)
 
 
-def in_func_transform(*tensors: Tensor) -> bool:
-    """True inside ``torch.func`` (grad, vjp, jvp, vmap), or if a tensor carries a forward-mode tangent.
+def is_in_func_transform(*tensors: Tensor) -> bool:
+    """True inside ``torch.func`` (grad, vjp, jvp, vmap), or if a tensor has a forward-mode tangent.
 
-    Custom operators have no rule for either.
+    Custom operators support neither.
     """
     if torch.compiler.is_compiling():
         return False
@@ -170,8 +171,8 @@ def _run_kernel(
     indices: Tensor,
     inputs: tuple[Any, ...],
 ) -> Any:
-    """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
-    if not _takes_compiled_kernels(values):
+    """Call ``forward`` or ``backward`` of the kernels that support the values."""
+    if not _uses_cpu_kernels(values):
         kernels = kernels_for(values, indices.shape[2])
         return getattr(kernels, name)(*inputs)
 
@@ -185,12 +186,12 @@ def _run_kernel(
 
 
 def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
-    """Return the module whose ``forward`` and ``backward`` attend to k such values (H, M, v) on another device.
+    """Return the module with the kernels for k values (H, M, v) on a device other than the CPU.
 
-    Triton's kernels in float32 where they run, else torch operations.
+    These are Triton kernels in float32 if they run, else torch operations.
     """
-    fits = _accumulation_dtype(values.dtype) == torch.float32 and k <= MAX_K
-    if not fits or not kernels_run("attention", values.device):
+    fits_triton = _accumulation_dtype(values.dtype) == torch.float32 and k <= MAX_K
+    if not fits_triton or not kernels_run("attention", values.device):
         return gathered_rows
     from kmip_data.models.attention.gpu import launch
 
@@ -201,12 +202,12 @@ def _accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)  # compute half precision in float32
 
 
-def _takes_compiled_kernels(tensor: Tensor) -> bool:
+def _uses_cpu_kernels(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
 def _contiguous_array(value: object) -> object:
-    """Return a contiguous NumPy view; a missing mask has size 0."""
-    if value is None:  # an empty mask keeps the signature of the compiled code
+    """Convert a tensor to a contiguous NumPy array, and a missing mask to an empty one."""
+    if value is None:  # an array, as compiled code has a fixed signature
         value = torch.empty((0, 0, 0), dtype=torch.bool)
     return value.detach().contiguous().numpy() if isinstance(value, Tensor) else value

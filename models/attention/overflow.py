@@ -1,4 +1,4 @@
-"""Overflow checks of scores from finite inputs, called between the parts of a compiled graph."""
+"""Checks for overflowing scores, called outside compiled graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from kmip_data.models.search.problem import check_finite, overflow_error
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_weights(weights: Tensor) -> None:
-    """Raise on NaN in weights (H, N, k), from overflowing products; waits for the GPU, skipped in capture."""
+    """Raise if weights (H, N, k) contain NaN, the result of overflowing products.
+
+    Waits for the GPU; skipped during capture.
+    """
     if is_capturing(weights):
         return
     if bool(weights.detach().sum().isnan()):
@@ -20,26 +23,26 @@ def check_weights(weights: Tensor) -> None:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
-def check_lengths(queries: Tensor, keys: Tensor) -> None:
-    """Raise on rows (…, d) that are not finite, or so long that an inner product may overflow.
+def check_inner_products(queries: Tensor, keys: Tensor) -> None:
+    """Raise if rows (…, d) are not finite, or so long that an inner product may overflow.
 
-    Waits for the GPU, and is skipped during capture.
+    Waits for the GPU; skipped during capture.
     """
     if is_capturing(queries):
         return
     queries = queries.detach()
     keys = keys.detach()
-    precise = torch.promote_types(queries.dtype, torch.float32)
-    limit = torch.finfo(precise).max
-    # The norm over all rows bounds the longest row's norm, in one pass.
-    if bool(queries.norm(dtype=precise) * keys.norm(dtype=precise) <= limit):
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    limit = torch.finfo(dtype).max
+    # One pass: the norm over all rows is an upper bound of the longest row's norm.
+    if bool(queries.norm(dtype=dtype) * keys.norm(dtype=dtype) <= limit):
         return
     check_finite(queries, keys)
-    lengths = [float(rows.double().norm(dim=-1).amax()) for rows in (queries, keys)]
-    if math.prod(lengths) > limit:
-        raise overflow_error(precise)
+    max_norms = [float(rows.double().norm(dim=-1).amax()) for rows in (queries, keys)]
+    if math.prod(max_norms) > limit:
+        raise overflow_error(dtype)
 
 
 def is_capturing(values: Tensor) -> bool:
-    """True while a CUDA graph is captured, so that the host cannot wait for values of any shape."""
+    """True while a CUDA graph is captured, when the host cannot read ``values``."""
     return values.is_cuda and torch.cuda.is_current_stream_capturing()

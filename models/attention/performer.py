@@ -1,11 +1,11 @@
-"""Performer attention by FAVOR+ (Choromanski et al., ICLR 2021): linear in the nodes, by random features.
+"""Performer attention, linear in the nodes, by FAVOR+ random features (Choromanski et al., ICLR 2021).
 
 With features φ of queries and keys, a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes
-of its graph: sums over keys are small and computed once. φ has m channels where a query has d, so
-the features of a whole batch would dominate memory: they are computed for a few rows at a time, and
-again in the backward pass.
+of its graph, whose sums over keys are small and computed once. φ has m channels for the d channels
+of a query, so the features of a whole batch would dominate memory. They are computed for a few rows
+at a time, and recomputed in the backward pass.
 
-Letters besides the usual ones: m features; B graphs of a group, padded to W rows each.
+Additional letters in shapes: m features; B graphs in a group, padded to W rows each.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import Pointers, pointers_of_batch
+from kmip_data.models.attention.overflow import check_inner_products
+from kmip_data.models.layers.batch import Pointers, batch_pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 from kmip_data.runtime.memory import keep_alive_for_capture
@@ -31,10 +31,10 @@ from kmip_data.runtime.memory import keep_alive_for_capture
 def orthogonal_directions(count: int, dim: int) -> Tensor:
     """Draw Gaussian directions (count, dim), orthogonal within each block of ``dim``.
 
-    Draws are the same as in performer-pytorch: the same seed gives the same directions. As there, signs
-    come from the QR factorisation, so the mean is not exactly zero.
+    The same seed gives the same directions as performer-pytorch, including the signs of the QR
+    factorisation, whose mean is not exactly zero.
     """
-    # Square blocks of orthogonal rows, with the lengths of Gaussian rows.
+    # Stack square blocks of orthogonal rows, with the lengths of Gaussian rows.
     blocks = []
     for _ in range(-(-count // dim)):
         square = torch.randn(dim, dim)
@@ -45,15 +45,15 @@ def orthogonal_directions(count: int, dim: int) -> Tensor:
 
 
 class PerformerAttention(nn.Module):
-    """Multi-head attention whose softmax is estimated by random features: O(N) time and memory.
+    """Multi-head attention whose softmax is estimated by random features, in O(N) time and memory.
 
-    Weights, names and result equal ``SelfAttention`` of performer-pytorch 1.1.4 on each
-    graph alone.
+    Parameter names, weights and results equal ``SelfAttention`` of performer-pytorch 1.1.4 on a
+    single graph.
 
     Parameters
     ----------
     dim, heads
-        Channels in and out, a multiple of the number of heads H.
+        Input and output channels, a multiple of the number of heads H.
     head_dim
         Channels of a head's queries, keys and values, independent of ``dim``.
     features
@@ -62,8 +62,8 @@ class PerformerAttention(nn.Module):
         Dropout probability of the result in training.
     legacy_mask
         Reproduce the published code: zero rows up to the largest graph of the batch count as keys
-        in the maximum exponent and in the normaliser (their values are zero). The result for a
-        graph then depends on its batch. False: every graph as if alone.
+        in the maximum exponent and in the normaliser (their values are zero). A graph's result then
+        depends on its batch.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class PerformerAttention(nn.Module):
         self.legacy_mask = legacy_mask
         features = features or max(1, int(head_dim * math.log(head_dim)))
         directions = orthogonal_directions(features, head_dim)
-        self.fast_attention: Any = nn.Module()  # named as published
+        self.fast_attention: Any = nn.Module()  # name in published checkpoints
         self.fast_attention.register_buffer("projection_matrix", directions)
         self.to_q = Linear(dim, inner, bias=False)
         self.to_k = Linear(dim, inner, bias=False)
@@ -100,10 +100,10 @@ class PerformerAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
-        """Attend within each graph: nodes of all graphs (N, dim) to the same.
+        """Attend within each graph: (N, dim) → (N, dim).
 
-        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None:
-        one graph.
+        ``ptr`` are pointers (G + 1), so that graph g has the rows ``ptr[g]:ptr[g + 1]``, or a batch;
+        None: one graph.
         """
         x = check_nodes(x, self.to_q.weight)
         by_head = (self.heads, -1)
@@ -111,11 +111,11 @@ class PerformerAttention(nn.Module):
         keys = self.to_k(x).unflatten(1, by_head)
         values = self.to_v(x).unflatten(1, by_head)
         directions = self.fast_attention.projection_matrix
-        check_lengths(queries, directions)
-        check_lengths(keys, directions)
+        check_inner_products(queries, directions)
+        check_inner_products(keys, directions)
         attended = self._attend(queries, keys, values, directions, ptr)
-        joined = attended.flatten(1).to(queries.dtype)
-        out: Tensor = self.dropout(self.to_out(joined))
+        joined_heads = attended.flatten(1).to(queries.dtype)
+        out: Tensor = self.dropout(self.to_out(joined_heads))
         return out
 
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
@@ -128,17 +128,17 @@ class PerformerAttention(nn.Module):
         ptr: Pointers,
     ) -> Tensor:
         """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
-        starts = pointers_of_batch(ptr, queries.shape[0])
+        starts = batch_pointers(ptr, queries.shape[0])
         device = queries.device
-        # Features are exponentials: at least float32, also under autocast.
+        # Features are exponentials, so they need at least float32, even under autocast.
         dtype = torch.promote_types(queries.dtype, torch.float32)
         queries, keys, values, directions = (
             rows.to(dtype) for rows in (queries, keys, values, directions)
         )
-        most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
-        layout = keep_alive_for_capture(group_by_size(starts, most, device))
+        max_rows = max(1, SCRATCH_BYTES // (self.heads * directions.shape[0] * dtype.itemsize))
+        layout = keep_alive_for_capture(group_similar_sizes(starts, max_rows, device))
         sizes = torch.tensor(starts).diff()
-        done = [values[:0]]
+        outputs = [values[:0]]
         with torch.autocast(device.type, enabled=False):
             for group in layout.groups:
                 zeros = None
@@ -146,15 +146,15 @@ class PerformerAttention(nn.Module):
                     padding = sizes.max() - sizes[group.graphs]
                     zeros = padding.to(device, dtype)[:, None, None, None]
                 q, k, v = (rows[group.rows].transpose(1, 2) for rows in (queries, keys, values))
-                out = favor_attention(q, k, v, directions, group.inside, most, zeros)
-                done.append(out.transpose(1, 2).flatten(0, 1).index_select(0, group.chosen))
-        return torch.cat(done).index_select(0, layout.inverse)
+                out = favor_attention(q, k, v, directions, group.is_real, max_rows, zeros)
+                outputs.append(out.transpose(1, 2).flatten(0, 1).index_select(0, group.real_rows))
+        return torch.cat(outputs).index_select(0, layout.inverse)
 
 
-CACHED_LAYOUTS = 8  #: all layers of a batch share one
-ALIKE = 0.8  #: minimum ratio of nodes between the smallest and the largest graph of a group
-EPSILON = 1e-4  #: added to every feature, as published
-SCRATCH = 16 * 2**20  #: bytes of one tensor of features
+CACHED_LAYOUTS = 8  #: number of cached layouts; all layers of a batch share one
+MIN_SIZE_RATIO = 0.8  #: nodes of the smallest graph of a group, relative to the largest
+EPSILON = 1e-4  #: constant added to every feature, as published
+SCRATCH_BYTES = 16 * 2**20  #: largest size of a tensor of features
 
 
 def favor_attention(
@@ -162,39 +162,40 @@ def favor_attention(
     keys: Tensor,
     values: Tensor,
     directions: Tensor,
-    inside: Tensor,
-    most: int,
+    is_real: Tensor,
+    max_rows: int,
     zeros: Tensor | None,
 ) -> Tensor:
-    """Attend within B graphs with features of at most ``most`` rows at a time, recomputed in the backward pass.
+    """Attend within B graphs, holding the features of at most ``max_rows`` rows at a time.
 
-    Queries, keys and values are (B, H, W, d); ``inside`` (B, 1, W, 1) bool is False beyond the end
-    of a graph; ``zeros`` (B, 1, 1, 1) is the number of zero keys that count in each; None: none.
+    Queries, keys and values are (B, H, W, d). ``is_real`` (B, 1, W, 1) bool is False for padding.
+    ``zeros`` (B, 1, 1, 1) is the number of additional zero keys per graph; None: none.
     """
     scale = keys.shape[-1] ** -0.25
-    tiles = torch.split(keys * scale, most, 2)
-    weighted = torch.split(pad(values, (0, 1), value=1.0) * inside, most, 2)
+    key_tiles = torch.split(keys * scale, max_rows, 2)
+    # An additional channel of ones sums the normaliser.
+    value_tiles = torch.split(pad(values, (0, 1), value=1.0) * is_real, max_rows, 2)
     # The gradient treats the largest exponent of each graph as a constant.
     with torch.no_grad():
-        highest = [(tile @ directions.T).amax((-2, -1), keepdim=True) for tile in tiles]
-        top = torch.stack(highest).amax(0)
+        tile_maxima = [(tile @ directions.T).amax((-2, -1), keepdim=True) for tile in key_tiles]
+        top = torch.stack(tile_maxima).amax(0)
         if zeros is not None:  # a zero key has the exponent 0
             top = torch.where(zeros > 0, top.clamp(min=0), top)
 
     def sum_keys(tile: Tensor, rows: Tensor) -> Tensor:
         return _random_features(tile, directions, top).mT @ rows
 
-    def divide(tile: Tensor, sums: Tensor) -> Tensor:
-        result = _random_features(tile, directions) @ sums  # the last channel is the normaliser
+    def attend(tile: Tensor, sums: Tensor) -> Tensor:
+        result = _random_features(tile, directions) @ sums
         return result[..., :-1] / result[..., -1:]
 
-    sums: Tensor = sum(map(_recompute_in_backward(sum_keys), tiles, weighted))  # type: ignore[assignment]
+    sums: Tensor = sum(map(_recompute_in_backward(sum_keys), key_tiles, value_tiles))  # type: ignore[assignment]
     if zeros is not None:
-        counted = zeros * ((-top).exp() + EPSILON)
-        sums = sums + pad(counted, (values.shape[-1], 0))
-    attend = _recompute_in_backward(divide)
-    done = [attend(tile, sums) for tile in torch.split(queries * scale, most, 2)]
-    return torch.cat(done, 2)
+        zero_key_weights = zeros * ((-top).exp() + EPSILON)
+        sums = sums + pad(zero_key_weights, (values.shape[-1], 0))
+    attend_tile = _recompute_in_backward(attend)
+    outputs = [attend_tile(tile, sums) for tile in torch.split(queries * scale, max_rows, 2)]
+    return torch.cat(outputs, 2)
 
 
 def _recompute_in_backward(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -202,9 +203,9 @@ def _recompute_in_backward(function: Callable[..., Tensor]) -> Callable[..., Ten
 
 
 def _random_features(rows: Tensor, directions: Tensor, top: Tensor | None = None) -> Tensor:
-    """exp(w·x − |x|²/2 − ``top``) of rows x (…, d) and directions w: (…, m); None: the largest w·x.
+    """Return exp(w·x − |x|²/2 − ``top``) for rows x (…, d) and directions w: (…, m).
 
-    The published factor m^-½ of every feature cancels in the result.
+    ``top`` defaults to each row's largest w·x. The published factor m^-½ cancels in the result.
     """
     exponents = rows @ directions.T
     if top is None:
@@ -213,26 +214,26 @@ def _random_features(rows: Tensor, directions: Tensor, top: Tensor | None = None
     return (exponents - (half + top)).exp() + EPSILON
 
 
-class Group(NamedTuple):
+class GraphGroup(NamedTuple):
     """Graphs processed together, padded to the largest."""
 
-    graphs: Tensor  #: (B,) int64, on the CPU
-    rows: Tensor  #: (B, W) int64, graph by graph; padding repeats the last row
-    inside: Tensor  #: (B, 1, W, 1) bool, True within a graph
-    chosen: Tensor  #: (R,) int64, positions of real rows among the B · W
+    graphs: Tensor  #: (B,) int64 graph indices, on the CPU
+    rows: Tensor  #: (B, W) int64 rows of each graph; padding repeats the last row
+    is_real: Tensor  #: (B, 1, W, 1) bool, False for padding
+    real_rows: Tensor  #: (R,) int64 positions of real rows among the B · W
 
 
-class Layout(NamedTuple):
-    """All graphs of a batch in groups."""
+class GroupLayout(NamedTuple):
+    """Division of a batch's graphs into groups."""
 
-    groups: tuple[Group, ...]
-    inverse: Tensor  #: (N,) int64, position of each row among all groups
+    groups: tuple[GraphGroup, ...]
+    inverse: Tensor  #: (N,) int64 position of each row in the concatenated groups
 
 
 @functools.lru_cache(CACHED_LAYOUTS)
-@torch.inference_mode(False)  # remembered for training, too
-def group_by_size(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
-    """Group graphs of similar size, at most ``most`` rows per group unless a single graph has more."""
+@torch.inference_mode(False)  # the cached tensors are also used in training
+def group_similar_sizes(ptr: tuple[int, ...], max_rows: int, device: torch.device) -> GroupLayout:
+    """Group graphs of similar size; only a group of one graph may exceed ``max_rows``."""
     starts = torch.tensor(ptr)
     sizes = starts.diff()
     by_size = sizes.argsort(descending=True, stable=True)
@@ -241,15 +242,15 @@ def group_by_size(ptr: tuple[int, ...], most: int, device: torch.device) -> Layo
     order = [starts[:0]]
     while len(by_size):
         longest = int(sizes[by_size[0]])
-        alike = int((sizes[by_size] >= ALIKE * longest).sum())
-        graphs, by_size = by_size.tensor_split([max(1, min(alike, most // longest))])
+        similar = int((sizes[by_size] >= MIN_SIZE_RATIO * longest).sum())
+        graphs, by_size = by_size.tensor_split([max(1, min(similar, max_rows // longest))])
         ends = starts[graphs + 1, None]
         rows = starts[graphs, None] + torch.arange(longest)
-        inside = rows < ends
-        chosen = inside.flatten().nonzero()[:, 0]
-        order.append(rows.flatten()[chosen])
+        is_real = rows < ends
+        real_rows = is_real.flatten().nonzero()[:, 0]
+        order.append(rows.flatten()[real_rows])
         rows = torch.minimum(rows, ends - 1)
-        on_device = (tensor.to(device) for tensor in (rows, inside[:, None, :, None], chosen))
-        groups.append(Group(graphs, *on_device))
+        on_device = (tensor.to(device) for tensor in (rows, is_real[:, None, :, None], real_rows))
+        groups.append(GraphGroup(graphs, *on_device))
     inverse = torch.cat(order).argsort()
-    return Layout(tuple(groups), inverse.to(device))
+    return GroupLayout(tuple(groups), inverse.to(device))

@@ -1,1 +1,1 @@
-"""Message-passing layers, norms, and the batch that they read."""
+"""Message-passing layers, norms, and the batches they read."""

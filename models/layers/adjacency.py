@@ -1,10 +1,10 @@
-"""Edges as a list, with sums over the edges of each node in one order on every device.
+"""Edge lists whose sums over each node's edges have a fixed order on every device.
 
-``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in a different order
-each time, and slowly where many rows go to one node. There rows are sorted by node first, and each
-list of them is summed by itself. Where a message is its source's row, or a multiple of it, the sum
-needs no (edges, d) tensor: with the edges sorted by target it is one ``embedding_bag``, and its
-gradient one with them sorted by source.
+On a GPU, ``index_add`` uses atomics: it adds in a different order each time, and slowly if many
+rows go to one node. There, rows are sorted by node and each node's segment is summed separately. If
+a message is its source's row, or a multiple of it, the sum needs no (E, d) tensor: it is one
+``embedding_bag`` over the edges sorted by target, and its gradient one over the edges sorted by
+source.
 """
 
 from __future__ import annotations
@@ -20,25 +20,22 @@ from torch.nn.functional import embedding_bag
 
 
 @dataclass(frozen=True, eq=False)
-class Bags:
-    """Edges grouped by node."""
+class GroupedEdges:
+    """Edges grouped by one of their ends."""
 
-    #: (E,) the other end of each edge.
-    node: Tensor
-    #: (N + 1,) node i has the entries ``start[i]:start[i + 1]``.
-    start: Tensor
-    #: (E,) number of each entry's edge; None: in order.
-    edge: Tensor | None
+    other_end: Tensor  #: (E,) node at the other end of each edge
+    start: Tensor  #: (N + 1,) node i has the edges ``start[i]:start[i + 1]``
+    edge: Tensor | None  #: (E,) index of each edge in the original list; None: the same order
 
     def sum(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        """Sum the rows of each node's bag: (N, d), weights (E,) of the edges → (N, d)."""
-        if self.node.numel() == 0:
+        """Sum the rows at the other ends of each node's edges, with edge weights (E,): (N, d) → (N, d)."""
+        if self.other_end.numel() == 0:
             # Zeros that keep the gradient's path.
             return x * 0 if weight is None else x * weight.sum()
         if weight is not None and self.edge is not None:
             weight = weight[self.edge]
         return embedding_bag(
-            self.node,
+            self.other_end,
             x,
             self.start,
             mode="sum",
@@ -47,56 +44,50 @@ class Bags:
         )
 
 
-#: Rows of a long list that are summed at a time.
-TILE_ROWS = 64
-#: Mean length from which lists are cut into tiles; a thread sums a list or a tile.
-MIN_TILED_LENGTH = 32
+TILE_ROWS = 64  #: rows per tile of a long segment
+MIN_TILED_LENGTH = 32  #: mean segment length above which segments are cut into tiles
 
 
-def sum_rows_of_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
-    """Sum the rows of each list: (E, d) → (N, d), in an order that follows from ``start`` alone.
+def sum_segments(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
+    """Sum the rows of each segment: (E, d) → (N, d), in an order that depends only on ``start``.
 
-    List i has the rows ``order[start[i]:start[i + 1]]``; without an ``order`` they are contiguous.
+    Segment i has the rows ``order[start[i]:start[i + 1]]``; without ``order``, they are contiguous.
     """
-    lists = len(start) - 1
-    if lists == 1:
+    segments = len(start) - 1
+    if segments == 1:
         return rows.sum(0, keepdim=True)
     if order is None:
         order = torch.arange(len(rows), device=rows.device)
-    if len(rows) <= MIN_TILED_LENGTH * lists:
+    # One thread sums one segment, so long segments are cut into tiles first.
+    if len(rows) <= MIN_TILED_LENGTH * segments:
         return embedding_bag(order, rows, start, mode="sum", include_last_offset=True)
 
-    # Cut every list at the multiples of TILE_ROWS inside it; the number of cuts does not depend on
-    # values.
+    # Cut at all multiples of TILE_ROWS: the number of cuts does not depend on the values.
     tiles = torch.arange(0, len(rows), TILE_ROWS, device=start.device)
     cuts = torch.cat([start, tiles]).sort().values
     sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
-    return sum_rows_of_lists(sums, torch.searchsorted(cuts, start))
+    return sum_segments(sums, torch.searchsorted(cuts, start))
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Any edges, in any order: edge values are (E, d).
+    """Edges in any order; edge values are (E, d).
 
-    Sorted on first use, for all layers of a batch.
+    The edges are sorted on first use, once for all layers of a batch.
     """
 
-    #: source, target: (E,) int64
-    source: Tensor
-    target: Tensor
-    #: N
-    num_nodes: int
-    #: (E, 1), where nodes have positions.
-    distance: Tensor | None = None
-    #: True if sorted by target.
-    by_target: bool = False
-    #: Number of possible sources, of which the nodes are the first; None: the nodes.
+    source: Tensor  #: (E,) int64
+    target: Tensor  #: (E,) int64
+    num_nodes: int  #: number of possible targets N
+    distance: Tensor | None = None  #: (E, 1) squared distance of the ends; None: no positions
+    is_sorted: bool = False  #: True if sorted by target
+    #: Number of possible sources, the first N of which are the targets; None: N.
     sources: int | None = None
-    #: The edges that these are the first of; degrees are counted among them.
+    #: List that this one was trimmed from, in which degrees are counted.
     untrimmed: EdgeList | None = None
 
-    def first_edges(self, nodes: int, edges: int, sources: int) -> EdgeList:
-        """Return the first edges, from the first ``sources`` to the first ``nodes``; degrees stay."""
+    def trim(self, nodes: int, edges: int, sources: int) -> EdgeList:
+        """Keep the first ``edges``, from the first ``sources`` to the first ``nodes``, and all degrees."""
         distance = self.distance
         return replace(
             self,
@@ -110,49 +101,49 @@ class EdgeList:
 
     @property
     def index(self) -> Tensor:
-        """Return sources and targets of the edges, (2, E)."""
+        """Sources and targets of the edges, (2, E)."""
         return torch.stack([self.source, self.target])
 
     @property
     def adjacency(self) -> EdgeList:
-        """The edges themselves; a table is written out as a list."""
+        """The edge list itself; a neighbour table converts itself to one."""
         return self
 
     def at_source(self, x: Tensor) -> Tensor:
-        """Value of each edge's source: (N, d) → (E, d)."""
-        return _LookUp.apply(x, self, False)  # type: ignore[no-any-return, no-untyped-call]
+        """Gather the row of each edge's source: (N, d) → (E, d)."""
+        return _GatherRows.apply(x, self, False)  # type: ignore[no-any-return, no-untyped-call]
 
     def at_target(self, x: Tensor) -> Tensor:
-        """Value of each edge's target: (N, d) → (E, d)."""
-        return _LookUp.apply(x, self, True)  # type: ignore[no-any-return, no-untyped-call]
+        """Gather the row of each edge's target: (N, d) → (E, d)."""
+        return _GatherRows.apply(x, self, True)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum the values of each node's incoming edges in float32 at least, (E, d) → (N, d)."""
+        """Sum the values of each node's incoming edges in at least float32: (E, d) → (N, d)."""
         return _SumAtTargets.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:
-        """Sum the values of the edges at their targets, or at their sources, without a gradient."""
+        """Sum edge values at their targets, or else at their sources, without a gradient."""
         if values.device.type != "cpu":
-            bags = self.incoming if targets else self.outgoing
-            return sum_rows_of_lists(values, bags.start, bags.edge)
+            grouped = self.incoming if targets else self.outgoing
+            return sum_segments(values, grouped.start, grouped.edge)
         if targets:
             count = self.num_nodes
             index = self.target
         else:
             count = self.num_sources
             index = self.source
-        # Not in place: torch 2.11 compiled to a wrong gradient then.
+        # Not in-place: torch 2.11 compiles that to a wrong gradient.
         return values.new_zeros(count, values.shape[1]).index_add(0, index, values)
 
     @functools.cached_property
-    def incoming(self) -> Bags:
-        """The sources of each node."""
-        return self._group_by_node(self.target, self.source, self.num_nodes, ordered=self.by_target)
+    def incoming(self) -> GroupedEdges:
+        """Edges grouped by target."""
+        return _group_edges(self.target, self.source, self.num_nodes, is_sorted=self.is_sorted)
 
     @functools.cached_property
-    def outgoing(self) -> Bags:
-        """The targets of each node."""
-        return self._group_by_node(self.source, self.target, self.num_sources, ordered=False)
+    def outgoing(self) -> GroupedEdges:
+        """Edges grouped by source."""
+        return _group_edges(self.source, self.target, self.num_sources, is_sorted=False)
 
     @property
     def num_sources(self) -> int:
@@ -161,14 +152,14 @@ class EdgeList:
 
     @functools.cached_property
     def is_loop(self) -> Tensor:
-        """(E,) bool, True for an edge from a node to itself."""
+        """(E,) bool mask of self-loops."""
         return self.source == self.target
 
     @functools.cached_property
     def degrees(self) -> tuple[Tensor, Tensor]:
-        """(N, 1) float64 each: edges from others into each node, and edges from itself.
+        """Incoming edges from other nodes, and self-loops: (N, 1) float64 each.
 
-        Edges of every source, among all edges of the sample, for its first edges: (S, 1).
+        A trimmed list returns the degrees of all its sources in the untrimmed list.
         """
         if self.untrimmed is not None:
             others, loops = self.untrimmed.degrees
@@ -178,26 +169,28 @@ class EdgeList:
         others = self.incoming.start.diff() - loops
         return others[:, None], loops[:, None]
 
-    def _group_by_node(self, key: Tensor, other: Tensor, count: int, *, ordered: bool) -> Bags:
-        edge = None
-        if ordered:
-            other = other.contiguous()
-        else:
-            # 32-bit keys, which torch sorts by their digits: several times as fast as 64-bit ones.
-            key, edge = key.clamp(-1, count).int().sort(stable=True)
-            other = other[edge]
-        nodes = torch.arange(count + 1, dtype=key.dtype, device=key.device)
-        start = torch.searchsorted(key.contiguous(), nodes)
-        return Bags(other, start, edge)
+
+def _group_edges(end: Tensor, other_end: Tensor, count: int, *, is_sorted: bool) -> GroupedEdges:
+    """Group edges by ``end`` (E,), one of ``count`` nodes."""
+    edge = None
+    if is_sorted:
+        other_end = other_end.contiguous()
+    else:
+        # torch sorts 32-bit keys by radix: several times as fast as 64-bit ones.
+        end, edge = end.clamp(-1, count).int().sort(stable=True)
+        other_end = other_end[edge]
+    nodes = torch.arange(count + 1, dtype=end.dtype, device=end.device)
+    start = torch.searchsorted(end.contiguous(), nodes)
+    return GroupedEdges(other_end, start, edge)
 
 
 def widen_half_precision(values: Tensor) -> Tensor:
-    """Return values (N, d) of half precision as float32, which sums need; wider types as they are."""
+    """Convert half precision to float32 for sums; leave wider types unchanged."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-class _LookUp(torch.autograd.Function):
-    """``index_select`` whose gradient is summed in one order."""
+class _GatherRows(torch.autograd.Function):
+    """``index_select`` whose gradient is summed in a fixed order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, edges: EdgeList, targets: bool) -> Tensor:
@@ -213,7 +206,7 @@ class _LookUp(torch.autograd.Function):
 
 
 class _SumAtTargets(torch.autograd.Function):
-    """``index_add`` that saves no values; torch's saves all of them, for their shape."""
+    """``index_add`` that saves no values; torch's saves all of them, only for their shape."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, edges: EdgeList) -> Tensor:
@@ -229,9 +222,9 @@ class _SumAtTargets(torch.autograd.Function):
 
 
 def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Sum the rows of each node's sources: (N, d) to the same; half precision is summed in float32.
+    """Sum the rows of each node's sources: (N, d) → (N, d), in at least float32.
 
-    ``weight`` (E,) has a number for each edge; None: 1.
+    ``weight`` (E,) multiplies the row of each edge's source.
     """
     rows = widen_half_precision(x)
     if weight is not None:
@@ -253,7 +246,7 @@ class _NeighborSum(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         edges = ctx.edges
         grad = grad.contiguous()
-        saved = ctx.saved_tensors  # read once: a recomputed layer gives them once
+        saved = ctx.saved_tensors  # read only once: checkpointing unpacks them once
         if not saved:
             return edges.outgoing.sum(grad, None), None, None
         x, weight = saved
@@ -261,7 +254,7 @@ class _NeighborSum(torch.autograd.Function):
         grad_x = edges.outgoing.sum(grad, weight) if wants_x else None
         if not wants_weight:
             return grad_x, None, None
-        # embedding_bag's own gradient of the weights has no (E, d) tensor either.
+        # The weights' gradient in embedding_bag needs no (E, d) tensor either.
         with torch.enable_grad():
             weight = weight.detach().requires_grad_()
             out = edges.incoming.sum(x, weight)

@@ -1,13 +1,13 @@
-"""Graphs of a batch in the form that networks read, from PyTorch Geometric's objects.
+"""Batches of graphs in the form that networks read, converted from PyTorch Geometric's objects.
 
-Edges are a list (2, E), which gathers and scatters by index, or where every node has exactly k
-sources a neighbour table (N, k), which needs no index for the target side: values at the target
-broadcast along k and sums run over k. Both give the same numbers to float tolerance.
+Edges are an edge list, or, if every node has exactly k sources, a neighbour table (N, k). A table
+needs no index for targets: values at the target broadcast along k, and sums run over k. Both give
+the same results within float tolerance.
 
-Edge values have the channels last and one or two leading axes, by form: ``at_source`` returns them
-newly allocated, and the result of ``at_target`` broadcasts against them. ``distance`` is the
-squared distance of the positions of each edge's ends, edge values with one channel, or None;
-``index`` (2, E) are sources and targets, as PyTorch Geometric's layers take them.
+Edge values have the channels last, after one axis (list) or two (table). ``at_source`` returns a
+new tensor, and the result of ``at_target`` broadcasts against it. ``distance`` holds the squared
+distance between each edge's ends, as edge values with one channel, or is None. ``index`` (2, E)
+holds sources and targets, as PyTorch Geometric's layers expect them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.search.problem import check_ptr, check_strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
-#: Node ranges, one per thread at most.
-RANGES = 16
-#: Node ranges if sources lie anywhere: each range then needs a sum for every node.
-RANGES_OF_ONE_GRAPH = 4
+MAX_NODE_RANGES = 16  #: node ranges of a table, each processed by one thread
+#: Node ranges if sources can be anywhere, as each range then needs a partial sum for every node.
+MIN_NODE_RANGES = 4
 
 
 class NodeRange(NamedTuple):
-    """Nodes ``start`` to ``stop``, whose sources are all from ``low`` to ``high``."""
+    """Nodes ``start:stop``, all of whose sources are in ``low:high``."""
 
     start: int
     stop: int
@@ -42,52 +41,50 @@ class NodeRange(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NeighborTable:
-    """Fixed in-degree k: edge values are (N, k, d)."""
+    """Edges of nodes with in-degree k; edge values are (N, k, d)."""
 
-    #: (N, k) int64, the sources of each target, as rows of the whole batch.
-    neighbor: Tensor
-    #: (N, k, 1), where nodes have positions.
-    distance: Tensor | None = None
+    neighbor: Tensor  #: (N, k) int64, sources of each node, as rows of the batch
+    distance: Tensor | None = None  #: (N, k, 1) squared distance of the ends; None: no positions
 
     @property
     def index(self) -> Tensor:
-        """(2, N · k), grouped by target."""
+        """Sources and targets of the edges, (2, N · k), grouped by target."""
         nodes = torch.arange(len(self.neighbor), device=self.neighbor.device)
         targets = nodes[:, None].expand_as(self.neighbor)
         return torch.stack([self.neighbor.long(), targets]).flatten(1)
 
     @functools.cached_property
     def adjacency(self) -> EdgeList:
-        """The edges as a list."""
+        """The edges as an edge list."""
         source, target = self.index
-        return EdgeList(source, target, len(self.neighbor), by_target=True)
+        return EdgeList(source, target, len(self.neighbor), is_sorted=True)
 
     def at_source(self, x: Tensor) -> Tensor:
-        """Value of each edge's source: (N, d) → (N, k, d)."""
-        # Use an embedding look-up, whose result is no view: adding in place to a view copies it.
+        """Gather the row of each edge's source: (N, d) → (N, k, d)."""
+        # Unlike indexing, an embedding does not return a view, which in-place addition would copy.
         return nn.functional.embedding(self.neighbor, x)
 
     def at_target(self, x: Tensor) -> Tensor:
-        """Value of each edge's target: (N, d) → (N, 1, d)."""
+        """Return the row of each edge's target, to broadcast: (N, d) → (N, 1, d)."""
         return x[:, None, :]
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum of the values of each node's incoming edges: (N, k, d) → (N, d)."""
+        """Sum the values of each node's incoming edges in at least float32: (N, k, d) → (N, d)."""
         return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
     def node_ranges(self) -> list[NodeRange]:
-        """Ranges of nodes with the range of their sources, fixed by the data alone.
+        """Ranges of nodes with the range of their sources, independent of the number of threads.
 
         Kernels that sum at the sources keep one partial sum per range and add them in this order,
-        so results do not depend on threads. In a batch of graphs the ranges of sources are short;
-        where all of them are long there are fewer ranges.
+        so results do not depend on threads. If the ranges of sources are long, as in a single
+        graph, there are fewer ranges.
 
-        Raises ``UsageError`` where an edge names a missing node.
+        Raises ``UsageError`` if an edge names a missing node.
         """
         sources = self.neighbor.numpy()
         nodes = len(sources)
-        for count in (RANGES, RANGES_OF_ONE_GRAPH):
+        for count in (MAX_NODE_RANGES, MIN_NODE_RANGES):
             ranges = []
             for i in range(count):
                 start = nodes * i // count
@@ -97,12 +94,12 @@ class NeighborTable:
                 high = int(rows.max(initial=low - 1)) + 1
                 if start < stop:
                     ranges.append(NodeRange(start, stop, low, high))
-            sums = sum(piece.high - piece.low for piece in ranges)
-            if sums <= RANGES_OF_ONE_GRAPH * nodes:
+            partial_sums = sum(node_range.high - node_range.low for node_range in ranges)
+            if partial_sums <= MIN_NODE_RANGES * nodes:
                 break
 
-        low = min(piece.low for piece in ranges)
-        high = max(piece.high for piece in ranges)
+        low = min(node_range.low for node_range in ranges)
+        high = max(node_range.high for node_range in ranges)
         if low < 0 or high > nodes:
             raise UsageError(
                 f"The neighbour table names sources {low} to {high - 1} of the nodes 0 to {nodes - 1}."
@@ -115,17 +112,16 @@ Edges = EdgeList | NeighborTable
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Graphs, nodes and edges of a batch."""
+    """Number of graphs, nodes and edges in a batch."""
 
     graphs: int
     nodes: int
     edges: int
-    #: Σ n² over graphs of n nodes: their pairs of nodes; 0: not counted.
-    squares: int = 0
+    node_pairs: int = 0  #: Σ n² over graphs of n nodes; 0: not counted
 
     @classmethod
     def of(cls, batch: Any) -> BatchSize:
-        """Count the contents of a batch, with edges as a table or as pairs."""
+        """Measure a batch with ``neighbor`` or ``edge_index``."""
         neighbor = getattr(batch, "neighbor", None)
         index = getattr(batch, "edge_index", None)
         edges = 0
@@ -140,42 +136,36 @@ class BatchSize:
         return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
 
 
-#: Attribute of a sampled neighbourhood: its :class:`Hops`.
-HOPS = "hops"
+HOPS = "hops"  #: attribute of a sampled neighbourhood that holds its :class:`Hops`
 
 
 class Hops(NamedTuple):
-    """Sizes of a sampled neighbourhood, whose nodes and edges are in the order of its hops."""
+    """Nodes and edges per hop of a sampled neighbourhood, which is ordered by hop."""
 
-    nodes: list[int]  #: seeds, then nodes that each hop met first
-    edges: list[int]  #: edges of each hop; all are sorted by target
+    nodes: list[int]  #: number of seeds, then of new nodes in each hop
+    edges: list[int]  #: number of edges in each hop; all edges are sorted by target
 
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """Graphs of a batch, as layers, encoders and heads read them.
+    """Batch of graphs, as layers, encoders and heads read it.
 
-    Made from a PyG ``Batch`` or ``Data`` by :func:`read_batch`. ``edges.index`` is (2, E),
-    ``edges.at_source(x)`` and ``edges.at_target(x)`` gather node rows per edge; ``ptr`` (G + 1)
-    and ``graph`` (N,) assign nodes to graphs; ``num_graphs`` is G.
+    :func:`read_batch` converts a PyG ``Batch`` or ``Data``. ``edges.index`` is (2, E), and
+    ``edges.at_source(x)`` and ``edges.at_target(x)`` gather node rows per edge.
     """
 
-    #: (N, c) node features.
-    x: Tensor
+    x: Tensor  #: (N, c) node features
     edges: Edges
-    #: Edge features in the form of ``edges``.
-    edge_attr: Tensor | None
-    #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because
-    #: the search reads it in every layer; a tensor because ``torch.compile`` would recompile for
-    #: other numbers.)
+    edge_attr: Tensor | None  #: edge features in the form of ``edges``
+    #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. On the CPU because the
+    #: search reads it in every layer; a tensor because ``torch.compile`` recompiles for new numbers.
     ptr: Tensor
-    #: (N,) int64, the graph of each node.
-    graph: Tensor
-    #: Further columns, such as encodings; columns of edges in the order of ``edges.index``.
+    graph: Tensor  #: (N,) int64, graph index of each node
+    #: Additional columns, such as encodings; edge columns are in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: Plans that the layers share, such as BigBird's blocks.
+    #: Cache shared by all layers, such as BigBird's block plans.
     plans: dict[Any, Any] = field(default_factory=dict)
-    #: Hops of a sampled neighbourhood. Predictions are made for its seeds, which come first.
+    #: Hops of a sampled neighbourhood; predictions are made for its seeds, the first nodes.
     hops: Hops | None = None
 
     @property
@@ -185,38 +175,37 @@ class GraphBatch:
 
     @functools.cached_property
     def nodes_to_graphs(self) -> EdgeList:
-        """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
-        return EdgeList(self.graph, self.graph, self.num_graphs, by_target=True)
+        """Edges from nodes to their graphs, to sum over graphs and to gather graph values per node."""
+        return EdgeList(self.graph, self.graph, self.num_graphs, is_sorted=True)
 
     @functools.cached_property
     def graph_sizes(self) -> Tensor:
-        """(G, 1) nodes of each graph, and 1 for an empty one, on the device of ``graph``."""
+        """Number of nodes of each graph, at least 1: (G, 1), on the device of ``graph``."""
         return self.nodes_to_graphs.incoming.start.diff().clamp_min(1)[:, None]
 
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None
 
 
-def pointers_of_batch(ptr: Pointers, rows: int) -> tuple[int, ...]:
-    """Return (G + 1) row numbers of a batch or its ``ptr``; None means one graph."""
+def batch_pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
+    """Return the checked (G + 1) pointers of a batch, or from its ``ptr``; None means one graph."""
     starts = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
     return check_ptr("ptr", starts, rows)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values
+@torch.compiler.disable  # type: ignore[untyped-decorator] # the checks read values
 def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
-    """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
+    """Read ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` of a PyG ``Batch`` or ``Data``.
 
-    Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
-    whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index``
-    (2, E). ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is
-    one graph.
+    Edges are ``neighbor`` (N, k), from ``GraphLoader(compact=True)`` or as rows of the batch (see
+    :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E). ``ptr`` is
+    derived from a sorted ``batch``, and ``batch`` from ``ptr``; without either there is one graph.
 
     Raises
     ------
     UsageError
-        The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not
-        sorted, or contradicts ``ptr``.
+        Node features or edges are missing or have the wrong shape; ``batch`` is not sorted, or
+        contradicts ``ptr``.
     """
     x = check_strided(
         "the batch's x",
@@ -246,7 +235,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     else:
         source, target = _integer_matrix(batch.edge_index, "edge_index", 2)
         sampled = hops is not None
-        edges = EdgeList(source, target, len(x), by_target=sampled)
+        edges = EdgeList(source, target, len(x), is_sorted=sampled)
 
     columns = {}
     for name in added:
@@ -273,7 +262,7 @@ def _integer_matrix(
     rows: int,
     dtypes: tuple[torch.dtype, ...] = _SIGNED,
 ) -> Tensor:
-    """Return a matrix of integers with ``rows`` rows; ``UsageError`` for anything else."""
+    """Return ``values`` if they are an integer matrix with ``rows`` rows, or raise ``UsageError``."""
     index = check_strided(f"the batch's {name}", values, meta=True)
     if index.ndim != 2 or len(index) != rows or index.dtype not in dtypes:
         names = " or ".join(map(str, dtypes))
@@ -287,26 +276,26 @@ def _integer_matrix(
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ``ptr`` (G + 1) and ``graph`` (N,) of :class:`GraphBatch` for a batch with ``rows`` (N, …).
 
-    Raises ``UsageError`` where ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they
-    contradict each other. On a GPU, which the host does not wait for, the last two fail in an
-    assertion on the device.
+    Raises ``UsageError`` if ``ptr`` or ``batch`` has the wrong shape, ``batch`` is not sorted, or
+    they contradict each other. On a GPU, the last two fail in an assertion on the device instead,
+    so that the host need not wait.
     """
     count = rows.shape[0]
     device = rows.device
     graph = getattr(batch, "batch", None)
-    usual = graph is not None and graph.dtype == torch.int64 and graph.shape == (count,)
+    is_graph_index = graph is not None and graph.dtype == torch.int64 and graph.shape == (count,)
     host_ptr = None
-    if usual and device.type != "cpu":
+    if is_graph_index and device.type != "cpu":
         host_ptr = pointers_on_cpu(batch, count)
 
-    # 1. On a GPU, with the pointers that the loader keeps on the CPU: check without waiting.
+    # 1. On a GPU, with pointers that the loader keeps on the CPU: check without waiting.
     if host_ptr is not None and graph is not None and graph.device == batch.ptr.device == device:
         is_sorted = (graph.diff() >= 0).all()
-        agrees = (pointers_of(graph, len(host_ptr) - 1) == batch.ptr).all()
+        agrees = (pointers_from_graph(graph, len(host_ptr) - 1) == batch.ptr).all()
         torch._assert_async(is_sorted & agrees, "batch and ptr contradict each other")  # noqa: SLF001 -- no wait
         return torch.tensor(check_ptr("ptr", host_ptr, count)), graph
 
-    # 2. Otherwise the given pointers, or pointers computed from the graphs of the nodes.
+    # 2. Otherwise: use the pointers, or derive them from the graph indices.
     starts = getattr(batch, "ptr", None)
     if starts is None and graph is not None:
         starts = graph_pointers(batch, count)
@@ -314,7 +303,7 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     if len(ptr) == 2 and graph is None:
         return ptr, torch.zeros(count, dtype=torch.int64, device=device)
 
-    # 3. The graphs of the nodes from the pointers, and both compared.
+    # 3. Derive the graph indices from the pointers, and compare.
     sizes = ptr.diff().to(device)
     numbers = torch.arange(len(sizes), device=device)
     expected = numbers.repeat_interleave(sizes, output_size=count)
@@ -325,20 +314,20 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     return ptr, expected
 
 
-def pointers_of(graph: Tensor, graphs: int) -> Tensor:
-    """Compute ``ptr`` (G + 1) of :class:`GraphBatch` on the device of its ``graph``: no wait for a GPU."""
+def pointers_from_graph(graph: Tensor, graphs: int) -> Tensor:
+    """Compute ``ptr`` (G + 1) from ``graph`` (N,) on its device, without waiting for a GPU."""
     return torch.searchsorted(graph, torch.arange(graphs + 1, device=graph.device))
 
 
 def pad_by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
-    """Lay out node rows (N, d) by graph: (G, W, d), W nodes being the largest graph; ``fill`` elsewhere.
+    """Pad the rows (N, d) of each graph with ``fill`` to the largest graph's W rows: (G, W, d).
 
-    ``graph`` and ``ptr`` are as :class:`GraphBatch` has them.
+    ``graph`` and ``ptr`` are those of a :class:`GraphBatch`.
     """
     graphs = len(ptr) - 1
     width = max(ptr.diff().tolist())
-    numbers = torch.arange(len(rows), device=rows.device)
-    column = numbers - pointers_of(graph, graphs)[graph]
+    row = torch.arange(len(rows), device=rows.device)
+    column = row - pointers_from_graph(graph, graphs)[graph]
     out = rows.new_full((graphs, width, rows.shape[1]), fill)
     out[graph, column] = rows
     return out

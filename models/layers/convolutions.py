@@ -1,4 +1,4 @@
-"""Convolutions of the paper's message-passing baselines, with the rest of their stacks."""
+"""Convolutions of the paper's message-passing baselines, including the operations after them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.models.components import Activation
 
 Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "layer-norm", "none"]
-#: Norms of the stacks that have one.
-NORMED: dict[str, type[nn.Module]] = {
+STACK_NORMS: dict[str, type[nn.Module]] = {
     "graphgym": BatchNorm,
     "gnn-plus": BatchNorm,
     "layer-norm": nn.LayerNorm,
@@ -25,7 +24,7 @@ NORMED: dict[str, type[nn.Module]] = {
 
 
 class Convolution(nn.Module):
-    """A convolution of nodes and the operations of a stack after it; edges are unchanged.
+    """A convolution of nodes, followed by the operations of its ``stack``; edges are unchanged.
 
     ==========  ==============================================================================
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
@@ -36,13 +35,22 @@ class Convolution(nn.Module):
     none        bias; dropout (GPS layers of GraphGPS, whose norm and attention follow)
     ==========  ==============================================================================
 
-    Every convolution takes the options ``dropout``, ``stack``, ``activation``, ``inputs``
-    (channels that come in, by default ``dim``) and ``linear_residual``: a linear map of its input
-    is added before the stack.
+    **Rows.** The first N rows of ``x`` are the nodes of the batch, all of them targets; the output
+    has only these. Sources are the same rows and, in a trimmed sample, rows after them, if
+    ``accepts_extra_sources``. Graphs are concatenated: there are no padding rows.
+
+    Parameters
+    ----------
+    dim, input_dim
+        Output channels, and input channels (by default ``dim``).
+    dropout, stack, activation
+        Dropout probability, and the operations after the convolution.
+    linear_residual
+        Add a linear map of the input before the stack.
     """
 
-    #: True if ``x`` may have more rows than the batch has nodes: sources behind all targets.
-    narrows = False
+    #: True if ``x`` may have rows after the batch's nodes, which are only sources.
+    accepts_extra_sources = False
 
     def __init__(
         self,
@@ -51,36 +59,36 @@ class Convolution(nn.Module):
         dropout: float = 0.0,
         stack: Stack = "lrgb",
         activation: Activation = "relu",
-        inputs: int | None = None,
+        input_dim: int | None = None,
         linear_residual: bool = False,
     ) -> None:
         super().__init__()
-        self.inputs = dim if inputs is None else inputs
+        self.input_dim = dim if input_dim is None else input_dim
         self.dropout = dropout
         self.stack = stack
         self.activation = activation
-        self.biased = stack != "graphgym"
+        self.has_bias = stack != "graphgym"
         self.bias: nn.Parameter | None = None
-        self.norm = NORMED[stack](dim) if stack in NORMED else None
-        self.skip = Linear(self.inputs, dim) if linear_residual else None
+        self.norm = STACK_NORMS[stack](dim) if stack in STACK_NORMS else None
+        self.skip = Linear(self.input_dim, dim) if linear_residual else None
 
     def forward(
         self, x: Tensor, e: Tensor | None, batch: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, inputs) to (N, dim); the edge features ``e`` are returned unchanged."""
+        """Update nodes (N, input_dim) to (N, dim); return the edge features ``e`` unchanged."""
         h = self.convolve(x, e, batch)
         if self.bias is not None:
             h = h + self.bias
         if self.skip is not None:
             h = h + self.skip(x[: len(h)])
-        return self.finish(h, batch), e
+        return self.apply_stack(h, batch), e
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, inputs) to (N, dim), from the neighbours; without the bias."""
+        """Convolve nodes (N, input_dim) to (N, dim), without the bias."""
         raise NotImplementedError
 
-    def finish(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """Apply the rest of the stack, (N, d) to the same."""
+    def apply_stack(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """Apply the operations after the convolution: (N, dim) to the same."""
         if self.stack == "none":
             return dropout(x, self.dropout if self.training else 0.0)
         if isinstance(self.norm, BatchNorm):
@@ -96,35 +104,35 @@ class Convolution(nn.Module):
 
 
 class MLP(Convolution):
-    """W x + b, without neighbours."""
+    """Linear layer on each node, without neighbours."""
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(self.inputs, dim, bias=self.biased)
+        self.lin = Linear(self.input_dim, dim, bias=self.has_bias)
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, inputs) to (N, dim)."""
+        """(N, input_dim) to (N, dim)."""
         return self.lin(x)  # type: ignore[no-any-return]
 
 
 class GCN(Convolution):
     """Graph convolution (Kipf & Welling, arXiv 1609.02907), equal to PyTorch Geometric's ``GCNConv``.
 
-    x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an
-    edge from a node to itself is not counted twice.
+    x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g is the number of
+    these; an explicit self-loop does not count twice.
     """
 
-    narrows = True
+    accepts_extra_sources = True
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(self.inputs, dim, bias=False)
+        self.lin = Linear(self.input_dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
-        if self.biased:
+        if self.has_bias:
             self.bias = nn.Parameter(torch.zeros(dim))
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) to the same."""
+        """(N, input_dim) to (N, dim)."""
         adjacency = batch.edges.adjacency
         dtype = self.lin.weight.dtype
         others, loops = adjacency.degrees
@@ -138,22 +146,22 @@ class GCN(Convolution):
 
 
 class SAGE(Convolution):
-    """GraphSAGE by means (Hamilton et al., arXiv 1706.02216), equal to PyG's ``SAGEConv``.
+    """GraphSAGE with mean aggregation (Hamilton et al., arXiv 1706.02216), equal to PyG's ``SAGEConv``.
 
-    x_i' = R x_i + W m_i + b, where m_i is the mean over the sources j of i, 0 if there are none.
-    With ``self_loops``, i itself is among them, once even if there is such an edge.
+    x_i' = R x_i + W m_i + b, where m_i is the mean over the sources j of i, or 0 without sources.
+    With ``self_loops``, i itself is a source, once even if it has an explicit self-loop.
     """
 
-    narrows = True
+    accepts_extra_sources = True
 
     def __init__(self, dim: int, *, self_loops: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)
         self.self_loops = self_loops
-        self.lin = Linear(self.inputs, dim, bias=False)
-        self.lin_root = Linear(self.inputs, dim, bias=self.biased)
+        self.lin = Linear(self.input_dim, dim, bias=False)
+        self.lin_root = Linear(self.input_dim, dim, bias=self.has_bias)
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, inputs) to (N, dim); no tensor has a row for each edge."""
+        """(N, input_dim) to (N, dim), without an (E, d) tensor."""
         adjacency = batch.edges.adjacency
         sums = neighbor_sum(adjacency, x)
         x = x[: len(sums)]
@@ -164,31 +172,31 @@ class SAGE(Convolution):
         else:
             count = adjacency.incoming.start.diff()[:, None].clamp_min(1)
 
-        # The mean comes before the map, as in SAGEConv: of features, it takes no gradient.
+        # Average before the linear map, as SAGEConv does: the mean of input features needs no gradient.
         return self.lin(sums / count.to(sums.dtype)) + self.lin_root(x)  # type: ignore[no-any-return]
 
 
 class GAT(Convolution):
     """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv``.
 
-    With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the
-    softmax over j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
+    With h = W x, x_i' = Σ_j a_ij h_j + b over the sources j of i and i itself, where a_ij is the
+    softmax over j of leaky_relu(s · h_j + t · h_i) with slope 0.2. Edge features are not read.
     """
 
     def __init__(self, dim: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(self.inputs, dim, bias=False)
+        self.lin = Linear(self.input_dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.att_src = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
         self.att_dst = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
-        if self.biased and bias:
+        if self.has_bias and bias:
             self.bias = nn.Parameter(torch.zeros(dim))
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) to the same."""
+        """(N, input_dim) to (N, dim)."""
         edges = batch.edges
         adjacency = edges.adjacency
-        # 1. Scores of the edges, and of each node with itself: once, even if there is such an edge.
+        # 1. Scores of all edges, and of each node with itself; explicit self-loops do not count.
         h = self.lin(x)
         s = (h * self.att_src).sum(1, keepdim=True)
         t = (h * self.att_dst).sum(1, keepdim=True)
@@ -196,7 +204,7 @@ class GAT(Convolution):
         scores = nn.functional.leaky_relu(edges.at_source(s) + edges.at_target(t), 0.2)
         scores = scores.masked_fill(adjacency.is_loop.view_as(scores), -torch.inf)
 
-        # 2. The softmax over each node's sources; the largest score keeps exp within bounds.
+        # 2. Softmax over each node's sources, relative to its largest score so that exp stays finite.
         with torch.no_grad():
             index = adjacency.target[:, None]
             top = loop_scores.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
@@ -204,16 +212,15 @@ class GAT(Convolution):
         loop_weight = (loop_scores - top).exp()
         total = edges.sum_at_target(weight) + loop_weight
 
-        # 3. The weighted mean of the sources.
+        # 3. Weighted mean of the sources.
         sums = neighbor_sum(adjacency, h, weight.reshape(-1)) + loop_weight * h
         return sums / total  # type: ignore[no-any-return]
 
 
 def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
-    """Σ_j relu(x_j + e_ij) over the sources j of each node i, (N, d).
+    """Return Σ_j relu(x_j + e_ij) over the sources j of each node i, (N, d).
 
-    ``e`` has the form of the edges, or one row (1, d) where all edges share it; None: there are
-    none.
+    ``e`` has the form of the edges, or one row (1, d) shared by all edges; None: no features.
     """
     if e is None:
         return neighbor_sum(edges.adjacency, x.relu())
@@ -227,29 +234,30 @@ def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
 class GCNE(Convolution):
     """GNN⁺'s GCN for graphs with edge features (Luo et al., arXiv 2502.09263).
 
-    x_i' = Σ_j relu(W x_j + e_ij) + b over the sources j of i: unlike :class:`GCN` without degrees,
-    and without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
+    x_i' = Σ_j relu(W x_j + e_ij) + b over the sources j of i. Unlike :class:`GCN`, it ignores
+    degrees and does not add node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of
+    LUOyk1999/GNNPlus.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(self.inputs, dim, bias=False)
-        if self.biased:
+        self.lin = Linear(self.input_dim, dim, bias=False)
+        if self.has_bias:
             self.bias = nn.Parameter(torch.zeros(dim))
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) and edge features, one row where all edges share it, to (N, d)."""
+        """(N, input_dim) and edge features, possibly one shared row, to (N, dim)."""
         return relu_sum(self.lin(x), e, batch.edges)
 
 
 class GINE(Convolution):
     """Graph isomorphism network with edge features (Hu et al., arXiv 1905.12265), as ``GINEConv``.
 
-    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. f is linear, activation, dropout,
-    linear, dropout with nothing after it in the stack ``lrgb``; linear, activation, linear in
-    ``none``; linear, ReLU, linear in the others, with what they put after it. With ``by_distance``,
-    each message is multiplied by a number between 0 and 1, as the gates of a
-    :class:`~kmip_data.models.layers.gated_gcn.GatedGCN` are.
+    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. In the stack ``lrgb``, f is
+    linear, activation, dropout, linear, dropout, and nothing follows. In ``none``, f is linear,
+    activation, linear; in the other stacks, linear, ReLU, linear. With ``by_distance``, each
+    message is multiplied by a number between 0 and 1, like the gates of a
+    :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`.
     """
 
     def __init__(self, dim: int, *, by_distance: bool = False, **options: Any) -> None:
@@ -259,7 +267,7 @@ class GINE(Convolution):
         self.closeness: nn.Module | None = distance_gate(dim) if by_distance else None
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) and edge features, one row where all edges share it, to (N, d)."""
+        """(N, dim) and edge features, possibly one shared row, to (N, dim)."""
         edges = batch.edges
         if self.closeness is None:
             sums = relu_sum(x, e, edges)
@@ -278,8 +286,8 @@ class GINE(Convolution):
             h = h.relu()
         return self.lin_out(h)  # type: ignore[no-any-return]
 
-    def finish(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """(N, d) to the same."""
+    def apply_stack(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """(N, dim) to the same."""
         if self.stack != "lrgb":
-            return super().finish(x, batch)
+            return super().apply_stack(x, batch)
         return dropout(x, self.dropout if self.training else 0.0)

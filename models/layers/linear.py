@@ -2,8 +2,8 @@
 
 PyTorch uses MKL, which on AMD processors has half of oneDNN's speed or less: 12,950 × 72 by 72 × 72
 takes 1.6 ms of a Zen 5 core with MKL and 0.7 ms with oneDNN; 30,000 × 235 by 235 × 235 takes 47 and
-17 ms. Sums are rounded in a different order. Small products, which would gain less than the call
-costs, stay with MKL, as do gradients of weights, which are equally fast.
+17 ms. oneDNN rounds sums in a different order. MKL still computes small products, which would gain
+less than the call costs, and gradients of weights, which are equally fast.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.kernels import takes_cpu_kernels
+from kmip_data.models.kernels import can_use_cpu_kernels
 
-#: Fewest multiplications for oneDNN: 0.1 milliseconds of MKL.
-MIN_ONEDNN_PRODUCTS = 2**22
+MIN_ONEDNN_PRODUCTS = 2**22  #: fewest multiplications for oneDNN; they take MKL 0.1 ms
 
 
 class Linear(nn.Linear):
-    """``torch.nn.Linear`` by :func:`linear`."""
+    """``torch.nn.Linear`` computed by :func:`linear`."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 -- torch's name
         """(…, in) → (…, out)."""
@@ -29,12 +28,12 @@ class Linear(nn.Linear):
 
 
 def distance_gate(dim: int) -> nn.Module:
-    """Map a squared distance to a number between 0 and 1 by a perceptron 1 → ``dim`` → 1."""
+    """Build a perceptron 1 → ``dim`` → 1 that maps a squared distance to a number between 0 and 1."""
     return nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Multiply ``x`` (…, in) by the transposed ``weight`` (out, in) and add ``bias`` (out,): (…, out)."""
+    """Return ``x`` (…, in) · ``weight``ᵀ (out, in) + ``bias`` (out,): (…, out)."""
     if not prefers_onednn(x, weight):
         return nn.functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
@@ -43,15 +42,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def prefers_onednn(x: Tensor, weight: Tensor) -> bool:
-    """True if oneDNN should take x (N, d) by weight (v, d): enough multiplications."""
-    if not suits_onednn(x, weight):  # check first: torch.compile cannot trace a comparison of sizes
+    """True if oneDNN multiplies x (N, d) and weight (v, d) faster than MKL."""
+    if not can_use_onednn(x, weight):  # first: torch.compile cannot trace the comparison of sizes
         return False
     return x.numel() * len(weight) >= MIN_ONEDNN_PRODUCTS
 
 
-def suits_onednn(*operands: Tensor) -> bool:
-    """True if :func:`matrix_product` can take the operands: float32 on a CPU, and not under autocast."""
-    if not takes_cpu_kernels(*operands) or torch.is_autocast_enabled("cpu"):
+def can_use_onednn(*operands: Tensor) -> bool:
+    """True if :func:`matrix_product` supports the operands: float32 on a CPU, without autocast."""
+    if not can_use_cpu_kernels(*operands) or torch.is_autocast_enabled("cpu"):
         return False
     return bool(torch.backends.mkldnn.enabled) and _has_onednn()
 
@@ -63,7 +62,7 @@ def _has_onednn() -> bool:
 
 
 def matrix_product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``a`` · ``b``ᵀ + ``bias``: (n, k), (m, k), (m,) → (n, m)."""
+    """Return ``a`` · ``b``ᵀ + ``bias`` by oneDNN: (n, k), (m, k), (m,) → (n, m)."""
     multiply = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
     result: Tensor = multiply(a, b, bias, "none", [], "")
     return result
@@ -81,7 +80,7 @@ class _Linear(torch.autograd.Function):
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         grad_x = None
         grad_weight = None
-        if torch.is_grad_enabled():  # with create_graph, gradients are differentiated again
+        if torch.is_grad_enabled():  # create_graph=True: the gradient must be differentiable
             grad_x = grad @ weight
         elif wants_x:
             grad_x = matrix_product(grad, weight.t())

@@ -1,4 +1,4 @@
-"""Normalisation layers by name, called as ``norm(x, batch)``, and the operations around them."""
+"""Normalisation layers, called as ``norm(x, batch)``, activation and dropout."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.kernels import takes_cpu_kernels
+from kmip_data.models.kernels import can_use_cpu_kernels
 from kmip_data.models.layers.adjacency import widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch
 
 if TYPE_CHECKING:
     from kmip_data.models.components import Activation
 
-#: Fewest elements for :mod:`~.cpu.dropout` on a CPU.
-MANY = 1 << 16
+MIN_HASHED_DROPOUT = 1 << 16  #: fewest elements for :mod:`~.cpu.dropout` on a CPU
 
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm over all rows (N, d) of a batch.
 
-    Unlike ``torch.nn.BatchNorm1d``, it accepts zero rows and, in training, a single row (normalised
-    by the running statistics, as its own variance is zero).
+    Unlike ``torch.nn.BatchNorm1d``, it accepts zero rows and, in training, a single row, which it
+    normalises by the running statistics because a single row has no variance.
     """
 
     weight: nn.Parameter
@@ -33,22 +32,22 @@ class BatchNorm(nn.BatchNorm1d):
     running_var: Tensor
     num_batches_tracked: Tensor
     momentum: float
-    #: In training on several processes that share a batch: 1.0 if this process's rows count, else
-    #: 0.0. ``None``: use the statistics of this process's rows alone.
-    share: float | None = None
+    #: Weight of this process's rows if several processes share a batch in training: 1.0, or 0.0 for
+    #: a repeated graph. None: normalise by the statistics of this process's rows only.
+    row_weight: float | None = None
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """Normalise (N, d); norms of graphs also read the batch."""
+        """Normalise rows (N, d); ``batch`` is ignored."""
         if self.spans_processes:
-            return self._normalise_over_processes(x, self.share or 0.0)  # type: ignore[no-any-return]
+            return self._normalise_over_processes(x, self.row_weight or 0.0)  # type: ignore[no-any-return]
         if x.shape[0] == 0:
             return x
-        if not self.training or self.uses_batch(x.shape[0]):
+        if not self.training or self.uses_batch_statistics(x.shape[0]):
             return super().forward(x)
-        return self._normalise_by_running(x)
+        return self._normalise_by_running_statistics(x)
 
-    def _normalise_by_running(self, x: Tensor) -> Tensor:
-        """Normalise by running statistics, without updating them."""
+    def _normalise_by_running_statistics(self, x: Tensor) -> Tensor:
+        """Normalise without updating the running statistics."""
         return nn.functional.batch_norm(
             x,
             self.running_mean,
@@ -58,34 +57,35 @@ class BatchNorm(nn.BatchNorm1d):
             eps=self.eps,
         )
 
-    def uses_batch(self, rows: int) -> bool:
-        """True if this many rows are normalised by their own, not by running statistics."""
+    def uses_batch_statistics(self, rows: int) -> bool:
+        """True if this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
 
     @property
     def spans_processes(self) -> bool:
         """True if rows are normalised by statistics over all processes."""
-        return self.training and self.share is not None
+        return self.training and self.row_weight is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _normalise_over_processes(self, x: Tensor, share: float) -> Tensor:
+    def _normalise_over_processes(self, x: Tensor, row_weight: float) -> Tensor:
         # `SyncBatchNorm` does not support CPUs. Each row affects the losses of all processes.
         work = widen_half_precision(x)
-        count = int(_sum_of_processes(work.new_tensor(len(x) * share, dtype=torch.float64)))
+        local_count = work.new_tensor(len(x) * row_weight, dtype=torch.float64)
+        count = int(_sum_over_processes(local_count))
         if count < 2:
-            return self._normalise_by_running(x)
-        mean = _sum_of_processes(work.sum(0) * share) / count
+            return self._normalise_by_running_statistics(x)
+        mean = _sum_over_processes(work.sum(0) * row_weight) / count
         centred = work - mean
-        variance = _sum_of_processes(centred.square().sum(0) * share) / count
-        self.update_running(mean, variance, count)
+        variance = _sum_over_processes(centred.square().sum(0) * row_weight) / count
+        self.update_running_statistics(mean, variance, count)
         factor = self.weight * (variance + self.eps).rsqrt()
         return (centred * factor + self.bias).to(x.dtype)
 
     @torch.no_grad()
-    def update_running(self, mean: Tensor, variance: Tensor, rows: int) -> None:
-        """Update the running statistics by a batch of ``rows`` rows that was normalised elsewhere.
+    def update_running_statistics(self, mean: Tensor, variance: Tensor, rows: int) -> None:
+        """Update the running statistics for a batch of ``rows`` rows that was normalised elsewhere.
 
-        Mean and variance are (d,), the variance the batch's own, divided by ``rows``.
+        Mean and biased variance are (d,).
         """
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
@@ -93,12 +93,12 @@ class BatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
 
-def _sum_of_processes(x: Tensor) -> Tensor:
-    total: Tensor = _SumOfProcesses.apply(x)  # type: ignore[no-untyped-call]
+def _sum_over_processes(x: Tensor) -> Tensor:
+    total: Tensor = _SumOverProcesses.apply(x)  # type: ignore[no-untyped-call]
     return total
 
 
-class _SumOfProcesses(torch.autograd.Function):
+class _SumOverProcesses(torch.autograd.Function):
     @staticmethod
     def forward(_: object, x: Tensor) -> Tensor:
         total = x.clone()
@@ -116,13 +116,13 @@ class _SumOfProcesses(torch.autograd.Function):
 def norm_constants(
     norm: BatchNorm, statistics: tuple[Tensor, Tensor] | None, rows: int
 ) -> tuple[Tensor, Tensor]:
-    """Return factors, shifts and means of a norm (3, d), and 1 / deviation (d,) in float64.
+    """Return a norm's factors, shifts and means (3, d), and 1 / standard deviation (d,) in float64.
 
-    The norm of a value z is factor · z + shift. ``statistics`` are mean and variance (d,) of these
-    ``rows`` values, which update ``norm``; None: use the running ones.
+    A value z is normalised to factor · z + shift. ``statistics`` are mean and variance (d,) over
+    ``rows`` values, and update the running statistics; None: use the running ones.
     """
     if statistics is not None:
-        norm.update_running(*statistics, rows)
+        norm.update_running_statistics(*statistics, rows)
     mean, variance = statistics or (norm.running_mean, norm.running_var)
     inverse = (variance.double() + norm.eps).rsqrt()
     factor = norm.weight * inverse
@@ -131,25 +131,26 @@ def norm_constants(
 
 
 def norm_gradients(
-    constants: Tensor, inverse: Tensor, total: Tensor, product: Tensor, share: float
+    constants: Tensor, inverse: Tensor, total: Tensor, product: Tensor, inverse_count: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients of the norm's weight and bias (d,), and the constants of a value's gradient.
+    """Return gradients of the norm's weight and bias (d,), and constants (5, d) of z's gradient.
 
-    ``total`` and ``product`` (d,) float64 are Σ g and Σ g · (z − mean), g the gradient of what the
-    norm gives; ``share`` is 1 / the number of values if normalised by their own statistics, else 0,
-    as running ones do not depend on z. The constants are (5, d): ``constants``, offsets and slopes;
-    the gradient of z is factor · g − offset − slope · (z − mean).
+    ``total`` and ``product`` (d,) float64 are Σ g and Σ g · (z − mean), where g is the gradient of
+    the normalised value. ``inverse_count`` is 1 / the number of values z if they were normalised by
+    their own statistics, else 0, as running statistics do not depend on z. The returned constants
+    append offsets and slopes to ``constants``: z's gradient is factor · g − offset − slope · (z −
+    mean).
     """
-    means = torch.stack([total * share, product * inverse.square() * share])
+    means = torch.stack([total, product * inverse.square()]) * inverse_count
     offsets_and_slopes = (constants[0] * means).float()
     grad_weight = (product * inverse).float()
     return grad_weight, total.float(), torch.cat([constants, offsets_and_slopes])
 
 
 class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geometric has no types
-    """PyTorch Geometric's ``LayerNorm(mode="graph")``: one mean and variance of each graph, all channels.
+    """PyTorch Geometric's ``LayerNorm(mode="graph")``: one mean and variance per graph.
 
-    It computes in float32 at least: a count in bfloat16 stops at 256.
+    It computes in at least float32: a count in bfloat16 stops at 256.
     """
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
@@ -182,7 +183,7 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
 def apply_norm_block(
     norm: nn.Module,
     rows: Tensor,
-    more: Tensor | None = None,
+    update: Tensor | None = None,
     batch: GraphBatch | None = None,
     *,
     before: float = 0.0,
@@ -190,14 +191,13 @@ def apply_norm_block(
     after: float = 0.0,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
+    """Return ``residual`` + dropout(activation(norm(``rows`` + dropout(``update``)))), (N, d) each.
 
-    Arguments that are None are omitted. ``before`` and ``after`` are the probabilities of the two
-    dropouts, 0 outside training; ``norm`` is of :data:`~kmip_data.models.component_names.NORMS`, and rows
-    are the nodes of ``batch`` (None: one graph).
+    Operations whose argument is None are omitted. ``before`` and ``after`` are the probabilities of
+    the two dropouts, 0 outside training. ``rows`` are the nodes of ``batch`` (None: one graph).
     """
-    if more is not None:
-        rows = rows + dropout(more, before)
+    if update is not None:
+        rows = rows + dropout(update, before)
     if not isinstance(norm, nn.Identity):
         rows = norm(rows, batch)
     if activation is not None:
@@ -206,7 +206,7 @@ def apply_norm_block(
 
 
 def apply_activation(rows: Tensor, activation: Activation, p: float) -> Tensor:
-    """``dropout(activation(rows), p)`` of rows (N, d); the probability is 0 outside training."""
+    """Return dropout(activation(rows)) of rows (N, d); ``p`` is 0 outside training."""
     activate = getattr(nn.functional, activation)
     return dropout(activate(rows), p)
 
@@ -214,11 +214,11 @@ def apply_activation(rows: Tensor, activation: Activation, p: float) -> Tensor:
 def dropout(x: Tensor, p: float) -> Tensor:
     """Set elements of ``x`` (N, d) to zero with probability ``p`` and scale up the others.
 
-    On a CPU, many elements are dropped by a hash, as PyTorch draws each random number on one core.
+    On a CPU, a hash selects the elements of large tensors: PyTorch draws random numbers on one core.
     """
-    if x.numel() < MANY or not 0 < p < 1 or not takes_cpu_kernels(x):
+    if x.numel() < MIN_HASHED_DROPOUT or not 0 < p < 1 or not can_use_cpu_kernels(x):
         return nn.functional.dropout(x, p)
     # Imports numba, which takes a while.
-    from kmip_data.models.layers.cpu.dropout import dropout as hashed
+    from kmip_data.models.layers.cpu.dropout import dropout as hashed_dropout
 
-    return hashed(x, p)
+    return hashed_dropout(x, p)

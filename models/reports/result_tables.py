@@ -130,7 +130,7 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
         width = config.model.hidden_dim
         count = result.num_parameters
         # Parameters grow at most quadratically with the width: one more step exceeds the budget.
-        step = math.lcm(config.model.attention.multiple, config.model.local.multiple)
+        step = math.lcm(config.model.attention.dim_multiple, config.model.local.dim_multiple)
         if count <= budget < count * ((width + step) / width) ** 2:
             del usual["model.hidden_dim"], chosen["model.hidden_dim"]
     for key in ("model.head", "training.loss", "training.metric"):

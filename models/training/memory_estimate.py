@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources
-from kmip_data.models.attention.transformer import TILED
+from kmip_data.models.attention.transformer import MIN_TILED_NODES
 from kmip_data.models.components import LayerInfo
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import BatchSize, read_batch
@@ -133,7 +133,7 @@ def step_bytes(
     has_edge_features = model.edge_encoder not in {"dummy", "none"}
     if not has_edge_features and not model.local.updates_edges:
         edge_channels = 0
-    if any(position.distances for position in model.positions):
+    if any(position.adds_distances for position in model.positions):
         edge_channels += 3
 
     # 2. Values saved by one layer: norms, feed-forward block and attention.
@@ -148,9 +148,9 @@ def step_bytes(
     attention_values = attention.saved_values(dim, model.layers, training_k)
     layer_values = size.nodes * (node_channels * dim + attention_values)
     layer_values += size.edges * edge_channels * dim
-    is_tiled = size.squares >= TILED * size.nodes
+    is_tiled = size.node_pairs >= MIN_TILED_NODES * size.nodes
     if attention.kind == "transformer" and attention.dropout and not is_tiled:
-        layer_values += attention.heads * size.squares * 4  # weights of all pairs
+        layer_values += attention.heads * size.node_pairs * 4  # weights of all pairs
 
     # 3. All layers, or the inputs of all layers and one recomputed layer.
     if recompute:

@@ -37,7 +37,7 @@ def link_targets(batch: Data) -> Tensor:
     """
     import torch
 
-    from kmip_data.models.layers.batch import pad_by_graph, pointers_of, read_graphs
+    from kmip_data.models.layers.batch import pad_by_graph, pointers_from_graph, read_graphs
 
     bits = getattr(batch, LINKS, None)
     ptr, graph = read_graphs(batch, batch.x if bits is None else bits)
@@ -53,7 +53,7 @@ def link_targets(batch: Data) -> Tensor:
     shift = (column % 8).to(torch.uint8)
     linked = (bits[:, column // 8] >> shift) & 1
 
-    nodes = pointers_of(graph, len(ptr) - 1).diff()
+    nodes = pointers_from_graph(graph, len(ptr) - 1).diff()
     exists = column < nodes[graph, None]
     return pad_by_graph(torch.where(exists, linked.to(torch.int8), NO_PAIR), graph, ptr, NO_PAIR)
 

@@ -170,9 +170,9 @@ def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
     for node, row in enumerate(encoded):
         pairs = torch.stack([data[LAPPE_VECTORS][node], data[LAPPE_VALUES][node]], 1)
         pairs = pairs[~pairs.isnan().any(1)]
-        tokens = encoder.transformer(encoder.each(pairs)[None])
-        torch.testing.assert_close(row, encoder.after(tokens[0].sum(0)))
-    wide, narrow = (layer.weight for layer in encoder.after if hasattr(layer, "weight"))
+        tokens = encoder.transformer(encoder.pair_encoder(pairs)[None])
+        torch.testing.assert_close(row, encoder.post_perceptron(tokens[0].sum(0)))
+    wide, narrow = (layer.weight for layer in encoder.post_perceptron if hasattr(layer, "weight"))
     assert (wide.shape, narrow.shape) == ((16, 8), (8, 16))
 
 

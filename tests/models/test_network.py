@@ -20,7 +20,7 @@ from kmip_data.models.heads import GraphHead, LinkHead, NodeHead, pool_nodes
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.network import (
     GPSLayer,
-    apply_recomputed,
+    apply_checkpointed,
     build_model,
     count_parameters,
     fit_hidden_dim,
@@ -120,7 +120,7 @@ def test_recomputation_searches_once(monkeypatch) -> None:
     gps = GPSLayer(GatedGCN(6, dropout=0.3, residual=False), attention, dim=6, dropout=0.3)
     x = torch.randn(10, 6, requires_grad=True)
     batch = read_batch(Data(x=x, neighbor=torch.randint(0, 10, (10, 3))))
-    apply_recomputed(gps, x, torch.zeros(1, 6), batch)[0].sum().backward()
+    apply_checkpointed(gps, x, torch.zeros(1, 6), batch)[0].sum().backward()
     assert len(searches) == 1
 
 

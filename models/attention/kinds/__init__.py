@@ -1,1 +1,1 @@
-"""Kinds of attention, one per module; discovered by its ``COMPONENT``."""
+"""Kinds of attention, one module each, discovered by ``COMPONENT``."""

@@ -1,4 +1,4 @@
-"""Block-sparse attention of BigBird."""
+"""Configuration of BigBird's block-sparse attention."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class BigBirdComponent(MultiHead):
-    """Blocks of nodes, in the order of the data, attend to a few blocks; a whole encoder layer."""
+    """Block-sparse attention within a complete encoder layer."""
 
     kind: Literal["bigbird"] = Field(
-        default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
+        default="bigbird", description="BigBird: an encoder layer with block-sparse attention"
     )
     block_size: int = Field(
         default=3, ge=1, description="nodes per block, in the order of the data"
@@ -31,23 +31,23 @@ class BigBirdComponent(MultiHead):
     norm_eps: float = Field(default=1e-6, gt=0, description="epsilon of the layer norms")
     legacy_padding: bool = Field(
         default=False,
-        description="lay out blocks as for the longest graph of the batch, as upstream",
+        description="pad all graphs to the longest of the batch, as upstream",
     )
 
     @property
-    def not_captured(self) -> str | None:
-        """The layout of the blocks."""
+    def capture_obstacle(self) -> str | None:
+        """The block layout."""
         return "BigBird's blocks are laid out on the host"
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Nodes, and the gathered keys and values of all blocks that a block attends to."""
-        from kmip_data.models.attention.bigbird import WINDOW
+        """Count nodes, and the gathered keys and values of all blocks that a block attends to."""
+        from kmip_data.models.attention.bigbird import WINDOW_BLOCKS
 
-        links = WINDOW + self.random_blocks
+        links = WINDOW_BLOCKS + self.random_blocks
         return (15 + 2 * links) * dim
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
+        """Build a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
         from kmip_data.models.attention.bigbird import BigBirdAttention
 
         return BigBirdAttention(

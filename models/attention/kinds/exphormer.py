@@ -1,4 +1,4 @@
-"""Sparse attention of Exphormer."""
+"""Configuration of Exphormer's sparse attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExphormerComponent(MultiHead):
-    """Each node attends along its edges, an expander's edges, and to virtual nodes."""
+    """Attention along the graph's edges, along an expander's edges, and to virtual nodes."""
 
     reads: ClassVar[tuple[str, ...]] = ("expander",)
 
@@ -51,7 +51,7 @@ class ExphormerComponent(MultiHead):
 
     @property
     def reads_edges(self) -> bool:  # type: ignore[override]
-        """True if it attends along the edges."""
+        """True if it attends along the graph's edges."""
         return self.real_edges
 
     @property
@@ -60,31 +60,31 @@ class ExphormerComponent(MultiHead):
         return Expander(self.expander, self.expander_seed) if self.expander else None
 
     def check(self, layers: int, dim: int | None) -> None:
-        """Require some kind of edges, and heads that divide the channels."""
+        """Check that there are edges to attend along, and that the heads divide the channels."""
         if not (self.real_edges or self.expander or self.virtual_nodes):
-            msg = "real_edges is off, expander and virtual_nodes are 0: nothing is left to attend along"
+            msg = "real_edges is off, expander and virtual_nodes are 0: there are no edges to attend along"
             raise ValueError(msg)
         super().check(layers, dim)
 
     @property
-    def not_captured(self) -> str | None:
-        """The check of the expander."""
+    def capture_obstacle(self) -> str | None:
+        """The expander's check."""
         return "Exphormer's expander is checked on the host" if self.expander else None
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Nodes, and edges of the expander and to virtual nodes in both directions."""
+        """Count nodes, and edges of the expander and of virtual nodes in both directions."""
         links = 2 * (self.expander + self.virtual_nodes)
         return (6 + 3 * links) * dim
 
-    def begin(self, dim: int) -> nn.Module:
-        """Make the :class:`~kmip_data.models.attention.exphormer.ExphormerEdges` of a network."""
+    def build_initial_state(self, dim: int) -> nn.Module:
+        """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerEdges`."""
         from kmip_data.models.attention.exphormer import ExphormerEdges
 
         options = self.model_dump(include={"virtual_nodes", "self_loops", "real_edges"})
         return ExphormerEdges(dim, expander=self.expander > 0, **options)
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
+        """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
         from kmip_data.models.attention.exphormer import ExphormerAttention
 
         options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})

@@ -1,4 +1,4 @@
-"""k-MIP attention: each node attends to the k keys with the largest inner product."""
+"""Configuration of k-MIP attention."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class KMIPComponent(MultiHead):
-    """Each node attends to the k nodes of its graph with the largest inner product."""
+    """Attention to the k nodes of the graph with the largest inner product."""
 
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
     heads: int = Field(default=4, ge=1, description="attention heads")
     k: Positive | tuple[Positive, ...] = Field(
         default=10, description="keys per query, or a list with one number per layer"
     )
-    key_dim: int = Field(default=5, ge=1, description="channels of a query and a key of one head")
+    key_dim: int = Field(default=5, ge=1, description="channels of a head's queries and keys")
     value_dim: int | None = Field(
-        default=None, ge=1, description="channels of a value of one head; none: hidden_dim / heads"
+        default=None, ge=1, description="channels of a head's values; none: hidden_dim / heads"
     )
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"
@@ -36,60 +36,60 @@ class KMIPComponent(MultiHead):
         description="search backend: auto, dense, cpu, cuda, keops; reference: formula",
     )
 
-    def k_of(self, layer: int) -> int:
-        """Keys that a query attends to in a layer."""
+    def layer_k(self, layer: int) -> int:
+        """Return the keys per query in a layer."""
         return self.k if isinstance(self.k, int) else self.k[layer]
 
     def check(self, layers: int, dim: int | None) -> None:
-        """Require a k for every layer, and heads that divide the channels."""
+        """Check that there is a k for every layer, and that the heads fit the channels."""
         heads = self.heads
         width = self.value_dim
         msg = ""
         if not isinstance(self.k, int) and len(self.k) != layers:
-            msg = f"k lists {len(self.k)} numbers, and there are {layers} layers"
+            msg = f"k lists {len(self.k)} numbers, but there are {layers} layers"
         elif width is None:
             super().check(layers, dim)
         elif dim is None:
-            msg = "value_dim follows from hidden_dim where parameter_budget chooses that; leave it unset"
+            msg = "value_dim cannot be set together with parameter_budget; leave one of them out"
         elif not self.output_projection and heads * width != dim:
             msg = f"heads · value_dim = {heads * width} must be hidden_dim = {dim}, or output_projection on"
         if msg:
             raise ValueError(msg)
 
     def check_device(self, device: str) -> None:
-        """Require a search backend that runs on the device."""
+        """Check that the search backend supports the device."""
         from kmip_data.models.search.topk import usable_backend
 
         if self.search not in {"auto", "reference"}:
             usable_backend(self.search, device)
 
     @property
-    def not_captured(self) -> str | None:
-        """A search that waits for the GPU, or no search on it."""
+    def capture_obstacle(self) -> str | None:
+        """Reason why the search cannot be captured, if any."""
         from kmip_data.models.search.topk import get_backend
 
         if self.search not in {"auto", "cuda"}:
-            # A graph cannot repeat the host's part of a step.
+            # A graph does not repeat the host's work.
             return f"the search {self.search} waits for the GPU"
         reason: str | None = get_backend("cuda").why_unusable("cuda")
         return reason
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Projections, and the neighbours of the layer with the largest k."""
-        largest_k = max(training_k, *map(self.k_of, range(layers)))
+        """Count projections, and the chosen pairs of the layer with the largest k."""
+        largest_k = max(training_k, *map(self.layer_k, range(layers)))
         values_per_pair = 4  # a score, an int64 index, a weight
         if self.dropout:
-            values_per_pair += 2  # the number drawn for each, and its mask
+            values_per_pair += 2  # a random number and a mask
         return 2 * dim + self.heads * (2 * self.key_dim + values_per_pair * largest_k)
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
+        """Build a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention
 
         options = self.model_dump(exclude={"kind", "k", "search"})
         return KMIPAttention(
             layer.dim,
-            k=self.k_of(layer.index),
+            k=self.layer_k(layer.index),
             backend=self.search,
             **options,
         )

@@ -1,4 +1,4 @@
-"""Attention by random features."""
+"""Configuration of Performer's attention by random features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PerformerComponent(MultiHead):
-    """Each node attends to all nodes of its graph, by random features."""
+    """Attention to all nodes of the graph, approximated by random features."""
 
     kind: Literal["performer"] = Field(
         default="performer", description="attention by random features"
@@ -27,17 +27,17 @@ class PerformerComponent(MultiHead):
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
 
     @property
-    def not_captured(self) -> str | None:
-        """Return why steps are not captured: the legacy mask is made on the host."""
+    def capture_obstacle(self) -> str | None:
+        """The legacy mask."""
         return "the legacy mask is made on the host" if self.legacy_mask else None
 
     def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Projections and random features of each head."""
+        """Count projections and random features of each head."""
         features = self.features or self.head_dim * math.log(self.head_dim)
         return self.heads * (5 * self.head_dim + 0.9 * features)
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
+        """Build a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
         from kmip_data.models.attention.performer import PerformerAttention
 
         return PerformerAttention(layer.dim, **self.model_dump(exclude={"kind"}))

@@ -1,4 +1,4 @@
-"""Full attention."""
+"""Configuration of full attention."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class TransformerComponent(MultiHead):
-    """Each node attends to all nodes of its graph."""
+    """Attention to all nodes of the graph."""
 
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")
     dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""
+        """Build a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""
         from kmip_data.models.attention.transformer import TransformerAttention
 
         return TransformerAttention(layer.dim, heads=self.heads, dropout=self.dropout)

@@ -115,7 +115,7 @@ class _GatedEdges(torch.autograd.Function):
         pre = _allocate_edges(count, d)
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
-        by_batch = norm is not None and norm.uses_batch(count)
+        by_batch = norm is not None and norm.uses_batch_statistics(count)
         quotients, divisors, sums, squares = (torch.empty(nodes, d) for _ in range(4))
         edges.node_ranges  # noqa: B018 -- checks the edges
         gate = partial(

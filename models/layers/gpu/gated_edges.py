@@ -135,7 +135,7 @@ class _GatedEdges(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         nodes, d = at_target.shape
         count = entries.count
-        by_batch = norm is not None and norm.uses_batch(count)
+        by_batch = norm is not None and norm.uses_batch_statistics(count)
         ctx.entries = entries
         ctx.drop = drop
         ctx.share = float(by_batch) / count

@@ -1,4 +1,4 @@
-"""Kinds of message passing, one per module, discovered by its ``COMPONENT``; their base classes."""
+"""Kinds of message passing, one module each, discovered by ``COMPONENT``, and their base classes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MessagePassing(Component):
 
     @property
     def adds_input(self) -> bool:
-        """True for an outside residual connection, which the layer adds."""
+        """True for an outside residual connection."""
         return self.residual == "outside"
 
 
 class StackComponent(MessagePassing):
-    """A subclass of :class:`kmip_data.models.layers.convolutions.Convolution`, with its stack."""
+    """Base of kinds built as a :class:`kmip_data.models.layers.convolutions.Convolution`."""
 
     reads_edges = False
     convolution_class: ClassVar[str]  #: ``module:name`` of the convolution, imported when built
@@ -49,16 +49,16 @@ class StackComponent(MessagePassing):
 
     @property
     def adds_input(self) -> bool:
-        """True for both residuals, which are equal here: after dropout."""
+        """True for inside and outside residuals, which are equal here: both follow dropout."""
         return self.residual in {"inside", "outside"}
 
     @property
-    def takes_inputs(self) -> bool:
-        """True if the convolution maps its input and no residual adds it unmapped."""
+    def accepts_input_dim(self) -> bool:
+        """True unless a residual connection adds the input unchanged."""
         return not self.adds_input
 
-    def initialise(self, *encoders: nn.Module) -> None:
-        """Draw the encoders' linear layers again, as GraphGym does."""
+    def reinitialise_encoders(self, *encoders: nn.Module) -> None:
+        """Redraw the encoders' linear layers for the stack ``graphgym``, as GraphGym does."""
         from torch import nn
 
         for layer in (module for encoder in encoders for module in encoder.modules()):
@@ -67,18 +67,18 @@ class StackComponent(MessagePassing):
                 nn.init.zeros_(layer.bias)
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make the convolution of one layer."""
+        """Build the convolution of one layer."""
         return self.build_convolution(layer)
 
-    def build_convolution(self, layer: LayerInfo, **own_options: object) -> nn.Module:
-        """Make the convolution with the options of every stack and those of its kind."""
+    def build_convolution(self, layer: LayerInfo, **kind_options: object) -> nn.Module:
+        """Build the convolution with the common options and those of its kind."""
         convolution: type[nn.Module] = pkgutil.resolve_name(self.convolution_class)
         return convolution(
             layer.dim,
             dropout=layer.dropout,
             stack=self.stack,
             activation=self.activation,
-            inputs=layer.inputs,
+            input_dim=layer.input_dim,
             linear_residual=self.residual == "linear",
-            **own_options,
+            **kind_options,
         )

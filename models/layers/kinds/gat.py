@@ -1,4 +1,4 @@
-"""GAT: attention to the neighbours."""
+"""GAT: graph attention to neighbours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GATComponent(StackComponent):
-    """Attention to the neighbours, one head."""
+    """Single-head attention to neighbours."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GAT"
     saved_channels = (6, 0)
@@ -23,7 +23,7 @@ class GATComponent(StackComponent):
     bias: bool = Field(default=True, description="a bias; false in tunedGNN's smaller graphs")
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.layers.convolutions.GAT`."""
+        """Build a :class:`~kmip_data.models.layers.convolutions.GAT`."""
         return self.build_convolution(layer, bias=self.bias)
 
 

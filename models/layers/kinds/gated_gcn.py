@@ -1,4 +1,4 @@
-"""GatedGCN: messages gated by the edges, which are updated."""
+"""GatedGCN: message passing gated by edge features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GatedGCNComponent(MessagePassing):
-    """Message passing gated by the edges, which it updates."""
+    """Message passing gated by edge features, which it also updates."""
 
     saved_channels = (7, 2.5)  # 2 channels per edge in tables, 3 in lists
     updates_edges = True
@@ -34,7 +34,7 @@ class GatedGCNComponent(MessagePassing):
         return True
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
+        """Build a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
         from kmip_data.models.layers.gated_gcn import GatedGCN
 
         return GatedGCN(
@@ -43,7 +43,7 @@ class GatedGCNComponent(MessagePassing):
             residual=self.residual == "inside",
             edge_residual=self.edge_residual,
             update_edges=not layer.is_last,
-            by_distance=layer.distances,
+            by_distance=layer.has_distances,
             activation=self.activation,
         )
 

@@ -1,4 +1,4 @@
-"""GCN: degree-normalised sum over the neighbours."""
+"""GCN: degree-normalised sum over neighbours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kmip_data.models.layers.kinds import StackComponent
 
 
 class GCNComponent(StackComponent):
-    """Degree-normalised sum over the neighbours."""
+    """Degree-normalised sum over neighbours."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GCN"
     saved_channels = (2, 0)

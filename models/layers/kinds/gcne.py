@@ -1,4 +1,4 @@
-"""GCN with edge features, of GNN⁺."""
+"""GNN⁺'s GCN with edge features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kmip_data.models.layers.kinds import StackComponent
 
 
 class GCNEComponent(StackComponent):
-    """Sum over neighbours with edge features."""
+    """Sum over neighbours that includes edge features."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GCNE"
     saved_channels = (3, 1)

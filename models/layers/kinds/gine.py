@@ -1,4 +1,4 @@
-"""GINE: sum over neighbours with edge features, then a perceptron."""
+"""GINE: sum over neighbours and edge features, then a perceptron."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GINEComponent(StackComponent):
-    """Sum over neighbours with edge features, then a perceptron."""
+    """Sum over neighbours and edge features, then a perceptron."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GINE"
     saved_channels = (4, 1)
@@ -24,17 +24,17 @@ class GINEComponent(StackComponent):
 
     @property
     def reads_distances(self) -> bool:
-        """True in a GPS layer, whose messages they scale; no stack with distances is published."""
+        """True in a GPS layer, where they scale messages; no other published stack uses distances."""
         return self.stack == "none"
 
     @property
-    def takes_inputs(self) -> bool:
-        """False: nodes are added to edge features, so their channels must agree."""
+    def accepts_input_dim(self) -> bool:
+        """False: nodes and edge features are added, so their channels must agree."""
         return False
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.layers.convolutions.GINE`."""
-        return self.build_convolution(layer, by_distance=layer.distances)
+        """Build a :class:`~kmip_data.models.layers.convolutions.GINE`."""
+        return self.build_convolution(layer, by_distance=layer.has_distances)
 
 
 COMPONENT = GINEComponent

@@ -1,4 +1,4 @@
-"""No message passing: each node alone."""
+"""Linear layer on each node, without message passing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kmip_data.models.layers.kinds import StackComponent
 
 
 class MLPComponent(StackComponent):
-    """Each node alone: a network without the graph."""
+    """Linear layer on each node, which ignores the edges."""
 
     convolution_class = "kmip_data.models.layers.convolutions:MLP"
     saved_channels = (2, 0)

@@ -1,4 +1,4 @@
-"""GraphSAGE: mean over the neighbours, combined with the node itself."""
+"""GraphSAGE: mean over neighbours, combined with the node itself."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class SAGEComponent(StackComponent):
-    """Mean over the neighbours, combined with the node itself."""
+    """Mean over neighbours, combined with the node itself."""
 
     convolution_class = "kmip_data.models.layers.convolutions:SAGE"
     saved_channels = (3, 0)
 
     kind: Literal["sage"] = Field(default="sage", description="GraphSAGE")
     self_loops: bool = Field(
-        default=False, description="the node is one of its neighbours (tunedGNN)"
+        default=False, description="count the node as its own neighbour (tunedGNN)"
     )
 
     def build(self, layer: LayerInfo) -> nn.Module:
-        """Make a :class:`~kmip_data.models.layers.convolutions.SAGE`."""
+        """Build a :class:`~kmip_data.models.layers.convolutions.SAGE`."""
         return self.build_convolution(layer, self_loops=self.self_loops)
 
 

@@ -215,4 +215,4 @@ def reason_not_captured(
     for reason, applies in reasons.items():
         if applies:
             return reason
-    return config.model.attention.not_captured
+    return config.model.attention.capture_obstacle

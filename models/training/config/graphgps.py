@@ -19,7 +19,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component
 from kmip_data.models.config import (
-    USUAL_DIM,
+    DEFAULT_HIDDEN_DIM,
     ModelConfig,
     component_kinds,
     dotted_keys,
@@ -230,7 +230,7 @@ def _network_keys(
     limit = file.get("model.param_budget")
     # Upstream does not search the width of a MultiModel.
     if budget and network_type != "MultiModel":
-        network |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
+        network |= {"hidden_dim": DEFAULT_HIDDEN_DIM, "parameter_budget": limit}
     elif not stack:
         file.require("gnn.dim_inner", network["hidden_dim"], 16)
     if network_type == "gnn" or blocks:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.graphs.city_columns import Coordinates
-from kmip_data.models.component_names import Names
+from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.losses import all_losses
@@ -30,7 +30,7 @@ NOT_COMPARED: dict[str, JsonValue] = {"compared": False}
 class OptimizerConfig(Strict):
     """AdamW with PyTorch's default betas, unless another is named."""
 
-    name: Annotated[str, Names("optimizers", "optimizer", all_optimizers)] = Field(
+    name: Annotated[str, RegisteredName("optimizers", "optimizer", all_optimizers)] = Field(
         default="adamw", description="class of torch.optim, or of a plugin"
     )
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
@@ -54,7 +54,7 @@ class OptimizerConfig(Strict):
 class ScheduleConfig(Strict):
     """Schedule of the learning rate."""
 
-    kind: Annotated[str, Names("schedules", "schedule", all_schedules)] = Field(
+    kind: Annotated[str, RegisteredName("schedules", "schedule", all_schedules)] = Field(
         default="cosine_with_warmup", description="schedule of the learning rate, also of a plugin"
     )
     per: Literal["epoch", "step"] = Field(
@@ -169,11 +169,13 @@ class TrainingConfig(Strict):
         default=None,
         description="kind of the targets, with its usual loss and metric; none: as stored",
     )
-    loss: Annotated[str, Names("losses", "loss", all_losses)] | None = Field(
+    loss: Annotated[str, RegisteredName("losses", "loss", all_losses)] | None = Field(
         default=None,
         description="loss function, also of a plugin; none: the usual one for the targets",
     )
-    metric: Annotated[str, Names("metrics", "metric", all_metrics, METRIC_HINTS)] | None = Field(
+    metric: (
+        Annotated[str, RegisteredName("metrics", "metric", all_metrics, METRIC_HINTS)] | None
+    ) = Field(
         default=None,
         description="validation metric that chooses the best epoch, also of a plugin; none: the usual one"
         " for the targets",

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names
-from kmip_data.models.component_names import Names
+from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
@@ -67,7 +67,7 @@ class Key:
     #: None for the kind of a section.
     field: FieldInfo | None = None
     #: table of its possible names, which plugins may add to
-    names: Names | None = None
+    names: RegisteredName | None = None
 
 
 def documented_keys() -> list[Key]:
@@ -87,7 +87,9 @@ def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[K
             default = field.get_default(call_default_factory=True)
         if model is ModelConfig and name in SECTIONS:
             components = component_kinds(name)
-            table = Names(SECTIONS[name][0], name, functools.partial(component_kinds, name))
+            table = RegisteredName(
+                SECTIONS[name][0], name, functools.partial(component_kinds, name)
+            )
             keys.append(Key(f"{path}.kind", " | ".join(components), default.kind, doc, names=table))
             for kind, component in components.items():
                 keys += [
@@ -289,14 +291,14 @@ def _refuse_parameter(dataset: str, name: str, text: str) -> None:
         raise error
 
 
-def _possible_names(field: FieldInfo) -> Names | None:
+def _possible_names(field: FieldInfo) -> RegisteredName | None:
     """Return the table of a key's possible names, if any."""
     # For an optional key pydantic leaves the annotation within the union.
     metadata = [*field.metadata]
     for annotation in get_args(field.annotation):
         if get_origin(annotation) is Annotated:
             metadata += get_args(annotation)
-    return next((item for item in metadata if isinstance(item, Names)), None)
+    return next((item for item in metadata if isinstance(item, RegisteredName)), None)
 
 
 def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
@@ -323,7 +325,7 @@ def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
     message = f"{key.name} cannot be {text!r}."
     close = None
     if key.names is not None:
-        close = key.names.nearest(text)
+        close = key.names.suggest(text)
         limit = ""
     else:
         choices = set(key.type.split(" | ")) - {*_WORDS, "list", "table"}

@@ -301,7 +301,7 @@ def _unpublished_preset(base: Preset, model: str) -> Preset:
     local = component_kinds("local")[components["local"]["kind"]].model_validate(
         components["local"]
     )
-    if any(positional_term(term).distances for term in terms) and not local.reads_distances:
+    if any(positional_term(term).adds_distances for term in terms) and not local.reads_distances:
         settings["positional"] = "none"
     source = f"ours, the settings of {base.name} with the components of {model}"
     sampled = base.code.get("training", {}).get("neighbors")

@@ -105,8 +105,8 @@ class ManyGraphs(RunData):
         count = -(-self.config.training.batch_size // self.config.processes)
         nodes = sorted(dataset.nodes.tolist())[-count:]
         edges = sorted(dataset.edges.tolist())[-count:]
-        squares = sum(n * n for n in nodes)
-        return BatchSize(len(nodes), sum(nodes), sum(edges), squares)
+        node_pairs = sum(n * n for n in nodes)
+        return BatchSize(len(nodes), sum(nodes), sum(edges), node_pairs)
 
     @property
     def is_ragged(self) -> bool:

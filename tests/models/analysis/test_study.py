@@ -58,7 +58,7 @@ def test_curves_equal_a_loop_and_the_attention_we_ship(monkeypatch):
     ks = (1, 2, 5, 8, 9, 20)
     error, weight = slow_curves(queries, keys, values, ks)
     for scratch in (2**26, 1):
-        monkeypatch.setattr(study, "SCRATCH", scratch)
+        monkeypatch.setattr(study, "SCRATCH_BYTES", scratch)
         np.testing.assert_allclose(
             approximation_error(queries, keys, values, ks)[0], error, atol=1e-12
         )

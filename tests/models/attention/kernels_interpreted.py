@@ -30,7 +30,7 @@ def _seed() -> None:
 @pytest.fixture
 def _on_kernels(monkeypatch) -> None:
     """Attention goes to the kernels, although its tensors are on the CPU."""
-    monkeypatch.setattr(operators, "_takes_compiled_kernels", lambda rows: False)
+    monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda rows: False)
     monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
 
 

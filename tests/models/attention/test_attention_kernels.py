@@ -10,7 +10,7 @@ import torch
 
 from kmip_data.models import kernels
 from kmip_data.models.attention import operators
-from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.attention.kmip import attend_to_top_k
 
 needs_gpu = pytest.mark.skipif(
     not (torch.cuda.is_available() and kernels.triton_runs(torch.device("cuda"))),
@@ -31,7 +31,7 @@ def test_kernels_on_a_gpu(dim: int, width: int, k: int, dropout: float) -> None:
     keys[:, 5_000] = 9
     ptr = [0, 1, 1, 500, 15_000, 20_000]
     keep = torch.rand(2, 20_000, k, generator=generator) >= dropout if dropout else None
-    attended = attend_to_best(queries, keys, values, k, query_ptr=ptr)
+    attended = attend_to_top_k(queries, keys, values, k, query_ptr=ptr)
     scores, grad = attended.weights.log(), torch.randn(attended.out.shape, generator=generator)
 
     def run(device: str) -> list[torch.Tensor]:

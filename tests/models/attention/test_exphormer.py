@@ -22,7 +22,7 @@ from kmip_data.models import (
     build_model,
     read_batch,
 )
-from kmip_data.models.attention.exphormer import edges_from_expander
+from kmip_data.models.attention.exphormer import read_expander_edges
 from kmip_data.models.layers.batch import EdgeList, NeighborTable
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.open_data import open_data
@@ -60,21 +60,21 @@ def run(batch: Any, begin: ExphormerEdges, layer: ExphormerAttention) -> Tensor:
 
 def test_expanders_are_a_table_unless_a_graph_is_complete_or_loops_are_left_out() -> None:
     large, mixed = (read_batch(graphs(sizes), ("expander",)) for sizes in (LARGE, MIXED))
-    table = edges_from_expander(large)
+    table = read_expander_edges(large)
     assert isinstance(table, NeighborTable)
     assert table.neighbor.shape == (24, 6)
-    listed = edges_from_expander(large, self_loops=False)
+    listed = read_expander_edges(large, self_loops=False)
     assert isinstance(listed, EdgeList)
     proper = table.index[:, table.index[0] != table.index[1]]
     assert sorted(proper.t().tolist()) == sorted(listed.index.t().tolist())
-    assert isinstance(edges_from_expander(mixed), EdgeList)
+    assert isinstance(read_expander_edges(mixed), EdgeList)
 
 
 def test_targets_that_are_no_permutation_are_edges_too() -> None:
     data = Data(
         x=torch.ones(12, 1), edge_index=torch.zeros(2, 0).long(), expander=torch.zeros(12, 1).long()
     )
-    index = edges_from_expander(read_batch(data, ("expander",))).index
+    index = read_expander_edges(read_batch(data, ("expander",))).index
     assert sorted(index.t().tolist()) == sorted(
         [[i, 0] for i in range(12)] + [[0, i] for i in range(12)]
     )

@@ -120,7 +120,7 @@ def test_weights_and_results_are_those_of_torchs_layer_with_padding() -> None:
 def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypatch) -> None:
     """Two graphs of one size go together, so one draw masks both; the third has the next one."""
     attention, x = layer("transformer", dropout=0.4), nodes(12)
-    monkeypatch.setattr(transformer, "WEIGHTS", 2 * HEADS * 4**2)
+    monkeypatch.setattr(transformer, "MAX_STORED_WEIGHTS", 2 * HEADS * 4**2)
     torch.manual_seed(1)
     out = attention(x, [0, 4, 8, 12])
     torch.manual_seed(1)
@@ -131,7 +131,7 @@ def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypa
 
 def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypatch) -> None:
     """Two graphs of one size, in three tiles of rows each; each head of a graph has a seed."""
-    monkeypatch.setattr(tiled, "TILE", 5 * 13)
+    monkeypatch.setattr(tiled, "TILE_WEIGHTS", 5 * 13)
     x = torch.randn(26, DIM, requires_grad=True)
     attention = TransformerAttention(DIM, heads=HEADS, dropout=0.4)
 
@@ -151,7 +151,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
         loss = (out * torch.arange(DIM)).sum()
         return [out, torch.rand(1), *torch.autograd.grad(loss, [x, *attention.parameters()])]
 
-    monkeypatch.setattr(transformer, "TILED", 13)
+    monkeypatch.setattr(transformer, "MIN_TILED_NODES", 13)
     calls = []
     in_tiles = tiled.tiled_attention
     results = results_of(lambda *args: calls.append(1) or in_tiles(*args))
@@ -164,7 +164,7 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
 
     def holds(case) -> None:
         legacy, rows = case
-        monkeypatch.setattr(performer, "SCRATCH", rows * HEADS * 8 * 8)
+        monkeypatch.setattr(performer, "SCRATCH_BYTES", rows * HEADS * 8 * 8)
         part = PerformerComponent(heads=HEADS, head_dim=WIDE, legacy_mask=legacy)
         attention, ptr = part.build(LayerInfo(DIM)).double(), [0, 3, 4, 4, 6, 11]
         assert attention.fast_attention.projection_matrix.shape == (8, WIDE)  # int(5 · ln 5)

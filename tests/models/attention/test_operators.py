@@ -47,8 +47,8 @@ def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monke
         torch.rand(2, 50, 4, generator=torch.Generator().manual_seed(1)) > 0.4 if dropped else None
     )
     results = run(arguments, keep, 1.7)
-    monkeypatch.setattr(operators, "_takes_compiled_kernels", lambda tensor: False)
-    monkeypatch.setattr(gathered_rows, "SCRATCH", 1000)  # many parts
+    monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda tensor: False)
+    monkeypatch.setattr(gathered_rows, "SCRATCH_BYTES", 1000)  # many parts
     for a, b in zip(results, run(arguments, keep, 1.7), strict=True):
         assert a.dtype == b.dtype
         loose = dict(atol=0.03, rtol=0.03) if dtype == torch.bfloat16 else {}
@@ -144,7 +144,7 @@ def test_transforms_are_refused_and_the_remedy_gives_the_same_gradients() -> Non
 @pytest.mark.parametrize("where", [cpu_kernels, gathered_rows])
 def test_one_key_has_no_gradient_in_queries_and_keys(where, monkeypatch) -> None:
     """Its weight is 1 whatever the score: exactly 0, not what rounding leaves."""
-    monkeypatch.setattr(operators, "_takes_compiled_kernels", lambda _: where is cpu_kernels)
+    monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda _: where is cpu_kernels)
     q, key, v = (torch.randn(2, 40, width, requires_grad=True) for width in (4, 4, 7))
     kmip_attention(q, key, v, 1, [0, 40]).square().sum().backward()
     assert not q.grad.any()

@@ -36,7 +36,7 @@ def _seed() -> None:
 def attended(path: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """k-MIP attention by one of its paths."""
     if path == "torch":
-        monkeypatch.setattr(operators, "_takes_compiled_kernels", lambda _: False)
+        monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda _: False)
     return partial(kmip_attention, backend=path if path == "reference" else "auto")
 
 

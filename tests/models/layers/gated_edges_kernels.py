@@ -26,7 +26,7 @@ from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
 from kmip_data.models.layers.gpu.gate_kernels import channels_of_a_tile, keep_mask
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.network import apply_recomputed
+from kmip_data.models.network import apply_checkpointed
 
 N, SEED = 13, 6
 
@@ -246,7 +246,7 @@ def stack(
     batch = batch_of(edges)
     with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
         for layer in layers_:
-            rows, values = (apply_recomputed if recompute else GatedGCN.__call__)(
+            rows, values = (apply_checkpointed if recompute else GatedGCN.__call__)(
                 layer, rows, values, batch
             )
     grads = torch.autograd.grad(rows.double().sin().sum(), [x, e, *weights])

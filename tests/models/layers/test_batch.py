@@ -10,7 +10,7 @@ from support.cases import check_each
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum, sum_rows_of_lists
+from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum, sum_segments
 from kmip_data.models.layers.batch import NeighborTable, read_batch
 from kmip_data.reading.batching import pointers_on_cpu
 
@@ -189,9 +189,7 @@ def test_lists_are_summed_in_one_order_however_long() -> None:
         order = None if ordered else torch.randperm(len(rows), generator=generator)
         lists = rows if order is None else rows[order]
         expected = torch.stack([each.sum(0) for each in lists.split(sizes)])
-        torch.testing.assert_close(
-            sum_rows_of_lists(rows, start, order), expected, atol=1e-11, rtol=0
-        )
+        torch.testing.assert_close(sum_segments(rows, start, order), expected, atol=1e-11, rtol=0)
 
     lengths = [[3, 0, 7], [40, 70, 200], [0, 9000, 1], [9000, 2, 0, 3, 8000], [5000]]
     check_each(holds, itertools.product(lengths, [True, False]))
@@ -205,7 +203,7 @@ def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
 
     def by_lists(self, values, *, targets):
         bags = self.incoming if targets else self.outgoing
-        return sum_rows_of_lists(values, bags.start, bags.edge)
+        return sum_segments(values, bags.start, bags.edge)
 
     monkeypatch.setattr(EdgeList, "sum", by_lists)
     ((graph.at_source(x) + graph.at_target(x)) * pull).sum().backward()

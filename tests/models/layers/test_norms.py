@@ -14,7 +14,7 @@ from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
 from kmip_data.models.component_names import NORMS
 from kmip_data.models.layers import norms as layers
-from kmip_data.models.layers.adjacency import EdgeList, sum_rows_of_lists
+from kmip_data.models.layers.adjacency import EdgeList, sum_segments
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.runtime import parallel
@@ -113,7 +113,7 @@ def test_compiled_norm_of_graphs_is_that_of_float64() -> None:
 def by_lists(self: EdgeList, values: torch.Tensor, *, targets: bool) -> torch.Tensor:
     """Sum as on a GPU."""
     bags = self.incoming if targets else self.outgoing
-    return sum_rows_of_lists(values, bags.start, bags.edge)
+    return sum_segments(values, bags.start, bags.edge)
 
 
 def test_half_precision_counts_in_float32() -> None:
@@ -138,7 +138,7 @@ def test_batch_norm_without_rows_and_with_one() -> None:
 def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
     norm, other = BatchNorm(4), BatchNorm(4)
     other(X)
-    norm.update_running(X.mean(0), X.var(0, unbiased=False), len(X))
+    norm.update_running_statistics(X.mean(0), X.var(0, unbiased=False), len(X))
     for name, value in other.state_dict().items():
         torch.testing.assert_close(norm.state_dict()[name], value)
 

@@ -106,7 +106,7 @@ def test_the_formula_is_near_a_measured_step(
     config = data.pin_settings(data.config)
     batch = next(iter(data.train_batches(0)))
     sizes = batch.ptr.diff() if "ptr" in batch else torch.tensor([batch.num_nodes])
-    size = replace(BatchSize.of(batch), squares=int(sizes.square().sum()))
+    size = replace(BatchSize.of(batch), node_pairs=int(sizes.square().sum()))
     weights = 4 * count_parameters(build_model(config.model, **data.network_sizes))
 
     for recompute in (False, True):

@@ -59,7 +59,7 @@ def on_the_cpu(part: str) -> None:
     if part == "capture":
         gated_gcn._find_kernel = lambda *_: None
         return
-    operators._takes_compiled_kernels = lambda _: False
+    operators._uses_cpu_kernels = lambda _: False
     kernels.triton_runs = lambda _: True
     gated_gcn._find_kernel = lambda *args: (
         gated_edges.gated_edges

@@ -34,7 +34,7 @@ def k_mip(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     parts = []
     for q, k, v in by_head(part, weights, x, "query", "key", "value"):
         scores = q @ k.T
-        best = scores.argsort(dim=1, descending=True, stable=True)[:, : part.k_of(layer)]
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : part.layer_k(layer)]
         chosen = one_hot(best, len(x)).sum(1)
         parts.append(softmax_of(scores / math.sqrt(q.shape[1]), chosen) @ v)
     out = torch.cat(parts, 1)

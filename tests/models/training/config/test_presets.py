@@ -304,7 +304,7 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
 
     exphormer = load_preset(dataset, "exphormer").model
     assert exphormer.positional == usual.positional
-    distances = positional_term(usual.positional).distances  # which gates alone can read
+    distances = positional_term(usual.positional).adds_distances  # which gates alone can read
     assert stack.positional == ("none" if distances else usual.positional)
 
 
@@ -314,7 +314,9 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
         if family_of(name) is not None and not {"gcn", "exphormer"} & {*models_with_preset(name)}:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
-    assert any(positional_term(load_preset(name).model.positional).distances for name in without)
+    assert any(
+        positional_term(load_preset(name).model.positional).adds_distances for name in without
+    )
 
 
 @pytest.mark.parametrize("dataset", ["ogbn-products", "ogbn-papers100m"])

@@ -154,7 +154,7 @@ def test_a_schedule_of_k_begins_and_ends_where_it_says():
 
 def test_a_run_trains_by_it_and_evaluates_at_its_end(tmp_path, monkeypatch):
     used = []
-    attend = kmip.attend_to_best
+    attend = kmip.attend_to_top_k
 
     def noting(queries, keys, values, k, **options):
         used.append((queries.requires_grad, k))
@@ -165,7 +165,7 @@ def test_a_run_trains_by_it_and_evaluates_at_its_end(tmp_path, monkeypatch):
         model={"layers": 1, "k": 2},
         training={"epochs": 3, "k_schedule": "linear:6:2"},
     )
-    monkeypatch.setattr(kmip, "attend_to_best", noting)
+    monkeypatch.setattr(kmip, "attend_to_top_k", noting)
     train(config, home=Home(tmp_path / "home"), quiet=True)
     steps = [k for training, k in used[used.index((True, 6)) :] if training]
     assert list(dict.fromkeys(steps)) == [6, 4, 2]
