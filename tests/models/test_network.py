@@ -217,7 +217,7 @@ def test_features_that_do_not_fit() -> None:
                     "virtual_nodes": 0,
                 }
             },
-            "nothing",
+            "no edges to attend",
         ),
         (
             {"positional": "equivstable", "local": "none"},

@@ -138,10 +138,10 @@ def test_legacy_padding_is_the_published_layer(k: int) -> None:
 
 def test_legacy_padding_finds_the_places_of_a_batch_again_after_others() -> None:
     """A CUDA graph of the last batch of an epoch cannot be captured where they would be copied anew."""
-    first, device = kmip._padded_rows((0, 3, 7), torch.device("cpu")), torch.device("cpu")
+    first, device = kmip._padded_positions((0, 3, 7), torch.device("cpu")), torch.device("cpu")
     for ptr in ((0, 2, 7), (0, 1, 7), (0, 4, 7)):
-        kmip._padded_rows(ptr, device)
-    assert kmip._padded_rows((0, 3, 7), device) is first
+        kmip._padded_positions(ptr, device)
+    assert kmip._padded_positions((0, 3, 7), device) is first
 
 
 def test_dimensions_that_do_not_fit() -> None:
