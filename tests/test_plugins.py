@@ -384,7 +384,9 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     with fresh():
         assert "model.positional cannot be 'waves2'" in refused(*run)
         plugin = ("--plugin", "own.py")
-        assert "is not one column of floats" in refused(*run, *plugin, "--set=model.positional=whole2")
+        assert "is not one column of floats" in refused(
+            *run, *plugin, "--set=model.positional=whole2"
+        )
         out = done(*run, *plugin).out
         assert "the best by mean recall on val" in out
         assert f"own --plugin {folder / 'own.py'}" in out.rstrip().splitlines()[-1], (

@@ -46,7 +46,7 @@ def backward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``keep`` (H, N, k) may be None.
 
     On a GPU, ``index_add_`` has a fixed order only under ``torch.use_deterministic_algorithms``.
     """

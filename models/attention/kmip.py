@@ -111,7 +111,7 @@ def attend_to_top_k(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
 ) -> AttentionResult:
-    """Like :func:`kmip_attention`, but return weights and indices too."""
+    """Like :func:`kmip_attention`, but also return weights and indices, (H, N, k) each."""
     queries, keys, values = _check_operands(queries, keys, values)
     require_known_backend(backend)
     problem.check_k(k)

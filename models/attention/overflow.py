@@ -44,5 +44,5 @@ def check_inner_products(queries: Tensor, keys: Tensor) -> None:
 
 
 def is_capturing(values: Tensor) -> bool:
-    """True while a CUDA graph is captured, when the host cannot read ``values``."""
+    """True while a CUDA graph is captured, when the host cannot read ``values`` of any shape."""
     return values.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -185,7 +185,7 @@ def _group_edges(end: Tensor, other_end: Tensor, count: int, *, is_sorted: bool)
 
 
 def widen_half_precision(values: Tensor) -> Tensor:
-    """Convert half precision to float32 for sums; leave wider types unchanged."""
+    """Convert values (N, d) of half precision to float32 for sums; leave wider types unchanged."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

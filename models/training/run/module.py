@@ -113,23 +113,13 @@ class TrainingModule(nn.Module):
 
     def train_loss(self, batch: Data) -> TrainLoss:
         """Compute the loss of a batch's train rows."""
-<<<<<<< HEAD
         # A process without graphs of its own repeats one with a mask: batch norms ignore its rows.
-        share = float("train_mask" not in batch)
-=======
-        # Rows of a repeated graph do not count.
         row_weight = float("train_mask" not in batch)
->>>>>>> 43c0ab673 (Layers, encoders and attention say rows, sources and options plainly)
         for norm in self._norms:
             norm.row_weight = row_weight
         device_type = next(self.model.parameters()).device.type
-<<<<<<< HEAD
-        with autocast(self.config.training.precision, device_type, cached=False):
-            logits, target = select_part_rows(batch, "train", *self(batch))
-=======
         with autocast(self.config.training.precision, device_type, cache_casts=False):
-            logits, target = rows_of_part(batch, "train", *self(batch))
->>>>>>> 43c0ab673 (Layers, encoders and attention say rows, sources and options plainly)
+            logits, target = select_part_rows(batch, "train", *self(batch))
             if self.shared:
                 backward_loss, loss = self.loss.divided(logits, target)
             else:
