@@ -96,9 +96,9 @@ class _Entries:
             nodes, k = edges.neighbor.shape
             ends = edges.neighbor.contiguous()
             return cls(batch, k, nodes * k, (nodes, k, -1), (ends, ends, ends))
-        bags = edges.adjacency.incoming
+        grouped = edges.adjacency.incoming
         count = len(edges.source)
-        return cls(batch, 0, count, (count, -1), (bags.start, bags.node, bags.edge))
+        return cls(batch, 0, count, (count, -1), (grouped.start, grouped.other_end, grouped.edge))
 
 
 def options_by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
@@ -255,7 +255,7 @@ class _GatedEdges(torch.autograd.Function):
                 grad_pre,
                 of_sum,
                 outgoing.start,
-                outgoing.node,
+                outgoing.other_end,
                 outgoing.edge,
                 of_source,
                 of_message,
