@@ -23,7 +23,11 @@ from kmip_data.cli.shared.corrected_command import complete_step
 from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
-from kmip_data.runtime.signals import ENDING, resend_swallowed_signals, unwind_on_signal
+from kmip_data.runtime.signals import (
+    TERMINATION_SIGNALS,
+    resend_swallowed_signals,
+    unwind_on_signal,
+)
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -108,7 +112,7 @@ def root() -> None:
 
 def main() -> NoReturn:
     """Run the command line of this process, and exit with its code."""
-    for number in ENDING:
+    for number in TERMINATION_SIGNALS:
         is_ignored = signal.getsignal(number) is signal.SIG_IGN  # by nohup
         if not is_ignored:
             signal.signal(number, unwind_on_signal)

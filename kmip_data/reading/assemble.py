@@ -278,7 +278,7 @@ class Assembler:
         """
         counts = self.store.count
         totals = counts[:, graph].tolist()
-        if max(totals) * self._max_row_bytes >= memory.MAPPED:
+        if max(totals) * self._max_row_bytes >= memory.MIN_MAPPED_BYTES:
             large = self._mapped_fields(graph)
             if large:
                 return self._gather_mapped(graph, large), totals[gather.NODE]
@@ -321,7 +321,7 @@ class Assembler:
             is_unchanged = field.stored == field.presented and field.width == field.row_bytes
             rows = int(self.store.count[gather.LEVELS[field.level], graph])
             is_mapped = table[position, graph] != 0
-            if is_unchanged and is_mapped and rows * field.row_bytes >= memory.MAPPED:
+            if is_unchanged and is_mapped and rows * field.row_bytes >= memory.MIN_MAPPED_BYTES:
                 large.append(field)
         return large
 

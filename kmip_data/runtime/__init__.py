@@ -1,1 +1,1 @@
-"""Services of the process: threads, compiled kernels, progress, signals, memory, HTTP."""
+"""Process services: threads, compiled kernels, progress, signals, memory, HTTP."""

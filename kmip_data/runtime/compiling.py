@@ -1,7 +1,7 @@
-"""Seconds that go into compiling kernels, so that no time of a training contains them.
+"""Time spent compiling Numba kernels, which is subtracted from training times.
 
-Numba compiles a kernel on its first use on a machine and caches the code. That takes about ten
-seconds for a k-MIP network, more than the whole training of a small one.
+Numba compiles a kernel on its first use on a machine and caches the code. For a k-MIP network this
+takes about ten seconds, more than the whole training of a small one.
 """
 
 from __future__ import annotations
@@ -11,55 +11,52 @@ from collections.abc import Callable
 from typing import Any
 
 NOTICE = "Compiling kernels for this machine: some seconds, on first use only."
-SILENT = 1.0  #: seconds of compiling that pass without a notice
+NOTICE_AFTER_SECONDS = 1.0
 
-_seconds = 0.0  #: seconds of the finished compilations
+_seconds = 0.0  #: total time of finished compilations
 _announce: Callable[[str], object] | None = None
 
 
 def announce_compiling(function: Callable[[str], object]) -> None:
-    """Call ``function`` with :data:`NOTICE` once, when this process has compiled for :data:`SILENT` seconds."""
+    """Call ``function`` once with :data:`NOTICE` after :data:`NOTICE_AFTER_SECONDS` of compiling."""
     global _announce
     _announce = function
 
 
 def time_without_compiling() -> float:
-    """Return the seconds of a clock that stands still while kernels are compiled."""
+    """Return the time of a clock, in seconds, that stops while kernels are compiled."""
     return time.perf_counter() - _seconds
 
 
-def _notify(begun: float) -> None:
-    """Announce that kernels are compiled, if that takes long, and more are to come.
-
-    ``begun`` is the time at which the outermost kernel began.
-    """
+def _announce_if_slow(start: float) -> None:
+    """Announce compilation if it has taken long; ``start`` is when the outermost kernel started."""
     global _announce
-    if _announce is not None and _seconds + time.perf_counter() - begun > SILENT:
+    if _announce is not None and _seconds + time.perf_counter() - start > NOTICE_AFTER_SECONDS:
         _announce(NOTICE)
         _announce = None
 
 
 def watch_numba() -> None:
-    """Listen to numba, which is imported: called before the first kernel is defined."""
+    """Start measuring compilations; must be called before the first kernel is defined."""
     from numba.core import event
 
     class Listener(event.Listener):
-        """Measure compilations; one that calls for others counts once."""
+        """Measure compilations; nested ones count once."""
 
         depth = 0
-        begun = 0.0
+        start = 0.0
 
         def on_start(self, event: Any) -> None:
             if self.depth == 0:
-                self.begun = time.perf_counter()
-            _notify(self.begun)
+                self.start = time.perf_counter()
+            _announce_if_slow(self.start)
             self.depth += 1
 
         def on_end(self, event: Any) -> None:
             global _seconds
             self.depth -= 1
             if self.depth == 0:
-                _seconds += time.perf_counter() - self.begun
+                _seconds += time.perf_counter() - self.start
 
     # Numba compiles under a lock, so events of two threads never interleave.
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]

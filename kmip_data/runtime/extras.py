@@ -1,4 +1,4 @@
-"""Extras of the package: what each installs, and the error where one is missing."""
+"""Optional dependencies (extras): their modules, packages, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 
 from kmip_data.errors import MissingExtra
 
-#: Extra of the package -> what must be importable with it.
+#: extra -> modules that it must make importable
 MODULES = {
     "chem": ("rdkit.Chem",),
     "images": ("skimage", "PIL"),
@@ -17,14 +17,12 @@ MODULES = {
     "lightning": ("lightning.pytorch",),
     "lidar": ("laspy", "lazrs"),
 }
-#: Extra for an NVIDIA GPU -> the cost of training without it.
+#: extra for an NVIDIA GPU -> cost of training without it
 GPU_EXTRAS = {
     "cuda": "a k-MIP search multiplies every pair (dense): some 100 times as long for 10⁶ keys, by count",
     "gpu": "attention, GatedGCN and norms are PyTorch's operators instead of fused kernels",
 }
-
-
-#: Extra of the package -> its packages, as pip takes them.
+#: extra -> arguments of ``pip install``
 PACKAGES = {
     "demo": "pyrosm",
     "chem": "rdkit",
@@ -41,12 +39,12 @@ PACKAGES = {
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra, in a checkout and elsewhere."""
+    """Return the ``pip`` command that installs the packages of an extra."""
     return f"pip install {PACKAGES[extra]}"
 
 
 def require_extra(extra: str | None, feature: str) -> None:
-    """Raise MissingExtra, with a command, if a package of the extra that ``feature`` needs is missing."""
+    """Raise ``MissingExtra`` if a package of the extra needed by ``feature`` is not installed."""
     for module in MODULES[extra] if extra is not None else ():
         try:
             importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""HTTP requests by ``requests``: TLS always on, redirects checked, stalled servers left."""
+"""HTTP requests with mandatory TLS verification, checked redirects and a minimum transfer rate."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from kmip_data import __version__
 from kmip_data.text import replace_controls, strip_secrets
 
 MAX_REDIRECTS = 10
-CONNECT = 15.0  #: seconds for a connection to one address
-STALL = 60.0  #: seconds without a byte, or with less than ``RATE``
-RATE = 1024.0  #: bytes per second
-PAUSE = 1.0  #: seconds before the second try, doubled for each further one
-LONGEST_WAIT = 60.0  #: seconds that a server may ask for
-PIECE = 2**18  #: bytes taken from the connection at a time, at most
-#: statuses that often pass: time-out, too early, too many requests, and trouble of the server
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+CONNECT_SECONDS = 15.0  #: timeout of a connection to one address
+STALL_SECONDS = 60.0  #: longest time without a byte, or below ``MIN_RATE``
+MIN_RATE = 1024.0  #: bytes per second
+PAUSE_SECONDS = 1.0  #: delay before the first retry, doubled for each further one
+MAX_RETRY_AFTER = 60.0  #: longest delay in seconds, requested by a server, that is obeyed
+CHUNK_BYTES = 2**18  #: largest read from a connection
+#: transient statuses: timeout, too early, too many requests, and server errors
+TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
 class MirrorFailed(Exception):
-    """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
+    """Failure of a mirror; ``reason`` completes a sentence that starts with its name.
 
-    ``retry``: the same mirror is worth another try, after the seconds that the server asked to
-    ``wait``; ``stalled``: only if this try brought data.
+    With ``retry``, the mirror is worth another attempt, after ``wait`` seconds if the server asked
+    for them; with ``stalled``, only if this attempt received data.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class MirrorFailed(Exception):
 
 
 class Session(requests.Session):
-    """Connections reused by one thread: ``requests`` does not promise to be safe with several."""
+    """Pool of connections for one thread; sessions of ``requests`` are not thread-safe."""
 
     def __init__(self) -> None:
         super().__init__()
         self.headers["User-Agent"] = f"kmip-data/{__version__}"
-        # Compressed in transit, the bytes would not be those that are counted and hashed.
+        # No compression in transit: the bytes received are counted and hashed.
         self.headers["Accept-Encoding"] = "identity"
         self.max_redirects = MAX_REDIRECTS
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return where an answer redirects to; refuse an address that is not as safe.
+        """Return the target of a redirect; refuse one from https to http.
 
-        Other schemes than the web's have no adapter in ``requests``.
+        ``requests`` itself refuses schemes other than these.
         """
         target = super().get_redirect_target(resp)
         if target is None:
@@ -70,7 +70,7 @@ class Session(requests.Session):
         scheme = urllib.parse.urlsplit(urllib.parse.urljoin(resp.url, target)).scheme
         if scheme == "http" and resp.url.startswith("https:"):
             raise MirrorFailed("redirects from https to http, which is refused")
-        resp.close()  # else requests reads the body of the redirect, which may have no end
+        resp.close()  # otherwise requests reads the redirect's body, which may be endless
         return target
 
 
@@ -80,12 +80,11 @@ def open_response(
     headers: Mapping[str, str | None],
     session: Session | None = None,
 ) -> Iterator[requests.Response]:
-    """Request ``url`` and return the answer, of any status, after at most ten redirects.
+    """Request ``url`` and yield the response, of any status, after at most ten redirects.
 
-    A ``session`` keeps the connection of an answer that is read to its end.
-
-    Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does.
-    Raises :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
+    With a ``session``, the connection of a response that is read to its end is reused. Proxies,
+    certificate bundles and ``.netrc`` are taken from the environment, as ``requests`` does. Raises
+    :class:`MirrorFailed` if there is no response, or if a redirect is refused.
     """
     with contextlib.nullcontext(session) if session else Session() as connections:
         try:
@@ -93,7 +92,7 @@ def open_response(
                 url,
                 headers=dict(headers),
                 stream=True,
-                timeout=(CONNECT, STALL),
+                timeout=(CONNECT_SECONDS, STALL_SECONDS),
             )
         except _FAILURES as error:
             raise failure_of_exception(error) from error
@@ -101,64 +100,64 @@ def open_response(
             yield response
 
 
-#: Errors of a request: requests lets some of other libraries through.
+#: Errors of a request, including those of other libraries that ``requests`` lets through.
 _NETWORK = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
 _FAILURES = (*_NETWORK, ValueError)
 
 
 def response_body(response: requests.Response) -> Iterator[bytes]:
-    """Yield the bytes of the answer as they arrive; no content coding is undone.
+    """Yield the bytes of the response as they arrive, without decoding.
 
-    In every ``STALL`` seconds of waiting for the server ``RATE`` bytes a second must come; the time
-    that the caller takes between two pieces does not count. Raises :class:`MirrorFailed` where the
-    connection was cut, or too little comes.
+    The server must send ``MIN_RATE`` bytes a second in every ``STALL_SECONDS`` of waiting; time spent
+    by the caller between two chunks does not count. Raises :class:`MirrorFailed` if the connection is
+    cut or too slow.
     """
     received = 0
     waited = 0.0
     while True:
-        before = time.monotonic()
+        start = time.monotonic()
         try:
-            piece = response.raw.read1(PIECE, decode_content=False)
+            chunk = response.raw.read1(CHUNK_BYTES, decode_content=False)
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             raise _stalled_error() from error
         except _FAILURES as error:
             raise MirrorFailed("cut the connection", retry=True) from error
-        if not piece:
+        if not chunk:
             return
-        received += len(piece)
-        waited += time.monotonic() - before
-        if received >= RATE * STALL:
+        received += len(chunk)
+        waited += time.monotonic() - start
+        if received >= MIN_RATE * STALL_SECONDS:
             received = 0
             waited = 0.0
-        elif waited > STALL:
+        elif waited > STALL_SECONDS:
             raise _stalled_error()
-        yield piece
+        yield chunk
 
 
 def _stalled_error() -> MirrorFailed:
-    reason = f"sent less than {RATE / 1000:.0f} kB per second for {STALL:g} s"
+    reason = f"sent less than {MIN_RATE / 1000:.0f} kB per second for {STALL_SECONDS:g} s"
     return MirrorFailed(reason, retry=True, stalled=True)
 
 
 def parse_content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
-    """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
+    """Return first byte, last byte and size of a ``Content-Range`` header; ``None`` if invalid."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
 def failure_of_status(response: requests.Response) -> MirrorFailed:
-    """Return the failure that the status of ``response`` means."""
+    """Return the failure for the status of a response."""
     code = response.status_code
     reason = f"answers {code} {response.reason[:60]}"
     wait = parse_retry_after(response.headers.get("Retry-After"))
     if wait:
         reason += f" and asks to wait {wait:.0f} s"
-    retry = code in PASSING and (wait or 0) <= LONGEST_WAIT
+    retry = code in TRANSIENT_STATUSES and (wait or 0) <= MAX_RETRY_AFTER
     return MirrorFailed(reason, retry=retry, wait=wait)
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3); ``None`` without a valid one."""
+    """Return the seconds of a ``Retry-After`` header (RFC 9110, 10.2.3); ``None`` if invalid."""
     try:
         return None if value is None else float(urllib3.Retry().parse_retry_after(value))
     except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
@@ -166,9 +165,9 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def failure_of_exception(error: Exception) -> MirrorFailed:
-    """Return the failure that an exception of ``requests`` means.
+    """Return the failure for an exception of ``requests``.
 
-    It names the root cause alone: messages of ``requests`` quote addresses.
+    It contains only the root cause, because messages of ``requests`` quote addresses.
     """
     root: BaseException = error
     while isinstance(root.__context__, _NETWORK):
@@ -176,7 +175,7 @@ def failure_of_exception(error: Exception) -> MirrorFailed:
     reason = f"gave no answer ({getattr(root, 'strerror', None) or type(root).__name__})"
     if isinstance(error, requests.exceptions.SSLError):
         reason += "; TLS is never switched off (is the clock of this machine right?)"
-    # Another try may help where there was a connection.
-    cut = isinstance(root, ConnectionResetError | http.client.HTTPException)
+    # Retry only if there was a connection.
+    was_cut = isinstance(root, ConnectionResetError | http.client.HTTPException)
     stalled = isinstance(error, requests.ReadTimeout)
-    return MirrorFailed(reason, retry=cut or stalled, stalled=stalled)
+    return MirrorFailed(reason, retry=was_cut or stalled, stalled=stalled)

@@ -1,8 +1,9 @@
-"""Memory of this process: used and free memory, failed allocations, and buffers reused by batches.
+"""Memory of this process: used and free memory, failed allocations, and reusable buffers of batches.
 
-A batch of eight S3DIS graphs takes 17 MB. Fresh pages for it cost more than filling it (the kernel
-zeroes each at its first touch), and the C library returns what is freed above 32 MB to the kernel
-at once. A buffer of :func:`reused_array` comes back as soon as its last tensor is gone, and stays mapped.
+A batch of eight S3DIS graphs takes 17 MB. Mapping fresh pages for it costs more than filling them,
+because the kernel zeroes each page at its first touch, and the C library returns freed blocks above
+32 MB to the kernel at once. A buffer of :func:`reused_array` is reused as soon as its last tensor is
+freed, and stays mapped.
 """
 
 from __future__ import annotations
@@ -27,52 +28,56 @@ from kmip_data.arrays import U8, Array, DType
 from kmip_data.errors import OutOfResources
 from kmip_data.text import human_bytes
 
-GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
-_NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-MAPPED = 2**26  #: bytes from which :func:`mapped_copy` takes a file
-_WORDS = re.compile(
+CGROUPS = Path("/sys/fs/cgroup")  #: control groups: version 2 here, version 1 in ``memory``
+#: names of the files of limit and usage, in versions 2 and 1
+_CGROUP_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+MIN_MAPPED_BYTES = 2**26  #: smallest array that :func:`mapped_copy` writes to a file
+_OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE
 )
 
 
 T = TypeVar("T")
-_alive: list[object] | None = None  # objects of the CUDA graph that is being captured
+_kept_for_capture: list[object] | None = None  # set while a CUDA graph is captured
 
 
 @contextmanager
 def keeping_alive_for_capture(objects: list[object]) -> Iterator[None]:
-    """Append what :func:`keep_alive_for_capture` is called with to ``objects`` inside the block, in every thread.
+    """Collect the arguments of :func:`keep_alive_for_capture`, of all threads, in ``objects``.
 
-    A captured CUDA graph knows addresses alone: tensors of caches must live as long as it does.
+    A captured CUDA graph stores only addresses, so cached tensors must live as long as the graph.
     """
-    global _alive
-    _alive = objects
+    global _kept_for_capture
+    _kept_for_capture = objects
     try:
         yield
     finally:
-        _alive = None
+        _kept_for_capture = None
 
 
-def keep_alive_for_capture(plan: T) -> T:
-    """Return ``plan``, which a cache may drop, and keep it alive for a CUDA graph being captured."""
-    if _alive is not None:
-        _alive.append(plan)
-    return plan
+def keep_alive_for_capture(cached: T) -> T:
+    """Return ``cached`` unchanged; keep it alive for the CUDA graph being captured, if any."""
+    if _kept_for_capture is not None:
+        _kept_for_capture.append(cached)
+    return cached
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or one of ours."""
+    """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or this package."""
     if isinstance(error, OutOfResources):
         return is_out_of_memory(error.__cause__)
-    torch = sys.modules.get("torch")  # if torch is not loaded, it raised no error
+    torch = sys.modules.get("torch")  # not imported: an unloaded torch raises no error
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.cuda.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def peak_host_memory() -> int:
-    """Return the peak resident set of this process in bytes, since it began."""
-    # getrusage's figure begins at the figure of the process that started this one.
+    """Return the peak resident set size of this process in bytes."""
+    # The value of getrusage starts at that of the parent process.
     with suppress(OSError):
         match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
         if match:
@@ -82,7 +87,7 @@ def peak_host_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """Return the bytes that this process can still allocate, within its limits and the system's."""
+    """Return the bytes that this process can still allocate within all limits."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -90,7 +95,7 @@ def free_host_memory() -> int:
 
 
 def require_memory(needed: int, purpose: str, remedy: str) -> None:
-    """Raise OutOfResources if an estimate of ``needed`` bytes is more than this process can get."""
+    """Raise ``OutOfResources`` if ``needed`` bytes, an estimate, exceed the free memory."""
     free = free_host_memory()
     if needed > free:
         raise OutOfResources(
@@ -99,28 +104,27 @@ def require_memory(needed: int, purpose: str, remedy: str) -> None:
         )
 
 
-def limit_memory(most: int) -> None:
-    """Let allocations of this process fail beyond ``most`` bytes.
-
-    Mapped files do not count (Linux).
-    """
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+def limit_memory(limit: int) -> None:
+    """Let allocations of this process fail beyond ``limit`` bytes; on Linux, mapped files do not count."""
+    hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard_limit >= 0:
+        limit = min(limit, hard_limit)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))
 
 
 def half_of_memory() -> int:
-    """Return half of the bytes of memory that the machine has."""
+    """Return half of the machine's memory in bytes."""
     import psutil
 
     return int(psutil.virtual_memory().total) // 2
 
 
 def mapped_copy(values: Array, folder: Path) -> Array:
-    """Return a large array (n, …) mapped from a nameless file in ``folder``: the system can page it out.
+    """Copy a large array (n, …) to an unnamed mapped file in ``folder``, so that it can be paged out.
 
-    Raises ``OSError`` where the disk is full, before anything is mapped.
+    Small arrays are returned unchanged. Raises ``OSError`` if the disk is full.
     """
-    if values.nbytes < MAPPED:
+    if values.nbytes < MIN_MAPPED_BYTES:
         return values
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(np.ascontiguousarray(values).data)
@@ -129,56 +133,56 @@ def mapped_copy(values: Array, folder: Path) -> Array:
 
 
 def _memory_limits() -> Iterator[tuple[int, int]]:
-    """Limits of this process and their use, by ``ulimit`` and by control groups."""
+    """Yield limit and usage in bytes of each ``ulimit`` and control group of this process."""
     import psutil
 
-    held = psutil.Process().memory_info()
+    memory_info = psutil.Process().memory_info()
     for resource_limit, used in (
-        (resource.RLIMIT_AS, held.vms),
-        (resource.RLIMIT_DATA, getattr(held, "data", 0)),
+        (resource.RLIMIT_AS, memory_info.vms),
+        (resource.RLIMIT_DATA, getattr(memory_info, "data", 0)),
     ):
         if (limit := resource.getrlimit(resource_limit)[0]) != resource.RLIM_INFINITY:
             yield limit, used
-    for group in (GROUPS, GROUPS / "memory"):
-        for names in _NAMES:
+    for group in (CGROUPS, CGROUPS / "memory"):
+        for names in _CGROUP_FILES:
             with suppress(OSError, ValueError):  # no such group, or no limit ("max")
                 limit, used = (int((group / name).read_text("ascii")) for name in names)
                 stat = dict(
                     line.split() for line in (group / "memory.stat").read_text("ascii").splitlines()
                 )
-                # Pages of files are given up first: they do not count as memory in use.
+                # Inactive pages of files are evicted first: they are free memory.
                 yield limit, used - int(stat.get("inactive_file", 0))
 
 
-SMALLEST = 1 << 20  #: bytes; below, ordinary allocation is as fast
+MIN_REUSED_BYTES = 1 << 20  #: below this size, ordinary allocation is as fast
 M_MMAP_THRESHOLD = -3  #: parameter in malloc.h
-MAX_FREE_HEAP = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
-#: bytes of free buffers that a process keeps at most, see :func:`keep_used_memory`
+MAX_FREE_HEAP = 1 << 32  #: bytes; limit of the free heap during training, see :class:`HeapBound`
+#: limit of the free buffers of a process in bytes, raised by :func:`keep_used_memory`
 MAX_FREE_BUFFERS = 1 << 28
 
-# Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
-# Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
-# in any thread, needs no lock (and can never wait for one that its own thread holds).
+# Free buffers by size, and buffers in use by the id of the weak reference to their array. Each
+# operation on them is atomic. The callback of a weak reference may run at any moment in any thread,
+# and must not wait for a lock that its own thread may hold.
 _free: defaultdict[int, deque[U8]] = defaultdict(deque)
-_requested: dict[int, None] = {}  #: sizes, the one requested last at the end; the first goes first
+_requested_sizes: dict[int, None] = {}  #: least recently requested first, which is released first
 _used: dict[int, tuple[weakref.ref[Array], U8]] = {}
-_most = 0  #: bytes, free and used, up to which more than MAX_FREE_BUFFERS may be free
+_kept_bytes = 0  #: free and used bytes to keep, even if more than MAX_FREE_BUFFERS are free
 
 
 def reused_array(shape: Sequence[int], dtype: DType) -> Array:
     """Return an uninitialised array, reusing a free buffer if possible.
 
-    ``torch.from_numpy`` of the array itself (not of a view of it) holds the buffer for the life of
-    the tensor's storage, whatever views are taken of the tensor.
+    ``torch.from_numpy`` of the array itself, not of a view, holds the buffer as long as any view of
+    the tensor exists.
     """
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < SMALLEST:
+    if nbytes < MIN_REUSED_BYTES:
         return np.empty(shape, dtype)
-    # Rounded up to a multiple of an eighth of the power of two below: at most 12.5 % is wasted.
+    # Round up to a multiple of an eighth of the next lower power of two: at most 12.5 % is wasted.
     step = 1 << max(12, nbytes.bit_length() - 4)
     size = -(-nbytes // step) * step
-    _requested.pop(size, None)
-    _requested[size] = None
+    _requested_sizes.pop(size, None)
+    _requested_sizes[size] = None
     try:
         buffer = _free[size].pop()
     except IndexError:
@@ -196,12 +200,12 @@ def free_buffer_bytes() -> int:
 
 
 def keep_used_memory() -> None:
-    """Keep as much free memory for reuse as is in use now, until :func:`release_buffers`.
+    """Keep at least the buffers in use now mapped for reuse, until :func:`release_buffers`.
 
-    Called where a training step has the most, it makes later steps find all of it mapped.
+    Call it at the memory peak of a training step: later steps then map no fresh pages.
     """
-    global _most
-    _most = max(_most, _used_bytes())
+    global _kept_bytes
+    _kept_bytes = max(_kept_bytes, _used_bytes())
 
 
 def _used_bytes() -> int:
@@ -209,22 +213,22 @@ def _used_bytes() -> int:
 
 
 def return_freed_memory() -> None:
-    """Let the C library map each block of :data:`SMALLEST` bytes or more separately from now on.
+    """Let the C library map each block of :data:`MIN_REUSED_BYTES` or more separately from now on.
 
-    By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a
-    step on 100,000 nodes. A step there takes a quarter more processor time for its fresh pages.
+    By default, glibc allocates blocks up to 32 MiB from a heap, whose holes take 0.4 of the peak of
+    a step on 100,000 nodes. Fresh pages cost such a step a quarter more processor time.
     """
-    if sys.platform == "linux" and (option := getattr(ctypes.CDLL(None), "mallopt", None)):
-        option(M_MMAP_THRESHOLD, SMALLEST)
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        mallopt(M_MMAP_THRESHOLD, MIN_REUSED_BYTES)
 
 
 class HeapBound:
-    """Bound of the free memory that the C library's heap holds between two training steps.
+    """Limit of the free memory in the C library's heap between two training steps.
 
-    Batches of small graphs differ in size, so tensors of one step do not fit the holes of the last:
-    of a network that needs 1.3 GB, 40 steps held 3.2 GB and 300 steps 6.3 GB. Returning the holes
-    costs the next step their pages, 0.2 to 1 s, so it is done seldom: each time that more than
-    :data:`MAX_FREE_HEAP`, or a quarter of the free memory where that is less, has gathered.
+    Batches of small graphs differ in size, so tensors do not fit the holes left by the previous
+    step. A network that needs 1.3 GB held 3.2 GB after 40 steps and 6.3 GB after 300. Returning the
+    holes costs the next step 0.2 to 1 s for fresh pages, so it is done rarely: when more than
+    :data:`MAX_FREE_HEAP`, or a quarter of the free memory if that is less, has accumulated.
     """
 
     def __init__(self) -> None:
@@ -232,11 +236,11 @@ class HeapBound:
         self.limit = private_memory() + self.slack
 
     def return_excess(self) -> None:
-        """Return all free heap to the operating system if too much of it has gathered."""
+        """Return all free heap to the operating system if it exceeds the limit."""
         if private_memory() <= self.limit:
             return
-        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-            trim(0)
+        if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            malloc_trim(0)
         self.limit = private_memory() + self.slack
 
 
@@ -244,12 +248,12 @@ def private_memory() -> int:
     """Return the resident bytes of this process without mapped files."""
     import psutil
 
-    held = psutil.Process().memory_info()
-    return int(held.rss - getattr(held, "shared", 0))
+    memory_info = psutil.Process().memory_info()
+    return int(memory_info.rss - getattr(memory_info, "shared", 0))
 
 
 def mapped_memory() -> int:
-    """Return the resident bytes of mapped files; 0 where the system does not report them."""
+    """Return the resident bytes of mapped files; 0 if the system does not report them."""
     import psutil
 
     return int(getattr(psutil.Process().memory_info(), "shared", 0))
@@ -257,13 +261,13 @@ def mapped_memory() -> int:
 
 def release_buffers() -> None:
     """Return all free buffers to the operating system."""
-    global _most
-    _most = 0
+    global _kept_bytes
+    _kept_bytes = 0
     _free.clear()
 
 
 def _map_memory(size: int) -> U8:
-    try:  # private: Python's default is memory shared with forked children, whose writes would show here
+    try:  # MAP_PRIVATE: by default, Python shares the memory with forked children
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no {size:,} bytes of memory: {error}") from error
@@ -279,13 +283,12 @@ def _return_buffer(reference: weakref.ref[Array]) -> None:
     _release_until_fits()
 
 
-def _release_until_fits(more: int = 0) -> None:
-    """Release free buffers until ``more`` bytes fit below the limit."""
-    excess = free_buffer_bytes() - max(MAX_FREE_BUFFERS, _most - _used_bytes() - more)
-    if excess <= 0:
-        return
-    for size in list(_requested):
-        with suppress(IndexError):
+def _release_until_fits(new_bytes: int = 0) -> None:
+    """Release free buffers until ``new_bytes`` fit below the limit."""
+    limit = max(MAX_FREE_BUFFERS, _kept_bytes - _used_bytes() - new_bytes)
+    excess = free_buffer_bytes() - limit
+    for size in list(_requested_sizes):
+        with suppress(IndexError):  # no free buffer of this size is left
             while excess > 0:
                 _free[size].popleft()
                 excess -= size

@@ -1,8 +1,8 @@
-"""Pages of mapped files that are about to be read: requested together, not one fault after another.
+"""Prefetching of pages of memory-mapped files that are about to be read.
 
-Scattered rows of a file that is not in memory cost a page fault each, and the next one begins when
-the last has come: 5,000 to 8,000 rows a second here. Requested ahead, the disk works on many at a
-time: 75,000 rows a second.
+Reading scattered rows of a file that is not in memory causes one page fault after another: 5,000 to
+8,000 rows a second here. If the pages are requested ahead, the disk works on many at a time: 75,000
+rows a second.
 """
 
 from __future__ import annotations
@@ -17,59 +17,61 @@ import numpy as np
 from kmip_data.arrays import I64
 from kmip_data.runtime.parallel import njit_nogil
 
-types: Any = numba.types  # typed in part
-#: Functions of the C library, called without Python in between.
+types: Any = numba.types  # partially typed
+#: Functions of the C library, called directly from compiled code.
 _madvise = types.ExternalFunction("madvise", types.intc(types.uintp, types.uintp, types.intc))
 _mincore = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
 
 PAGE = mmap.PAGESIZE
 WILLNEED = int(getattr(mmap, "MADV_WILLNEED", 3))
-#: Rows that are looked up to tell whether a file is in memory; a request costs 0.3 µs, if it is.
-SAMPLED = 256
-RESIDENT = 0.98  #: share of them from which nothing is requested
+#: Number of rows sampled to estimate how much of a file is in memory; requesting a resident page
+#: costs 0.3 µs.
+SAMPLED_ROWS = 256
+RESIDENT_FRACTION = 0.98  #: resident fraction of sampled rows at which prefetching is skipped
 
 
 def is_cold(start: int, stride: int, rows: I64) -> bool:
-    """True if 256 or more rows (n,) of a mapped file, at ``start + stride * row``, are not all in memory.
+    """True if rows (n,) of a mapped file, at ``start + stride * row``, are not in memory, by a sample.
 
-    Linux says nothing about files of other owners, which count as resident.
+    False for fewer than 256 rows. Linux reports files of other users as resident.
     """
-    if not sys.platform.startswith("linux") or len(rows) < SAMPLED:
+    if not sys.platform.startswith("linux") or len(rows) < SAMPLED_ROWS:
         return False
-    return _resident_share(start, stride, rows, PAGE) < RESIDENT
+    return _resident_fraction(start, stride, rows, PAGE) < RESIDENT_FRACTION
 
 
 def request_pages(start: int, stride: int, width: int, rows: I64) -> None:
-    """Request the pages of ``width`` bytes of each row (n,), best in their order; nothing waits for them."""
+    """Request the pages of ``width`` bytes of each row (n,), without waiting; sorted rows are fastest."""
     _request_row_pages(start, stride, width, rows, PAGE)
 
 
 @njit_nogil()
-def _resident_share(start: int, stride: int, rows: I64, page: int) -> float:
+def _resident_fraction(start: int, stride: int, rows: I64, page: int) -> float:
     status = np.ones(1, np.uint8)
     resident = 0
-    for i in range(SAMPLED):
-        row = rows[i * len(rows) // SAMPLED]
+    for i in range(SAMPLED_ROWS):
+        row = rows[i * len(rows) // SAMPLED_ROWS]
         address = (start + stride * row) // page * page
         _mincore(address, page, status.ctypes.data)
         resident += status[0] & 1
-    return resident / SAMPLED
+    return resident / SAMPLED_ROWS
 
 
 @njit_nogil()
 def _request_row_pages(start: int, stride: int, width: int, rows: I64, page: int) -> None:
-    first = -1  # first page that is not requested yet
+    # Merge adjacent pages first … last into one request.
+    first = -1
     last = -2
     for row in rows:
         address = start + stride * row
-        begin = address // page
-        end = (address + width - 1) // page
-        if first <= begin <= last + 1:
-            last = max(last, end)
+        first_of_row = address // page
+        last_of_row = (address + width - 1) // page
+        if first <= first_of_row <= last + 1:
+            last = max(last, last_of_row)
             continue
         if first >= 0:
             _madvise(first * page, (last + 1 - first) * page, WILLNEED)
-        first = begin
-        last = end
+        first = first_of_row
+        last = last_of_row
     if first >= 0:
         _madvise(first * page, (last + 1 - first) * page, WILLNEED)

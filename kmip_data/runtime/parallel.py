@@ -1,8 +1,8 @@
-"""Threads and processes: compiled kernels and their pool, work done ahead, ``kmip-data`` as a child.
+"""Threads and processes: compiled kernels and their pool, prefetching, child processes.
 
-The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
-data-loader worker. Where PyTorch is loaded its own threads run kernels instead of the pool's: between
-two operations they spin for milliseconds and leave a pool half of each core. Kernels are
+The pool is created on first use and again after a fork; a PyTorch data-loader worker uses one thread.
+If PyTorch is loaded, its own threads run kernels instead of the pool: between two operations they
+spin for milliseconds, and would leave a pool half of each core. Kernels are
 ``numba.njit(nogil=True)`` over a range of rows, never ``parallel=True``: numba's OpenMP layer kills a
 forked child, and its workqueue layer aborts when two Python threads enter it.
 """
@@ -32,43 +32,43 @@ from kmip_data.runtime import compiling
 F = TypeVar("F", bound=Callable[..., object])
 
 _pool: ThreadPoolExecutor | None = None
-_limit: int | None = None
+_thread_limit: int | None = None
 _lock = threading.Lock()
-_here = threading.local()  #: ``busy`` is set in a thread that runs ranges
-_forked = False  #: True in a child, which has no threads of PyTorch
+_thread = threading.local()  #: ``is_running_ranges`` is true inside :func:`run_in_ranges`
+_is_forked = False  #: True in a forked child, which has lost PyTorch's threads
 
 
 def available_cores() -> int:
-    """Return the cores this process may use (its CPU affinity, not the machine's count)."""
+    """Return the number of cores in the CPU affinity of this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def set_num_threads(count: int | None) -> None:
-    """Limit compiled kernels to ``count`` threads; ``None`` goes back to all available cores."""
-    global _limit
+    """Limit compiled kernels to ``count`` threads; ``None`` restores all available cores."""
+    global _thread_limit
     if count is not None and count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
-    _limit = count
+    _thread_limit = count
 
 
 @contextlib.contextmanager
 def restore_thread_limit() -> Iterator[None]:
-    """Put the limit of :func:`set_num_threads` back afterwards, whatever the block sets it to."""
-    before = _limit
+    """Restore the limit of :func:`set_num_threads` at the end of the block."""
+    limit_before = _thread_limit
     try:
         yield
     finally:
-        set_num_threads(before)
+        set_num_threads(limit_before)
 
 
 def num_threads() -> int:
-    """Return the threads of :func:`run_in_ranges`: the limit, one in a loader worker, else all cores."""
+    """Return the threads of :func:`run_in_ranges`: one in a loader worker, else the limit or all cores."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:
         return 1
-    return _limit if _limit is not None else available_cores()
+    return _thread_limit if _thread_limit is not None else available_cores()
 
 
 def run_in_ranges(
@@ -80,43 +80,43 @@ def run_in_ranges(
 ) -> None:
     """Call ``function(start, stop)`` for ranges that cover the rows ``0 … total``, on all threads.
 
-    ``function`` writes its results in place, and must release the GIL to gain anything. After an
-    exception no further range begins, and it is raised here once those that have begun end.
-    ``grain`` is the fewest rows worth a range of their own; below it everything runs in the caller's
-    thread, and so does a call from inside ``function``. ``most`` is the most rows of one range: an
-    interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
+    ``function`` writes its results in place, and must release the GIL to run in parallel. After an
+    exception, no further range starts; it is raised when the running ones have ended. ``grain`` is
+    the smallest number of rows worth a thread. With fewer rows, or in a nested call, everything runs
+    in the caller's thread. ``most`` is the largest number of rows of one range: an interrupt (Ctrl-C)
+    takes effect between ranges.
     """
-    worth = total // max(1, grain)
-    threads = min(num_threads(), max(1, worth))
-    # A range that waits for further ranges may hold the last thread they could run in.
-    if getattr(_here, "busy", False):
+    max_ranges = total // max(1, grain)
+    threads = min(num_threads(), max(1, max_ranges))
+    # A nested call would wait for threads that may all be waiting for nested calls.
+    if getattr(_thread, "is_running_ranges", False):
         threads = 1
-    # A few ranges per thread even out rows of unequal cost.
-    pieces = 1
+    # Several ranges per thread balance rows of unequal cost.
+    num_ranges = 1
     if threads > 1:
-        pieces = min(threads * 4, max(threads, worth))
+        num_ranges = min(threads * 4, max(threads, max_ranges))
     if most is not None:
-        pieces = max(pieces, -(-total // max(1, most)))
-    edges = [total * i // pieces for i in range(pieces + 1)]
-    ranges = iter([(a, b) for a, b in pairwise(edges) if a < b])
+        num_ranges = max(num_ranges, -(-total // max(1, most)))
+    edges = [total * i // num_ranges for i in range(num_ranges + 1)]
+    ranges = iter([(start, stop) for start, stop in pairwise(edges) if start < stop])
     if threads <= 1:
-        for a, b in ranges:
-            function(a, b)
+        for start, stop in ranges:
+            function(start, stop)
         return
 
     errors = []
 
     def work(*_: object) -> None:
-        """Take one range after the other until none is left."""
-        _here.busy = True
+        """Run ranges until none is left."""
+        _thread.is_running_ranges = True
         try:
-            for a, b in ranges:
-                function(a, b)
+            for start, stop in ranges:
+                function(start, stop)
         except BaseException as error:  # noqa: BLE001 -- raised below; also an interrupt
             errors.append(error)
-            deque(ranges, 0)  # no other range begins
+            deque(ranges, 0)  # exhaust the iterator: no other range starts
         finally:
-            _here.busy = False
+            _thread.is_running_ranges = False
 
     try:
         _call_on_threads(work, threads)
@@ -128,17 +128,17 @@ def run_in_ranges(
 
 
 def _call_on_threads(work: Callable[..., None], threads: int) -> None:
-    """Call ``work`` in ``threads`` threads: the caller and PyTorch's, or the pool's."""
-    openmp = _openmp_of_torch(threads)
+    """Call ``work`` in ``threads`` threads: those of PyTorch with the caller, or the pool."""
+    openmp = _torch_openmp(threads)
     if openmp is None:
         pool = _get_pool()
         wait([pool.submit(work) for _ in range(threads)])
         return
 
-    # 1. The other threads of the region begin: each enters Python by the callback.
-    # 2. The caller, which is one of them, takes ranges as well.
-    # 3. The region ends when all have: also after an interrupt, as a region left open would hold
-    #    PyTorch's threads, and the callback lives no longer than this function.
+    # 1. The other threads of the region start, and enter Python through the callback.
+    # 2. The caller, which is a thread of the region too, runs ranges as well.
+    # 3. The region is closed even after an interrupt: an open region would keep PyTorch's threads,
+    #    and the callback is freed when this function returns.
     body = _BODY(work)
     try:
         openmp.GOMP_parallel_start(body, None, threads)
@@ -147,30 +147,30 @@ def _call_on_threads(work: Callable[..., None], threads: int) -> None:
         openmp.GOMP_parallel_end()
 
 
-#: Body of a parallel region of OpenMP.
+#: type of the callback of an OpenMP region
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _openmp_of_torch(threads: int) -> ctypes.CDLL | None:
-    """Return the OpenMP library of PyTorch, or None where its threads cannot be had.
+def _torch_openmp(threads: int) -> ctypes.CDLL | None:
+    """Return the OpenMP library of PyTorch, or ``None`` if its threads cannot be reused.
 
-    A forked child has lost them, another thread than the main one would get new ones, and so would
-    another number of threads than PyTorch's.
+    A forked child has lost these threads. A thread other than the main one, or a different number of
+    threads, would get new ones.
     """
     torch = sys.modules.get("torch")
-    if _forked or torch is None or not hasattr(torch, "get_num_threads"):  # imported in part
+    if torch is None or not hasattr(torch, "get_num_threads"):  # not or only partially imported
         return None
-    if torch.get_num_threads() != threads:
+    if _is_forked or torch.get_num_threads() != threads:
         return None
     if threading.current_thread() is not threading.main_thread():
         return None
-    return _openmp_of(torch._C.__file__)  # noqa: SLF001
+    return _load_openmp(torch._C.__file__)  # noqa: SLF001
 
 
 @functools.cache
-def _openmp_of(module: str) -> ctypes.CDLL | None:
-    """Return the OpenMP library that an extension module links to; None: it has other entry points."""
-    library = ctypes.CDLL(module)
+def _load_openmp(extension: str) -> ctypes.CDLL | None:
+    """Return the OpenMP library linked to an extension module; ``None`` if it is not GNU's."""
+    library = ctypes.CDLL(extension)
     return library if hasattr(library, "GOMP_parallel_start") else None
 
 
@@ -183,13 +183,12 @@ def _get_pool() -> ThreadPoolExecutor:
 
 
 def _reset_after_fork() -> None:
-    # A child process has neither the threads of the pool nor the thread that may have held the
-    # lock. Its only thread belongs to no pool.
-    global _pool, _lock, _forked
+    # A forked child has only the current thread: no pool, and no thread that could release the lock.
+    global _pool, _lock, _is_forked
     _pool = None
     _lock = threading.Lock()
-    _here.busy = False
-    _forked = True
+    _thread.is_running_ranges = False
+    _is_forked = True
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
@@ -198,26 +197,26 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 def njit_nogil(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles with :func:`numba.njit` and ``options``, releasing the GIL.
 
-    The machine code is cached next to the source or in the user's cache folder. Where neither can
-    be written to (a read-only install and no home folder) numba refuses to cache at all; then the
-    function is compiled once per process.
+    Machine code is cached next to the source or in the user's cache folder. If neither is writable
+    (a read-only install without a home folder), the function is compiled once per process.
     """
-    from numba import njit  # half a second, which commands without kernels do not pay
+    from numba import njit  # takes half a second, so only commands with kernels import it
 
     _watch_compilations()
 
-    def compile_it(function: F) -> F:
+    def decorate(function: F) -> F:
         try:
             compiled: Any = njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:  # "no locator available"
+        except RuntimeError:  # "no locator available": no writable cache
             return cast("F", njit(nogil=True, **options)(function))
-        # A compiled kernel includes the kernels that it calls, but numba only checks its own file.
-        # (The version is compared first: a cached index may name a class that no longer exists.)
+        # A cached kernel includes the kernels that it calls, but numba checks only its own file. So
+        # the version includes the time of all kernels. It is compared before the index is unpickled,
+        # which may name a class that no longer exists.
         file = compiled._cache._cache_file  # noqa: SLF001
         file._version = (file._version, _newest_kernel_time())  # noqa: SLF001
         return cast("F", compiled)
 
-    return compile_it
+    return decorate
 
 
 _watch_compilations = functools.cache(compiling.watch_numba)
@@ -225,10 +224,10 @@ _watch_compilations = functools.cache(compiling.watch_numba)
 
 @functools.cache
 def _newest_kernel_time() -> int:
-    """Time in nanoseconds of the newest source file of the package with compiled kernels."""
+    """Return the modification time, in ns, of the newest source file with compiled kernels."""
     package = Path(__file__).resolve().parents[1]
     newest = 0
-    # Path.rglob does not enter the links of a checkout.
+    # Unlike glob, Path.rglob does not follow the links of a checkout.
     for name in glob.iglob(f"{package}/**/*.py", recursive=True):  # noqa: PTH207
         source = Path(name)
         if b"njit_nogil" in source.read_bytes():
@@ -239,82 +238,79 @@ def _newest_kernel_time() -> int:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_NAME = "kmip-data-ahead"
+_PREFETCH_THREAD = "kmip-data-ahead"
 
 
 def prepare_ahead(
     items: Iterable[T],
-    make: Callable[[T], R],
+    prepare: Callable[[T], R],
     *,
     threads: int,
     depth: int,
 ) -> Iterator[R]:
-    """Yield ``make(item)`` for each item in order, up to ``depth`` of them made ahead in the background.
+    """Yield ``prepare(item)`` for each item in order, preparing up to ``depth`` of them ahead.
 
-    ``make`` profits from threads as far as it releases the GIL. An exception is raised at the
-    position of its item. The threads end when the iterator is exhausted, closed or collected. A
-    child that was forked while the iterator was in use has none of them: a ``UsageError`` there.
+    Threads run in parallel as far as ``prepare`` releases the GIL. An exception is raised at the
+    position of its item. The threads end when the iterator is exhausted, closed or collected. Using
+    the iterator in a child forked meanwhile raises ``UsageError``, because the child has no threads.
     """
-    # Submit items until ``depth`` results wait; yield the oldest, so the order never depends on the
-    # threads.
-    executor = ThreadPoolExecutor(threads, thread_name_prefix=_NAME)
+    executor = ThreadPoolExecutor(threads, thread_name_prefix=_PREFETCH_THREAD)
     owner = os.getpid()
-    waiting: deque[Future[R]] = deque()
+    futures: deque[Future[R]] = deque()  # in the order of the items
 
-    def oldest() -> R:
+    def next_result() -> R:
         if os.getpid() != owner:
             raise UsageError(
-                f"This iterator was begun by process {owner}, and {os.getpid()} is a fork of it.",
-                next="begin a new one in the fork",
+                f"This iterator was started by process {owner}, and {os.getpid()} is a fork of it.",
+                next="start a new iterator in the fork",
             )
-        return waiting.popleft().result()
+        return futures.popleft().result()
 
     try:
         for item in items:
-            waiting.append(executor.submit(make, item))
-            if len(waiting) > depth:
-                yield oldest()
-        while waiting:
-            yield oldest()
+            futures.append(executor.submit(prepare, item))
+            if len(futures) > depth:
+                yield next_result()
+        while futures:
+            yield next_result()
     finally:
         if os.getpid() == owner:
-            # Garbage collection in one of the threads may close the iterator; it must not wait for
-            # itself.
-            inside = threading.current_thread().name.startswith(_NAME)
-            executor.shutdown(wait=not inside, cancel_futures=True)
+            # If garbage collection closes the iterator in one of its threads, do not wait for it.
+            is_own_thread = threading.current_thread().name.startswith(_PREFETCH_THREAD)
+            executor.shutdown(wait=not is_own_thread, cancel_futures=True)
 
 
-#: Iterators that have threads, to be closed before the interpreter takes the modules apart.
-_open: weakref.WeakSet[Generator[object, None, None]] = weakref.WeakSet()
+#: Iterators with threads, closed before the interpreter tears down modules.
+_open_iterators: weakref.WeakSet[Generator[object, None, None]] = weakref.WeakSet()
 
 
 def close_at_exit(iterator: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Return ``iterator``, which is closed when the interpreter exits, if it is still in use then."""
-    _open.add(iterator)
+    """Return ``iterator``, and close it when the interpreter exits if it is still in use."""
+    _open_iterators.add(iterator)
     return iterator
 
 
 @atexit.register
 def _close_all() -> None:
-    for iterator in list(_open):
+    for iterator in list(_open_iterators):
         with contextlib.suppress(ValueError):  # a thread is inside it
             iterator.close()
 
 
-PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
+PROGRAM = (sys.executable, "-m", "kmip_data")  #: command line of ``kmip-data``
 
 
 def start_process(
-    arguments: Sequence[str], output: IO[bytes], *, share: int = 1, **environment: str
+    arguments: Sequence[str], output: IO[bytes], *, processes: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Start ``kmip-data`` as a process without input that writes into ``output``.
+    """Start ``kmip-data`` as a child process without input, writing to ``output``.
 
-    It uses 1/``share`` of the cores unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the
-    caller ends it, once.
+    It uses its share of the cores among ``processes``, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does
+    not reach it: the caller must end it.
     """
     variables = {**os.environ, **environment}
-    if share > 1:
-        variables.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // share)))
+    if processes > 1:
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // processes)))
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Progress: tqdm on a terminal, one line every ten seconds elsewhere, nothing when quiet."""
+"""Status lines and progress bars on stderr: tqdm on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from kmip_data.text import replace_controls
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-#: Format of a bar: work done, time taken and time left. A rate would be less useful for slow work.
-BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left]"
-INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
+#: Bar with elapsed and remaining time; for slow work, a rate would be less useful.
+BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left]"
+INTERVAL_SECONDS = 10.0  #: time between progress lines if stderr is not a terminal
 
 
 def print_status(text: str, *, quiet: bool = False) -> None:
-    """Print a line on stderr, unless ``quiet``."""
+    """Print a line on stderr, above any progress bars, unless ``quiet``."""
     if quiet:
         return
-    above_bars: AbstractContextManager[object] = nullcontext()
-    if Progress.bars:
+    bars_hidden: AbstractContextManager[object] = nullcontext()
+    if Progress.open_bars:
         from tqdm import tqdm
 
-        above_bars = tqdm.external_write_mode(file=_unfiltered_stderr())
-    with above_bars:
+        bars_hidden = tqdm.external_write_mode(file=_unfiltered_stderr())
+    with bars_hidden:
         print(replace_controls(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _unfiltered_stderr() -> TextIO:
-    """Return stderr as it is below a filter of control characters: a bar is drawn with them."""
+    """Return stderr without the filter of control characters, which bars are drawn with."""
     return getattr(sys.stderr, "unfiltered", sys.stderr)
 
 
 class Progress:
-    """Show progress on stderr: a title, such as ``build s3dis``, and the total if known.
+    """Progress display with a title, such as ``build s3dis``, and the total if known.
 
-    ``unit`` ``B`` scales to kB, MB …; ``initial`` is the work already done by an earlier run.
+    The unit ``B`` scales to kB, MB …; ``initial`` is the work done by an earlier run.
     """
 
-    bars: ClassVar[int] = 0  #: on the terminal
+    open_bars: ClassVar[int] = 0  #: number of bars on the terminal
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class Progress:
         self.done = initial
         self.quiet = quiet
         self._bar: tqdm[NoReturn] | None = None
-        self._last = time.monotonic()
+        self._last_line = time.monotonic()
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            Progress.bars += 1
+            Progress.open_bars += 1
             is_bytes = unit == "B"
             self._bar = tqdm(
                 total=total,
@@ -72,35 +72,35 @@ class Progress:
                 file=_unfiltered_stderr(),
                 colour=None if os.environ.get("NO_COLOR") else "green",
                 dynamic_ncols=True,
-                bar_format=None if is_bytes or total is None else BAR,
+                bar_format=None if is_bytes or total is None else BAR_FORMAT,
                 unit=unit if is_bytes else f" {unit}",
                 unit_scale=is_bytes,
-                leave=None,  # a bar below another one goes at its end
+                leave=None,  # remove a nested bar at its end
             )
 
     def update(self, amount: int) -> None:
-        """Add ``amount`` of work done."""
+        """Add ``amount`` to the work done."""
         self.done += amount
         if self._bar is not None:
             self._bar.update(amount)
-        elif not self.quiet and time.monotonic() - self._last >= INTERVAL:
-            self._last = time.monotonic()
+        elif not self.quiet and time.monotonic() - self._last_line >= INTERVAL_SECONDS:
+            self._last_line = time.monotonic()
             done = str(self.done)
             if self.total is not None:
                 done += f" of {self.total}"
             print_status(f"{self.description}: {done} {self.unit}")
 
     def print_line(self, text: str) -> None:
-        """Print a line above the bar, unless quiet; it is progress, too."""
-        self._last = time.monotonic()
+        """Print a line above the bar, unless quiet; it counts as a progress line."""
+        self._last_line = time.monotonic()
         print_status(text, quiet=self.quiet)
 
     def close(self) -> None:
-        """Leave the bar unchanged."""
+        """Finish the bar in its current state."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-            Progress.bars -= 1
+            Progress.open_bars -= 1
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,4 @@
-"""Signals that end a program unwind it like an exception.
-
-Builds hold them back where they must not.
-"""
+"""Termination signals, raised as exceptions so that clean-up runs, and deferred in critical sections."""
 
 from __future__ import annotations
 
@@ -15,23 +12,23 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-AGAIN_AFTER = 0.05  #: seconds
-#: Signals that end a program, besides Ctrl-C: ``kill``, and a terminal or connection that closes.
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-_SIGNALS = (signal.SIGINT, *ENDING)
-#: Handlers of a program that has none of its own.
-_USUAL: dict[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {
+RESEND_SECONDS = 0.05
+#: Termination signals other than Ctrl-C: ``kill``, and a terminal or connection that closes.
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, *TERMINATION_SIGNALS)
+#: default handlers
+_DEFAULT_HANDLERS: dict[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler,
-    **dict.fromkeys(ENDING, signal.SIG_DFL),
+    **dict.fromkeys(TERMINATION_SIGNALS, signal.SIG_DFL),
 }
 
 
 class Ended(SystemExit):
-    """Exit because of a signal; code that catches ``SystemExit`` must re-raise it."""
+    """Exit caused by a signal; code that catches ``SystemExit`` must re-raise it."""
 
 
 def unwind_on_signal(number: int, _frame: FrameType | None) -> NoReturn:
-    """Handle a signal of :data:`ENDING`: locks are freed and children ended on the way out."""
+    """Handle a termination signal by an exception, which releases locks and ends children."""
     for stream in (1, 2):
         try:
             os.tcgetpgrp(stream)
@@ -44,38 +41,40 @@ def unwind_on_signal(number: int, _frame: FrameType | None) -> NoReturn:
 _Hook = Callable[["sys.UnraisableHookArgs"], object]
 
 
-def resend_swallowed_signals(shown: _Hook) -> _Hook:
+def resend_swallowed_signals(default_hook: _Hook) -> _Hook:
     """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal.
 
-    ``shown`` takes all else.
-
-    Python swallows what a handler raises while a callback of a weak reference or a finaliser runs;
-    imports and h5py are full of them.
+    Python swallows exceptions raised by a handler while a finaliser or the callback of a weak
+    reference runs, which happens often in imports and h5py. ``default_hook`` gets all others.
     """
 
     def hook(event: sys.UnraisableHookArgs) -> None:
         error = event.exc_value
         code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "code", None)
         received = [number for number in _SIGNALS if code == 128 + number]
-        if received:  # after this hook is left: what comes before that would be swallowed, too
-            timer = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), received[0]))
+        if received:  # resend it after the hook has returned, else it would be swallowed again
+            timer = threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), received[0]))
             timer.daemon = True
             timer.start()
         else:
-            shown(event)
+            default_hook(event)
 
     return hook
 
 
 @contextlib.contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
+    """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs as for Ctrl-C.
 
-    No signal is lost where Python would swallow it, or a library would raise an error of its own.
-    Outside the main thread, and for a signal that the program handles itself or ignores
-    (``nohup``), nothing changes. The old handlers are back afterwards.
+    A signal takes effect even if Python swallows its exception or a library replaces it. Nothing
+    changes outside the main thread, or for a signal that the program handles or ignores (``nohup``).
+    The previous handlers are restored at the end.
     """
-    handled = [number for number, handler in _USUAL.items() if signal.getsignal(number) is handler]
+    handled = [
+        number
+        for number, handler in _DEFAULT_HANDLERS.items()
+        if signal.getsignal(number) is handler
+    ]
     if threading.current_thread() is not threading.main_thread() or not handled:
         yield
         return
@@ -83,7 +82,9 @@ def exit_on_signals() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        (unwind_on_signal if number in ENDING else signal.default_int_handler)(number, frame)
+        if number in TERMINATION_SIGNALS:
+            unwind_on_signal(number, frame)
+        signal.default_int_handler(number, frame)
 
     hook = sys.unraisablehook
     sys.unraisablehook = resend_swallowed_signals(sys.unraisablehook)
@@ -98,39 +99,38 @@ def exit_on_signals() -> Iterator[None]:
     finally:
         sys.unraisablehook = hook
         for number in handled:
-            signal.signal(number, _USUAL[number])
+            signal.signal(number, _DEFAULT_HANDLERS[number])
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
+    """Defer SIGINT, SIGTERM and SIGHUP until the block ends, here and in processes started inside.
 
-    Clean-up and starting processes must not be torn apart by an exception from a handler. And a
-    Ctrl-C on a terminal goes to every process of the group: a starting worker begins with all
-    blocked, so as not to die of it with a traceback. loky's resource tracker never unblocks SIGHUP:
-    it outlives the terminal.
+    An exception from a handler must not interrupt clean-up or the start of processes. Ctrl-C on a
+    terminal reaches every process of the group, so workers start with all signals blocked, and do
+    not die with a traceback. loky's resource tracker never unblocks SIGHUP: it outlives the terminal.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    # The mask is this thread's; the system may hand the signal to another one, whose C handler then
-    # makes the main thread run the Python handler all the same: that one has to wait too.
-    caught = []
-    before = []
+    # The mask covers only this thread. The system may deliver a signal to another thread, and Python
+    # then runs the handler in the main thread, so handlers are replaced as well.
+    deferred = []
+    handlers = []
     if threading.current_thread() is threading.main_thread():
-        before = [(n, handler) for n in _SIGNALS if callable(handler := signal.getsignal(n))]
-        for number, _ in before:
-            signal.signal(number, lambda number, _: caught.append(number))
+        handlers = [(n, handler) for n in _SIGNALS if callable(handler := signal.getsignal(n))]
+        for number, _ in handlers:
+            signal.signal(number, lambda number, _: deferred.append(number))
     try:
         yield
     finally:
-        for number, handler in before:
+        for number, handler in handlers:
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for late in caught:
-            signal.raise_signal(late)
+        for deferred_number in deferred:
+            signal.raise_signal(deferred_number)
 
 
 def ignore_ending_signals() -> None:
-    """In a worker: ignore SIGINT, SIGTERM and SIGHUP; the parent stops its workers."""
+    """Ignore SIGINT, SIGTERM and SIGHUP in a worker, which its parent stops."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

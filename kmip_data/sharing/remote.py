@@ -157,7 +157,7 @@ class Remote:
                 passes = getattr(cause, "retry", not isinstance(cause, PermissionError))
                 if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
-                pause = http_client.PAUSE * 2 ** (attempt - 1)
+                pause = http_client.PAUSE_SECONDS * 2 ** (attempt - 1)
                 time.sleep(getattr(cause, "wait", None) or pause)
         if len(data) > most:
             raise damaged_error(f"{self.address}/{name}", f"at most {most:,} bytes", "more")

@@ -222,7 +222,7 @@ def _start_cell(
             command = ("train", "--resume", str(cell.folder), *command[-2:])
         write_file(log, b"")  # a new file, so that hard links elsewhere keep their content
         with log.open("ab") as file:
-            process = start_process(command, file, share=share, **slots[0])
+            process = start_process(command, file, processes=share, **slots[0])
         held.callback(slots.append, slots.pop(0))
         running[cell.folder] = cell, process, held.pop_all()
     return True

@@ -133,12 +133,12 @@ class _Download:
             except MirrorFailed as failure:
                 fruitless += 1
                 # A byte per connection is no progress.
-                if self.size > longest + http_client.RATE * http_client.STALL:
+                if self.size > longest + http_client.MIN_RATE * http_client.STALL_SECONDS:
                     longest = self.size
                     fruitless = 0
                 if not failure.retry or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
-                wait = failure.wait or http_client.PAUSE * 2**fruitless
+                wait = failure.wait or http_client.PAUSE_SECONDS * 2**fruitless
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
                 time.sleep(wait)
 

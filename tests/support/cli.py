@@ -15,7 +15,7 @@ from typing import Any
 
 from support.shared import ROOT
 
-from kmip_data.runtime.signals import ENDING
+from kmip_data.runtime.signals import TERMINATION_SIGNALS
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def kmip(*args: object) -> Outcome:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run_command_line([str(arg) for arg in args])
     # The command line made an exit code of a signal that was meant for the tests.
-    if code - 128 in ENDING:
+    if code - 128 in TERMINATION_SIGNALS:
         signal.raise_signal(code - 128)
     outcome = Outcome(code, out.getvalue(), err.getvalue())
     assert "Traceback" not in outcome.out + outcome.err, outcome.err

@@ -161,7 +161,7 @@ def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_p
 @pytest.mark.parametrize("change", ["replaced", "rewritten"])
 def test_a_private_map_is_of_the_file_that_was_checked(originals, tmp_path, monkeypatch, change):
     """Columns that are large enough are mapped anew for each item."""
-    monkeypatch.setattr(memory, "MAPPED", 1)
+    monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     dataset = ShardedDataset(folder, "train")
     dataset[0]

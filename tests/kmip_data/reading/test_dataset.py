@@ -347,7 +347,7 @@ def test_a_large_graph_is_mapped_not_copied(tmp_path, monkeypatch, loader):
     """Equal to its copy; what is written into an item stays there; loaders cut rows out of it."""
     build = streets_build(tmp_path / "streets")
     copied = ShardedDataset(build)[0]
-    monkeypatch.setattr(memory, "MAPPED", 6_000)  # bytes of x
+    monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 6_000)  # bytes of x
     dataset = ShardedDataset(build, split="train")
     mapped = dataset[0]
     assert mapped.keys() == copied.keys()

@@ -49,7 +49,7 @@ def test_compiling_is_announced_once_if_it_takes_long_and_counts_in_no_working_t
         "import sys, time; sys.path.insert(0, {folder!r})\n"
         "from kmip_data.runtime import compiling\n"
         "compiling.announce_compiling(print)\n"
-        "compiling.SILENT = {silent}\n"
+        "compiling.NOTICE_AFTER_SECONDS = {silent}\n"
         "import kernel\n"
         "wall, work = time.perf_counter(), compiling.time_without_compiling()\n"
         "kernel.double(4); kernel.double(4.0); kernel.double(4j)\n"

@@ -66,7 +66,7 @@ def request(url: str) -> None:
 def _quick(monkeypatch):
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    for name, value in {"CONNECT": 0.5, "STALL": 0.5, "RATE": 2000}.items():
+    for name, value in {"CONNECT_SECONDS": 0.5, "STALL_SECONDS": 0.5, "MIN_RATE": 2000}.items():
         monkeypatch.setattr(http_client, name, value)
 
 
@@ -83,7 +83,7 @@ def test_a_slow_reader_is_not_a_slow_server(monkeypatch):
     """More than the buffers of a connection hold: the server waits for the reader, and not the other way."""
     size = 20 * 2**20
     whole = OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
-    monkeypatch.setattr(http_client, "STALL", 1.5)
+    monkeypatch.setattr(http_client, "STALL_SECONDS", 1.5)
     with (
         endless(whole, b"", 1) as host,
         open_response(f"http://{host}/a", {}) as response,
@@ -95,7 +95,7 @@ def test_a_slow_reader_is_not_a_slow_server(monkeypatch):
 
 
 def test_a_server_just_above_the_rate_is_read_to_the_end(monkeypatch):
-    monkeypatch.setattr(http_client, "RATE", 40)  # 200 is sent, by a busy machine less
+    monkeypatch.setattr(http_client, "MIN_RATE", 40)  # 200 is sent, by a busy machine less
     head = OK + b"Content-Length: 300\r\n\r\n"
     with (
         endless(head, b"x" * 10, 0.05) as host,

@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from kmip_data.runtime.paging import PAGE, SAMPLED, _resident_share, is_cold, request_pages
+from kmip_data.runtime.paging import PAGE, SAMPLED_ROWS, _resident_fraction, is_cold, request_pages
 
 
 def shares(mapped, *rows):
     """Share of each group of rows that is in memory."""
-    return [_resident_share(mapped.ctypes.data, 512, group, PAGE) for group in rows]
+    return [_resident_fraction(mapped.ctypes.data, 512, group, PAGE) for group in rows]
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone drops a file's pages")
@@ -35,7 +35,7 @@ def test_pages_of_the_rows_come_and_no_others(tmp_path):
 
     start = mapped.ctypes.data
     assert is_cold(start, 512, rows)
-    assert not is_cold(start, 512, rows[: SAMPLED - 1])  # too few to be worth it
+    assert not is_cold(start, 512, rows[: SAMPLED_ROWS - 1])  # too few to be worth it
     request_pages(start, 512, 512, np.sort(rows))
     deadline = time.monotonic() + 20
     while shares(mapped, rows) != [1] and time.monotonic() < deadline:

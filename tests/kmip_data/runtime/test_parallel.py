@@ -61,7 +61,7 @@ def test_a_call_from_inside_runs_where_it_is():
 def test_a_child_forked_from_a_busy_pool_has_its_own():
     code = (
         "import os; from kmip_data.runtime import parallel; parallel.set_num_threads(2)\n"
-        "parallel._lock.acquire(); parallel._here.busy = True\n"
+        "parallel._lock.acquire(); parallel._thread.is_running_ranges = True\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    names = set()\n"

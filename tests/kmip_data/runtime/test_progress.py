@@ -34,7 +34,7 @@ def test_a_terminal_gets_a_bar(monkeypatch, no_color, green):
 def test_elsewhere_a_line_after_each_interval(monkeypatch, capsys):
     with Progress("build toy", None, unit="graphs") as lines:
         lines.update(1)
-        monkeypatch.setattr(progress, "INTERVAL", 0)
+        monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0)
         lines.update(2)
     with Progress("encode", 8, initial=4, quiet=True) as quiet:
         quiet.update(1)

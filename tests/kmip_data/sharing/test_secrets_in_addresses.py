@@ -58,7 +58,7 @@ def said_by(call: Callable[[], object]) -> str:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    monkeypatch.setattr(http_client, "STALL", 1.0)
+    monkeypatch.setattr(http_client, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
 
 

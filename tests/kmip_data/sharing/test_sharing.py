@@ -321,7 +321,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
     home, build, monkeypatch, subtests
 ) -> None:
     """A bad answer for share.json is an error that names it; the address never counts as not pushed."""
-    monkeypatch.setattr(http_client, "STALL", 1.0)
+    monkeypatch.setattr(http_client, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     card = (build.path / "card.json").read_bytes()
     answers = {

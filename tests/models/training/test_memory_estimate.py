@@ -312,7 +312,7 @@ def test_london_starts_on_24_gib(tmp_path: Path) -> None:
 def test_limits_of_the_process_and_its_group_count(tmp_path: Path, monkeypatch) -> None:
     system = host.free_host_memory()
     assert system > 10**6
-    monkeypatch.setattr(host, "GROUPS", tmp_path)
+    monkeypatch.setattr(host, "CGROUPS", tmp_path)
     for folder, (limit, used) in {
         tmp_path: ("memory.max", "memory.current"),
         tmp_path / "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),

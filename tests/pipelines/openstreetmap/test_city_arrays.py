@@ -124,7 +124,7 @@ def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
         (Receipt(name="", origin="helsinki", sha256="", bytes=0),),
     )
     city, mapped = reading.read_city(raw, OpenStreetMapParams(), tmp_path), []
-    monkeypatch.setattr(memory, "MAPPED", 1)
+    monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
     memmap = np.memmap
     monkeypatch.setattr(
         np, "memmap", lambda *args, **named: mapped.append(args) or memmap(*args, **named)

@@ -34,7 +34,13 @@ SHA = hashlib.sha256(DATA).hexdigest()
 MD5 = hashlib.md5(DATA).hexdigest()
 GIT_BLOB = hashlib.sha1(b"blob %d\0" % len(DATA) + DATA).hexdigest()
 HINT = "kmip-data fetch toy --archive PATH"
-QUICK = {"CONNECT": 2, "STALL": 1.5, "RATE": 2000, "PAUSE": 0.01, "LONGEST_WAIT": 1.0}
+QUICK = {
+    "CONNECT_SECONDS": 2,
+    "STALL_SECONDS": 1.5,
+    "MIN_RATE": 2000,
+    "PAUSE_SECONDS": 0.01,
+    "MAX_RETRY_AFTER": 1.0,
+}
 
 
 @pytest.fixture(autouse=True)
