@@ -1,4 +1,4 @@
-"""Save PyTorch Geometric datasets as builds, and export builds."""
+"""Save datasets as builds, and export builds to other formats."""
 
 from typing import Literal
 

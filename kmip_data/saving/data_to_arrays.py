@@ -1,4 +1,4 @@
-"""Attributes of PyTorch Geometric's ``Data`` as arrays."""
+"""Convert PyTorch Geometric's ``Data`` to arrays."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.writer import GraphRecord
 from kmip_data.text import count_with_noun
 
-_NUMBERS: dict[str, type[np.generic]] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_NUMBER_DTYPES: dict[str, type[np.generic]] = {
+    "int": np.int64,
+    "float": np.float64,
+    "bool": np.bool_,
+}
 
 
-def arrays_of_data(data: object, name: str) -> tuple[GraphRecord, dict[str, ItemForm]]:
-    """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays by attribute.
+def record_from_data(data: object, name: str) -> tuple[GraphRecord, dict[str, ItemForm]]:
+    """Return the arrays of a homogeneous ``Data`` of dense tensors, numbers and strings.
 
-    Returned with it: the forms of numbers, whose arrays have no axes, and of texts, whose arrays
-    are their UTF-8 bytes. Anything else is refused.
+    Also returns the forms of numbers, whose arrays have no axes, and of strings, whose arrays are
+    their UTF-8 bytes. Anything else is a ``UsageError``.
     """
-    unfit = f"Graph {name} cannot be saved"
-    kind = type(data).__name__
+    problem = f"Graph {name} cannot be saved"
+    type_name = type(data).__name__
     if not isinstance(data, Data) or isinstance(data, Batch):
         raise UsageError(
-            f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data).",
+            f"{problem}: {type_name} is not a homogeneous graph (torch_geometric.data.Data).",
             next="save Data, such as data.to_homogeneous() of HeteroData or batch.to_data_list()",
         )
     for rule in ("__inc__", "__cat_dim__"):
         if inspect.getattr_static(type(data), rule) is not Data.__dict__[rule]:
             raise UsageError(
-                f"{unfit}: {kind} has rules of its own for batching, which would be lost."
+                f"{problem}: {type_name} has custom batching rules, which would be lost."
             )
     if isinstance(data.batch, torch.Tensor) and data.batch.unique().numel() > 1:  # type: ignore[no-untyped-call]
         raise UsageError(
-            f"{unfit}: it is several graphs.", next="save those it was made of, as a list"
+            f"{problem}: it is a batch of graphs.", next="save the original graphs, as a list"
         )
 
     arrays = {}
@@ -47,41 +51,41 @@ def arrays_of_data(data: object, name: str) -> tuple[GraphRecord, dict[str, Item
         arrays[attribute] = _array_of_value(value, attribute, name)
         if isinstance(value, str):
             forms[f"graph/{attribute}"] = "text"
-        elif type(value).__name__ in _NUMBERS:
+        elif type(value).__name__ in _NUMBER_DTYPES:
             forms[f"graph/{attribute}"] = "number"
     edges = arrays.pop("edge_index", None)
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
         raise UsageError(
-            f"{unfit}: its edge_index is not valid.",
+            f"{problem}: its edge_index is not valid.",
             found=f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]",
         )
     nodes = int(data.num_nodes or 0)
     if edges is not None and edges.size and not 0 <= edges.min() <= edges.max() < nodes:
         missing = edges[(edges < 0) | (edges >= nodes)][0]
         raise UsageError(
-            f"{unfit}: an edge leads to node {missing}, and it has {count_with_noun(nodes, 'node')}.",
+            f"{problem}: an edge leads to node {missing}, and it has {count_with_noun(nodes, 'node')}.",
             next=f"correct its edge_index: nodes count from 0 to {nodes - 1:,}",
         )
     return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges), forms
 
 
 def _array_of_value(value: Any, attribute: str, name: str) -> Array:
-    kind = type(value).__name__
+    type_name = type(value).__name__
     try:
-        if kind in _NUMBERS:
-            return np.array(value, _NUMBERS[kind])
-        if kind == "str" and not value.endswith("\0"):  # shorter texts are padded with zeros
+        if type_name in _NUMBER_DTYPES:
+            return np.array(value, _NUMBER_DTYPES[type_name])
+        if type_name == "str" and not value.endswith("\0"):  # zeros pad shorter strings
             return np.frombuffer(value.encode(), np.uint8)
         if type(value) in {torch.Tensor, torch.nn.Parameter} and value.layout == torch.strided:
             array: Array = value.detach().cpu().numpy()
             if array.dtype.kind in "biuf":
                 return array
     except (OverflowError, TypeError, UnicodeError, NotImplementedError):
-        pass  # more than 64 bits; bfloat16, which numpy does not have; half a surrogate; meta
+        pass  # more than 64 bits; bfloat16, which numpy lacks; a lone surrogate; a meta tensor
     if isinstance(value, torch.Tensor):
-        kind += f" ({value.dtype}, {value.layout})"
+        type_name += f" ({value.dtype}, {value.layout})"
     raise UsageError(
-        f"Attribute {attribute!r} of graph {name} cannot be saved: {kind} is not a dense "
-        "tensor of booleans, integers or floats of up to 64 bits, a number or a text.",
+        f"Attribute {attribute!r} of graph {name} cannot be saved: {type_name} is not a dense "
+        "tensor of booleans, integers or floats of up to 64 bits, a number or a string.",
         next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )

@@ -1,4 +1,4 @@
-"""Exports of a build by part: Parquet and PyTorch Geometric's ``InMemoryDataset``."""
+"""Export the parts of a build to Parquet or PyTorch Geometric's ``InMemoryDataset``."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ from kmip_data.text import human_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Croissant's types, by dtype, other than types of numbers.
-_DATA_TYPES = {"object": "sc:Text", "bool": "sc:Boolean"}
-_GROUP_BYTES = 2**26  #: bytes of arrays in memory: a row group, or one larger graph
+#: Croissant's data types that are not numeric, by dtype.
+_NON_NUMERIC_TYPES = {"object": "sc:Text", "bool": "sc:Boolean"}
+_ROW_GROUP_BYTES = 2**26  #: array bytes of a row group, unless a single graph is larger
 
 
 def records_by_part(build: Build) -> dict[str, I64]:
-    """Return the records of each part of the default split, in its order, leaving out empty parts.
+    """Return the records of each non-empty part of the default split, in order.
 
-    Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single
-    graph has masks of its nodes instead.
+    Records in no part are ``unassigned``. Without a split of graphs, all records are ``graphs``; a
+    single graph has node masks instead.
     """
     store = shared_store(build)
     name = build.card.default_split
     parts: dict[str, I64] = {}
     if name:
         parts |= store.read_split(build.card.splits[name]).parts or {}
-    # Lose no record: those in no part get their own file.
+    # Records in no part get their own file, so that none is lost.
     rest = "unassigned" if parts else "graphs"
     while rest in parts:
         rest += "_"
-    taken = np.concatenate([np.empty(0, np.int64), *parts.values()])
-    parts[rest] = np.setdiff1d(np.arange(len(store)), taken)
+    assigned = np.concatenate([np.empty(0, np.int64), *parts.values()])
+    parts[rest] = np.setdiff1d(np.arange(len(store)), assigned)
     return {part: records for part, records in parts.items() if len(records)}
 
 
-class _Tables:
-    """Arrow tables of records of a build."""
+class _ArrowTables:
+    """Arrow tables of the records of a build."""
 
     def __init__(self, build: Build) -> None:
         self._store = shared_store(build)
@@ -79,25 +79,24 @@ class _Tables:
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns, from the first record."""
+        """Column names and types, from the first record."""
         return self.rows_as_table("", np.arange(1)).schema
 
     def row_groups(self, records: I64) -> Iterator[I64]:
         """Divide records into row groups."""
-        # Bytes of a node, an edge and a graph, times how many each record has.
-        rows = np.zeros(3, np.int64)
+        bytes_per_row = np.zeros(3, np.int64)  # of each level
         for field in self._fields.values():
             row_bytes = field.presented.itemsize * math.prod(field.shape)
-            rows[gather.LEVELS[field.level]] += row_bytes
-        rows[gather.EDGE] += 16 * self._assembler.edges  # two int64
+            bytes_per_row[gather.LEVELS[field.level]] += row_bytes
+        bytes_per_row[gather.EDGE] += 16 * self._assembler.edges  # two int64
 
-        size = np.cumsum(rows @ self._store.count[:, records])
-        group = size // _GROUP_BYTES
+        size = np.cumsum(bytes_per_row @ self._store.count[:, records])
+        group = size // _ROW_GROUP_BYTES
         starts = np.flatnonzero(np.diff(group)) + 1
         yield from np.split(records, starts)
 
     def rows_as_table(self, part: str, records: I64) -> pa.Table:
-        """Return the rows of records of a part."""
+        """Return a table of the given records of a part."""
         import pyarrow as pa
 
         values, pointers = self._assembler.gather(records)
@@ -122,32 +121,32 @@ class _Tables:
         if field.form == "text":
             return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in values]
 
-        # Nested from the last axis of a row outwards; then the rows of each graph.
+        # Nest lists from the last axis of a row outwards, then by graph.
         array = pa.array(values.reshape(-1))
         for axis, size in reversed(list(enumerate(field.shape, start=1))):
-            if size:  # a fixed size of zero crashes pyarrow by a division
+            if size:  # pyarrow crashes on a fixed size of zero
                 array = pa.FixedSizeListArray.from_arrays(array, size)
             else:
-                empty = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
-                array = self._list_array(array, empty)
+                offsets = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
+                array = self._list_array(array, offsets)
         if field.level == "graph":
             return array
         return self._list_array(array, pointers[gather.LEVELS[field.level]])
 
     def _edge_list_column(self, index: Array, pointers: I64) -> object:
-        """Return two lists per graph, of nodes numbered within it."""
+        """Return the list of sources and the list of targets of each graph, numbered within it."""
         import pyarrow as pa
 
         edges = pointers[gather.EDGE]
         counts = np.diff(edges)
-        # A batch numbers nodes over all its graphs, a row of the table within one.
+        # Batches number nodes over all graphs; table rows number them within one graph.
         index = index - np.repeat(pointers[gather.NODE, :-1], counts)
         pairs = [index[:, start:stop].reshape(-1) for start, stop in itertools.pairwise(edges)]
 
         lengths = np.repeat(counts, 2)
-        inner = np.concatenate([[0], np.cumsum(lengths)])
-        lists = self._list_array(pa.array(np.concatenate(pairs)), inner)
-        return self._list_array(lists, np.arange(0, len(inner), 2))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        lists = self._list_array(pa.array(np.concatenate(pairs)), offsets)
+        return self._list_array(lists, np.arange(0, len(offsets), 2))
 
     def _list_array(self, array: object, offsets: I64) -> object:
         import pyarrow as pa
@@ -156,10 +155,11 @@ class _Tables:
 
 
 def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
-    """Write ``PART.parquet`` of each part into an existing folder, and return the paths by part.
+    """Write ``PART.parquet`` for each part into an existing folder, and return the paths by part.
 
-    Memory holds one row group: 64 MiB of arrays, or one larger graph. Raises ``UsageError`` where
-    pyarrow is not installed, a graph is too large for a row, or an attribute cannot be a column.
+    Memory holds one row group at a time: 64 MiB of arrays, or one larger graph. Raises
+    ``UsageError`` if pyarrow is not installed, a graph is too large for a row, or an attribute
+    cannot be a column.
     """
     require_extra("parquet", "Parquet")
     for shard in build.card.shards:
@@ -177,7 +177,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
         f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
         try:
-            tables = _Tables(build)
+            tables = _ArrowTables(build)
             for part, records in records_by_part(build).items():
                 path = folder / f"{part}.parquet"
                 paths[part] = path
@@ -197,11 +197,9 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
 
 
 def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping[str, Path | bytes]:
-    """Write the Parquet view of a push into ``scratch``.
+    """Write the Parquet view of a push into ``scratch``; return its files, page and Croissant.
 
-    Returns its files, with its page and Croissant description.
-
-    Returns nothing, with a line on stderr, if pyarrow is missing or the view cannot be written.
+    If pyarrow is missing or the view cannot be written, print the reason and return no files.
     """
     try:
         files = write_parquet(build, scratch, quiet=quiet)
@@ -220,13 +218,13 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
 def _croissant_with_records(
     build: Build, files: Mapping[str, Path], names: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the Croissant of a build with its Parquet files, and a record set for each."""
+    """Return the Croissant of a build with a record set for each Parquet file."""
     croissant = build_croissant(build.card)
-    tables = _Tables(build)
-    meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
+    tables = _ArrowTables(build)
+    descriptions = {column.attribute: column.doc for column in build.card.schema_.columns}
 
     croissant["recordSet"] = []
-    # A file and a record set for each part, so that a reader can take one alone.
+    # One file and record set per part, so that readers can load a single part.
     for part, path in files.items():
         file = names[part]
         croissant["distribution"].append(
@@ -247,7 +245,7 @@ def _croissant_with_records(
                 "@type": "cr:Field",
                 "@id": f"{part}/{name}",
                 "name": name,
-                "description": meaning.get(name) or name,
+                "description": descriptions.get(name) or name,
                 "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
             }
             columns.append(entry | _croissant_data_type(name, column.type))
@@ -256,23 +254,23 @@ def _croissant_with_records(
                 "@type": "cr:RecordSet",
                 "@id": part,
                 "name": part,
-                "description": f"Graphs of {part}, one a record.",
+                "description": f"Graphs of {part}, one per record.",
                 "field": columns,
             }
         )
     return croissant
 
 
-def _croissant_data_type(name: str, kind: pa.DataType) -> dict[str, object]:
-    """Return the Arrow type of a column as type and shape in the words of Croissant."""
+def _croissant_data_type(name: str, arrow_type: pa.DataType) -> dict[str, object]:
+    """Translate the Arrow type of a column to Croissant's data type and shape."""
     shape = []
-    while hasattr(kind, "value_type"):
-        shape.append(getattr(kind, "list_size", -1))  # −1: any length
-        kind = kind.value_type
+    while hasattr(arrow_type, "value_type"):
+        shape.append(getattr(arrow_type, "list_size", -1))  # −1: any length
+        arrow_type = arrow_type.value_type
     if name == "edge_index":
         shape = [2, -1]
-    dtype = np.dtype(kind.to_pandas_dtype()).name
-    data_type = _DATA_TYPES.get(dtype) or f"cr:{dtype.capitalize().replace('Ui', 'UI')}"
+    dtype = np.dtype(arrow_type.to_pandas_dtype()).name
+    data_type = _NON_NUMERIC_TYPES.get(dtype) or f"cr:{dtype.capitalize().replace('Ui', 'UI')}"
     description: dict[str, object] = {"dataType": data_type}
     if shape:
         description |= {"isArray": True, "arrayShape": ",".join(map(str, shape))}
@@ -282,29 +280,30 @@ def _croissant_data_type(name: str, kind: pa.DataType) -> dict[str, object]:
 def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
-    ``parquet``: ``PART.parquet``, see :func:`write_parquet`. ``pt``: ``PART.pt``, read by
-    ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are the parts of
-    :func:`~kmip_data.saving.export.records_by_part`.
+    ``parquet`` writes ``PART.parquet``, see :func:`write_parquet`. ``pt`` writes ``PART.pt``, to be
+    read by ``InMemoryDataset.load``, and holds all graphs of a part in memory. The parts are those
+    of :func:`records_by_part`.
 
-    A hidden folder next to ``folder`` is written and renamed at the end; the next call removes the
-    remains of a killed one, and returns a finished one of the same build and format.
+    Files are written to a hidden folder next to ``folder``, which is renamed at the end. The next
+    call removes the remains of a killed export, and returns a finished one of the same build and
+    format.
 
-    Raises ``UsageError`` where the folder holds anything else, a package is missing, or the format
-    cannot hold the data; ``OutOfResources`` where the disk is full.
+    Raises ``UsageError`` if the folder holds anything else, a package is missing, or the format
+    cannot hold the data; ``OutOfResources`` if the disk is full.
     """
     card = build.card.to_json().encode()
     content = f"export {to} of {hashlib.sha256(card).hexdigest()}"
     if os.path.lexists(folder):
         paths = {part: folder / f"{part}.{to}" for part in records_by_part(build)}
-        finished = all(path.is_file() for path in paths.values())
-        if finished and atomic_writes.marker_content(folder) == content:
+        is_finished = all(path.is_file() for path in paths.values())
+        if is_finished and atomic_writes.marker_content(folder) == content:
             return paths
         raise UsageError(f"{folder} already exists.", next="use another --output folder")
     with atomic_writes.new_folder(folder, content, quiet=quiet) as scratch:
-        written = WRITERS[to](build, scratch, quiet=quiet)
+        scratch_paths = WRITERS[to](build, scratch, quiet=quiet)
         for path in scratch.rglob("*"):
             atomic_writes.fsync_path(path)
-    return {part: folder / path.name for part, path in written.items()}
+    return {part: folder / path.name for part, path in scratch_paths.items()}
 
 
 def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
@@ -323,7 +322,7 @@ def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
     return paths
 
 
-#: Writer of each format: takes the build and a folder, returns the file of each part.
+#: Writer of each format: writes a build into a folder and returns the file of each part.
 WRITERS: dict[ExportFormat, Callable[..., dict[str, Path]]] = {
     "parquet": write_parquet,
     "pt": _write_pt,

@@ -1,4 +1,4 @@
-"""Pipeline of graphs in memory: the pipeline of graph files, without a raw file."""
+"""Pipeline of graphs in memory: the pipeline of graph files, without raw files."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_ta
 from kmip_data.pipelines.user_files import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
-RULE = "given"  #: name of the split and its rule
+RULE = "given"  #: name of the user's split and its rule
 
 
 class SpooledGraphs:
-    """Graphs as arrays by attribute, which are read several times: in memory, or from a temporary file."""
+    """Graphs as arrays by attribute, to be read several times, in memory or in a temporary file."""
 
     def __init__(self, spool: IO[bytes] | None) -> None:
         self.levels = AttributeLevels()
         self.forms: dict[str, ItemForm] = {}
         self._spool = spool
-        self._graphs: list[Any] = []  #: graphs, or where they begin in the file
+        self._graphs: list[Any] = []  #: graphs, or their offsets in the file
         self._digest = hashlib.sha256()
 
     def add(self, graph: GraphRecord, forms: Mapping[str, ItemForm]) -> None:
-        """Append a graph; refuse it where an attribute is a number or text here alone."""
+        """Append a graph; ``UsageError`` if its numbers and strings are not those of previous graphs."""
         if self.levels.graphs and forms != self.forms:
             names = sorted(key.partition("/")[2] for key, _ in forms.items() ^ self.forms.items())
             raise UsageError(
-                f"Graph {graph.key} has another type than before in {', '.join(names)}.",
-                next="give every graph a tensor, a number or a text",
+                f"Graph {graph.key} has another type than previous graphs in {', '.join(names)}.",
+                next="use a tensor, a number or a string in every graph",
             )
         self.forms = dict(forms)
-        where = f"Graph {graph.key}"
-        self.levels.add(graph.columns, graph.num_nodes, _edge_count(graph), where, forms)
+        title = f"Graph {graph.key}"
+        self.levels.add(graph.columns, graph.num_nodes, _edge_count(graph), title, forms)
         self._digest.update(f"{graph.key} {graph.num_nodes}\n".encode())
         arrays = {**graph.columns, "edge_index": np.asarray(graph.edge_index)}
         for name, array in arrays.items():
             self._digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-            if array.dtype != object:  # the edge_index of a graph without edges
+            if array.dtype != object:  # a graph without edges has edge_index None
                 self._digest.update(np.ascontiguousarray(array).data)
         if self._spool is None:
             self._graphs.append(graph)
@@ -90,7 +90,7 @@ class SpooledGraphs:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
+        """SHA-256 (hex) over names, sizes, dtypes and values of all graphs in order."""
         return self._digest.hexdigest()
 
 
@@ -98,46 +98,46 @@ def _edge_count(graph: GraphRecord) -> int | None:
     return None if graph.edge_index is None else graph.num_edges
 
 
-class GivenTables:
-    """Graphs as tables of pandas, or as graphs of networkx, whose attributes become tables."""
+class InMemoryTables:
+    """Graphs as pandas tables, or as networkx graphs whose attributes are converted to tables."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, source: Any) -> None:
         self._frames: dict[Level, pd.DataFrame] = {}
         self._rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
-        if isinstance(given, Mapping):
+        if isinstance(source, Mapping):
             for level in self._rows:
-                if (frame := given.get(f"{level}s")) is not None:
+                if (frame := source.get(f"{level}s")) is not None:
                     self._frames[level] = _with_file_dtypes(frame)
         else:
-            for number, graph in enumerate(given):
+            for number, graph in enumerate(source):
                 add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)
             for rows in self._rows.values():
                 for row in rows:
                     row.update({key: _array_as_list(value) for key, value in row.items()})
 
     @classmethod
-    def from_objects(cls, given: Any) -> GivenTables | None:
-        """Return the tables of frames by level, a frame of edges, and graphs of networkx; else ``None``."""
-        if isinstance(given, pd.DataFrame):
-            given = {"edges": given}
-        elif isinstance(given, nx.Graph):
-            given = [given]
-        is_list = isinstance(given, list | tuple)
-        if is_list and given and all(isinstance(graph, nx.Graph) for graph in given):
-            return cls(given)
-        if not isinstance(given, Mapping):
+    def from_objects(cls, source: Any) -> InMemoryTables | None:
+        """Return the tables of pandas or networkx objects; ``None`` for objects of other types."""
+        if isinstance(source, pd.DataFrame):
+            source = {"edges": source}
+        elif isinstance(source, nx.Graph):
+            source = [source]
+        is_list = isinstance(source, list | tuple)
+        if is_list and source and all(isinstance(graph, nx.Graph) for graph in source):
+            return cls(source)
+        if not isinstance(source, Mapping):
             return None
-        levels = {"nodes", "edges", "graphs"}
-        if not {"edges"} <= {*given} <= levels:
+        names = {"nodes", "edges", "graphs"}
+        if not {"edges"} <= {*source} <= names:
             raise UsageError(
-                f"The tables are called {', '.join(map(str, given)) or 'nothing'}.",
+                f"The tables are called {', '.join(map(str, source)) or 'nothing'}.",
                 expected="edges, and optionally nodes and graphs",
                 next="kmip_data.save({'nodes': nodes, 'edges': edges}, folder)",
             )
-        return cls(given)
+        return cls(source)
 
     def tables(self, notices: Notices) -> dict[Level, Table]:
-        """Return the tables in the form that readers of files return."""
+        """Return the tables as file readers do."""
         if not self._frames:
             return attribute_tables(self._rows, "networkx", notices)
         return {level: Table(f"{level}s", frame, 0, "row") for level, frame in self._frames.items()}
@@ -153,46 +153,42 @@ class GivenTables:
         return digest.hexdigest()
 
 
-_NUMPY: dict[str, Any] = {
-    "i": "int64",
-    "u": "uint64",
-    "f": "float64",
-    "b": "bool",
-}  #: kind -> dtype
+_DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
 
 
 def _array_as_list(value: object) -> object:
-    """Return an array as a list, whose ``repr`` has all values."""
+    """Convert an array to a list, whose ``repr`` has all values."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the dtypes that tables of files have."""
+    """Convert a table to the dtypes that tables read from files have."""
     columns = {}
     for name, values in frame.items():
-        plain = values
+        converted = values
         if isinstance(values.dtype, pd.CategoricalDtype):
-            plain = values.astype(object)
+            converted = values.astype(object)
         elif values.dtype.kind in "mM":
-            plain = values.astype(str).where(values.notna())
+            converted = values.astype(str).where(values.notna())
         elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
-            # pandas' own dtypes, which know missing values.
-            plain = values.astype("float64" if values.hasnans else _NUMPY[values.dtype.kind])
+            # pandas' extension dtypes support missing values.
+            dtype: Any = "float64" if values.hasnans else _DTYPE_OF_KIND[values.dtype.kind]
+            converted = values.astype(dtype)
         elif values.dtype == object:
-            plain = values.map(_array_as_list)
-        columns[str(name)] = plain
+            converted = values.map(_array_as_list)
+        columns[str(name)] = converted
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
 class InMemoryPipeline(OwnGraphsPipeline):
-    """Pipeline of ``kmip_data.save``: graphs in memory, their dtypes and, if given, their split."""
+    """Pipeline of ``kmip_data.save``, which keeps the dtypes of the graphs and the user's split."""
 
     in_process = True
 
     def __init__(
         self,
         manifest: Manifest,
-        graphs: SpooledGraphs | GivenTables,
+        graphs: SpooledGraphs | InMemoryTables,
         split: Mapping[str, IndicesOrMask] | None,
     ) -> None:
         super().__init__(manifest)
@@ -202,9 +198,9 @@ class InMemoryPipeline(OwnGraphsPipeline):
     def read(
         self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
     ) -> tuple[Findings, Iterator[GraphRecord]]:
-        """Return the findings, complete after the last graph, and the graphs from ``first``."""
+        """Return the graphs from ``first``, and findings that are complete after the last graph."""
         graphs = self._graphs
-        if isinstance(graphs, GivenTables):
+        if isinstance(graphs, InMemoryTables):
             findings = Findings()
             tables = graphs.tables(findings.notices)
             return findings, islice(graphs_of_tables(tables, options, findings), first, None)
@@ -215,9 +211,9 @@ class InMemoryPipeline(OwnGraphsPipeline):
 
         def keyed_graphs() -> Iterator[GraphRecord]:
             for graph in graphs.graphs_from(first):
-                where = f"Graph {graph.key}"
+                title = f"Graph {graph.key}"
                 yield key_columns_by_level(
-                    graph, levels, where, options, findings, mask_use=mask_use, exact=True
+                    graph, levels, title, options, findings, mask_use=mask_use, exact=True
                 )
 
         return findings, keyed_graphs()
@@ -227,66 +223,67 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return 0
 
     def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
-        """Return the parts that masks give: there are no files to describe."""
+        """Return the description of the build without statistics and notes about files."""
         return replace(super().card_additions(prepared, params), statistics={}, notes=())
 
     def target(
         self, inference: InferredColumns, options: ReadOptions, findings: Findings
     ) -> Target:
-        """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""
+        """Return the target column with its original dtype; ``DamagedInput`` if the task is ambiguous."""
         target = super().target(inference, options, findings)
-        if isinstance(self._graphs, GivenTables):
+        if isinstance(self._graphs, InMemoryTables):
             return target
         column = replace(
             target.column, form=findings.attributes.forms.get(inference.target, "axis")
         )
-        given = np.result_type(*{y.dtype for y in inference.targets})
-        of_floats = given.kind == "f"
-        if column.num_classes is None and of_floats:
-            column = replace(column, stored=given.name, presented=given.name)
+        dtype = np.result_type(*{y.dtype for y in inference.targets})
+        is_float = dtype.kind == "f"
+        if column.num_classes is None and is_float:
+            column = replace(column, stored=dtype.name, presented=dtype.name)
         elif column.num_classes is None and options.params.task is None:
             raise DamagedInput(
-                f"y has integers in rows of {max(column.shape, default=1)}: classes, or numbers.",
-                next="--set task=regression where they are numbers; data.y = data.y.squeeze(1) where a row"
-                " has one class",
+                f"y has rows of {max(column.shape, default=1)} integers: classes or regression targets.",
+                next="--set task=regression for regression; data.y = data.y.squeeze(1) if a row has one"
+                " class",
             )
-        keeps = not of_floats  # a class is an integer, and a label among several may be missing
+        keeps_dtype = not is_float  # classes are integers; one of several labels may be missing
         if column.shape:
-            keeps = of_floats or not target.missing
-        if column.num_classes and keeps:
-            column = replace(column, presented=given.name)
+            keeps_dtype = is_float or not target.missing
+        if column.num_classes and keeps_dtype:
+            column = replace(column, presented=dtype.name)
         return replace(target, column=column)
 
-    def chosen_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
-        """Return the given split, or one for each column of its masks; else the splits of the graph's masks."""
+    def splits_to_write(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
+        """Return the user's split, one per column of its masks; by default the splits of the graph's masks."""
         if self._split is None:
-            is_divided = isinstance(self._graphs, GivenTables) or params.inferred.masks is not None
-            return self.default_splits(params) if is_divided else []
-        columns = {np.shape(chosen)[1] for chosen in self._split.values() if np.ndim(chosen) == 2}
+            has_split = (
+                isinstance(self._graphs, InMemoryTables) or params.inferred.masks is not None
+            )
+            return self.default_splits(params) if has_split else []
+        columns = {np.shape(rows)[1] for rows in self._split.values() if np.ndim(rows) == 2}
         if len(columns) > 1:
-            raise UsageError(f"The masks have {sorted(columns)} columns, not equally many.")
+            raise UsageError(f"The masks have different numbers of columns: {sorted(columns)}.")
         return [GraphSplitParams(fold=fold) for fold in range(columns.pop() if columns else 1)]
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Return the given split, of nodes for a single graph; else by the graph's masks."""
+        """Return the user's split, of nodes if there is a single graph; by default the graph's masks."""
         if self._split is None or not isinstance(params, GraphSplitParams):
             return super().split(records, params, raw)
-        # A single graph is split by its nodes, several by themselves.
-        alone = len(records.keys) == 1
-        count = int(records.nodes[0]) if alone else len(records.keys)
+        is_single_graph = len(records.keys) == 1
+        count = int(records.nodes[0]) if is_single_graph else len(records.keys)
         name = RULE
         options = {}
         parts = {}
-        for part, given in self._split.items():
-            chosen = np.asarray(given)
-            if chosen.ndim == 2:
-                chosen = chosen[:, params.fold]
+        for part, indices_or_mask in self._split.items():
+            array = np.asarray(indices_or_mask)
+            if array.ndim == 2:
+                array = array[:, params.fold]
                 name = f"{RULE}-fold{params.fold}"
                 options = {"fold": params.fold}
-            parts[part] = _positions_of_part(chosen, count, part)
+            parts[part] = _positions_of_part(array, count, part)
         if problem := parts_problem(parts, count):
-            raise UsageError(f"The split does not fit: {problem}.")
-        if not alone:
+            raise UsageError(f"The split is invalid: {problem}.")
+        if not is_single_graph:
             return Split(name, RULE, options, {part: rows.tolist() for part, rows in parts.items()})
         code: U8 = np.full(count, NO_PART, np.uint8)
         for part, rows in parts.items():
@@ -294,14 +291,13 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return Split(name, RULE, options, node_code=code)
 
 
-def _positions_of_part(chosen: Array, count: int, part: str) -> I64:
-    """Return indices, given as such or as a boolean mask (n,)."""
-    array = chosen
+def _positions_of_part(array: Array, count: int, part: str) -> I64:
+    """Return the positions in a part, from indices or a boolean mask (count,)."""
     if array.dtype == np.bool_ and array.shape == (count,):
         array = np.flatnonzero(array)
     if part not in NODE_PARTS or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise UsageError(
-            f"The part {part!r} of the split does not fit.",
+            f"The part {part!r} of the split is invalid.",
             expected=(
                 f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
             ),

@@ -1,4 +1,4 @@
-"""Save any PyTorch Geometric dataset as a build: shards, given split, page and, last, the card."""
+"""``kmip_data.save``: write graphs in memory as a build."""
 
 from __future__ import annotations
 
@@ -31,8 +31,13 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.saving.data_to_arrays import arrays_of_data
-from kmip_data.saving.pipeline import GivenTables, IndicesOrMask, InMemoryPipeline, SpooledGraphs
+from kmip_data.saving.data_to_arrays import record_from_data
+from kmip_data.saving.pipeline import (
+    IndicesOrMask,
+    InMemoryPipeline,
+    InMemoryTables,
+    SpooledGraphs,
+)
 
 
 def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
@@ -56,52 +61,51 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     undirected: bool = False,
     **keys: Any,
 ) -> Build:
-    """Write graphs as a build that :func:`kmip_data.open` gives back unchanged.
+    """Write graphs as a build, which :func:`kmip_data.open` reads back unchanged.
 
-    Attributes, values and dtypes come back as they were, of dtypes that differ in width the wider;
-    they are stored in the narrowest dtype that gives back every bit. Graphs whose columns of
-    ``edge_index`` are the k sources of node 0, then the edges of node 1 and so on (k-NN graphs) get
-    a neighbour table, a quarter of the bytes, and can be loaded with ``compact=True``. Memory holds
-    one shard (about 64 MiB) at a time. The folder appears when complete; an error leaves nothing
-    behind.
+    Attributes, values and dtypes are preserved; if graphs have dtypes of different width, the widest
+    is used. Values are stored in the narrowest lossless dtype. If ``edge_index`` lists the k sources
+    of node 0, then of node 1 and so on (k-NN graphs), it becomes a neighbour table with a quarter
+    of the bytes, which can be loaded with ``compact=True``. Memory holds one shard (about 64 MiB) at
+    a time. The folder appears once it is complete; an error leaves nothing behind.
 
     Parameters
     ----------
     dataset
         A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. It is read once;
-        all but a list lies in a temporary file next to ``folder`` until the last graph is known.
-        Also a graph of networkx or a list of them, a pandas table of edges, or tables by name:
-        ``{"nodes": …, "edges": …, "graphs": …}``, read as CSV files with these names are.
+        unless it is a list, graphs are kept in a temporary file next to ``folder``. Also accepted: a
+        networkx graph or a list of them, a pandas table of edges, or tables by name, ``{"nodes": …,
+        "edges": …, "graphs": …}``, which are read like CSV files of these names.
     folder
-        A new folder, relative to the current one. In ``built/`` of the home folder a build is found
-        by its name from anywhere.
+        A new folder, relative to the working directory. A build in ``built/`` of the home folder
+        can be opened by its name from anywhere.
     name
-        Name of the dataset; default: the folder's.
+        Name of the dataset. Default: the name of the folder.
     split
-        Positions of the graphs of each part; for a single graph, of its nodes. The boolean
-        ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split by
-        themselves. Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
+        Positions of the graphs in each part, or of the nodes of a single graph. By default, the
+        boolean ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split.
+        Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
     class_names, title, license, citation
-        For the card.
+        Fields of the card.
     task
-        Meaning of ``y``, ``"classification"``, ``"multilabel"`` or ``"regression"``; default: as its
-        values suggest. Integers and floats without fractions are classes; such floats come back as
-        int64.
+        Task of ``y``: ``"classification"``, ``"multilabel"`` or ``"regression"``. Default: inferred
+        from the values. Integers and floats without fractions are classes; such floats are read
+        back as int64.
     label
         Attribute that becomes ``y``.
     ignore
         Attributes to leave out.
     undirected
-        Add the reverse of each edge that lacks it.
+        Add the reverse of each edge if it is missing.
     keys
         Other keys of ``kmip-data build graphs --set``, such as ``source``, ``feature`` and ``missing``.
 
     Raises
     ------
     UsageError
-        A graph that is not homogeneous, does not match previous graphs, or has an attribute that
-        the format cannot store (the graph is named); targets of several possible tasks; an existing
-        folder; an invalid split, such as masks with a node in two parts.
+        A graph (named in the message) is not homogeneous, does not match previous graphs, or has an
+        attribute that the format cannot store; the task of the targets is ambiguous; the folder
+        exists; or the split is invalid, for example because masks have a node in two parts.
     OutOfResources
         The disk is full.
 
@@ -126,7 +130,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             "notes": ("Written by kmip_data.save.",),
         }
     )
-    chosen = {
+    values = {
         "task": task,
         "label": (label,) if label else (),
         "ignore": (ignore,) if isinstance(ignore, str) else tuple(ignore),
@@ -134,23 +138,22 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         "class_name": tuple(class_names),
         **keys,
     }
-    params = check_params(GraphParams, chosen, name)
-    # A folder that appears is complete.
+    params = check_params(GraphParams, values, name)
     with (
         atomic_writes.new_folder(folder, "unfinished build") as partial,
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
-            graphs = GivenTables.from_objects(dataset) or _spool_graphs(dataset, spool, params)
+            graphs = InMemoryTables.from_objects(dataset) or _spool_graphs(dataset, spool, params)
             pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
             atomic_writes.remove_marker(partial, root=partial)
             options = ExecutionOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
-            card = run_build(plan, pipeline.chosen_splits(params))
+            card = run_build(plan, pipeline.splits_to_write(params))
         except (DamagedInput, UsageError) as error:
-            raise _error_of_call(error) from error
+            raise _as_call_error(error) from error
     build = Build(folder, card)
     for problem in feature_problems(build):
         warnings.warn(problem, stacklevel=2)
@@ -158,7 +161,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
 
 
 def check_new_folder(folder: Path, name: str) -> None:
-    """Refuse an existing folder, and invalid names of saved datasets."""
+    """Raise ``UsageError`` if the folder exists or the name of the dataset is invalid."""
     atomic_writes.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
@@ -170,7 +173,7 @@ def check_new_folder(folder: Path, name: str) -> None:
             expected=NAME_RULE,
             next="use another name: save(…, name=…), build pyg --name NAME",
         )
-    # The name of a recipe, such as graphs, is free, as its builds have their own names.
+    # The name of a recipe, such as graphs, is allowed, because its builds have other names.
     if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
@@ -179,19 +182,19 @@ def check_new_folder(folder: Path, name: str) -> None:
 
 
 def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGraphs:
-    """Return all graphs as arrays, as their columns are known after the last."""
+    """Convert all graphs to arrays and keep them: their columns are known only after the last one."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
-    # The caller has the tensors of a list, and arrays are views of them; a generator cannot be read
-    # twice, so its graphs wait on disk.
+    # The caller keeps the tensors of a list in memory anyway, and arrays are views of them. Graphs of
+    # any other iterable are spooled to disk, because it may not be possible to read it twice.
     graphs = SpooledGraphs(None if isinstance(dataset, list | tuple) else spool)
     options = ReadOptions(params)
-    unknown = set(params.ignore)
+    unknown_names = set(params.ignore)
     for number, data in enumerate(dataset):
         name = f"{number:08d}" if names is None else names[number]
-        graph, forms = arrays_of_data(data, name)
+        graph, forms = record_from_data(data, name)
         columns = dict(graph.columns)
-        unknown -= columns.keys()
+        unknown_names -= columns.keys()
         for attribute in params.ignore:
             columns.pop(attribute, None)
             forms.pop(f"graph/{attribute}", None)
@@ -203,16 +206,16 @@ def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> Spoole
         graphs.add(replace(graph, columns=columns), forms)
     if not graphs.levels.graphs:
         raise UsageError("There is nothing to save: no graph.")
-    if unknown:
+    if unknown_names:
         raise UsageError(
-            f"No graph has an attribute {min(unknown)!r}.",
+            f"No graph has an attribute {min(unknown_names)!r}.",
             found=", ".join(graphs.levels.shapes)[:500],
-            next="ignore= and names of these",
+            next="use names of these in ignore=",
         )
     return graphs
 
 
-def _error_of_call(error: DamagedInput | UsageError) -> UsageError:
-    """Return an error of a build as one of the call, with arguments in place of options."""
+def _as_call_error(error: DamagedInput | UsageError) -> UsageError:
+    """Convert an error of a build to one of the call, with arguments in place of options."""
     remedy = error.next and re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', error.next)
     return UsageError(error.message, expected=error.expected, found=error.found, next=remedy)

@@ -1,6 +1,6 @@
-"""Run a dataset class of PyTorch Geometric, OGB or your own, and save its items with their split.
+"""Run a dataset class of PyTorch Geometric, OGB or the user, and save its items with their split.
 
-As this runs code, only ``kmip-data build pyg`` calls it, with the user's input.
+This runs the user's code, so only ``kmip-data build pyg`` calls it.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_fraction, shuffled_split
-from kmip_data.saving.data_to_arrays import arrays_of_data
+from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.pipeline import IndicesOrMask, SpooledGraphs
 from kmip_data.saving.save import check_new_folder, save
 
-#: Defaults of an argument ``split`` that chooses a part; it may have none.
-_SPLITS = (*PARTS, "trainval", inspect.Parameter.empty)
+#: Defaults that show that the argument ``split`` selects a part.
+_PART_DEFAULTS = (*PARTS, "trainval", inspect.Parameter.empty)
 
 
 def save_class(
-    address: str, arguments: Mapping[str, object], root: Path, folder: Path, *, name: str
+    class_path: str, arguments: Mapping[str, object], root: Path, folder: Path, *, name: str
 ) -> Build:
     """Save the items of a dataset class as a build.
 
-    Its split is the first that it has of an argument ``split`` that is ``"train"`` by default or
-    must be given, ``get_idx_split`` and the masks of a single graph; else nodes or graphs are drawn
-    80/10/10.
+    The split comes from the first of these that exists: an argument ``split`` that selects a part,
+    ``get_idx_split``, the masks of a single graph. Otherwise graphs, or the nodes of a single graph,
+    are drawn 80/10/10.
 
     Parameters
     ----------
-    address
+    class_path
         ``MODULE:CLASS``, a subclass of ``torch.utils.data.Dataset``.
     arguments
         Arguments of its constructor, by name.
     root
-        Folder where the class downloads and processes, unless the arguments have another.
+        Folder where the class downloads and processes its files, unless ``arguments`` have another.
     folder, name
         Folder and name of the build, as for :func:`kmip_data.save`.
 
@@ -58,29 +58,28 @@ def save_class(
     Raises
     ------
     UsageError
-        The class cannot be imported or run, gives the same items for every part, or its items
-        cannot be saved; the folder is not new, or the name is not free.
+        The class cannot be imported or run, has the same items in every part, or its items cannot
+        be saved; the folder exists, or the name is taken.
     """
     check_new_folder(folder, name)
-    with _convert_class_errors(address):
-        loaded = _load_class(address)
-        known = inspect.signature(loaded).parameters
-        by_part = "split" in known and known["split"].default in _SPLITS
-        if by_part and "split" not in arguments:
-            datasets = {
-                part: _instantiate(loaded, root, {**arguments, "split": part}) for part in PARTS
-            }
-            _check_parts_differ(
-                address, [dataset[0] for dataset in datasets.values() if len(dataset)]
-            )
+    with _convert_class_errors(class_path):
+        dataset_class = _load_class(class_path)
+        parameters = inspect.signature(dataset_class).parameters
+        has_parts = "split" in parameters and parameters["split"].default in _PART_DEFAULTS
+        datasets = {}
+        if has_parts and "split" not in arguments:
+            for part in PARTS:
+                datasets[part] = _instantiate(dataset_class, root, {**arguments, "split": part})
+            first_items = [dataset[0] for dataset in datasets.values() if len(dataset)]
+            _check_parts_differ(class_path, first_items)
         else:
-            datasets = {"": _instantiate(loaded, root, arguments)}
+            datasets[""] = _instantiate(dataset_class, root, arguments)
         sizes = {part: len(dataset) for part, dataset in datasets.items()}
     if not sum(sizes.values()):
-        raise UsageError(f"{address} has no items.", next="other arguments: --set KEY=VALUE")
+        raise UsageError(f"{class_path} has no items.", next="other arguments: --set KEY=VALUE")
 
-    items: Iterable[Data] = _yield_items(address, datasets.values())
-    title = f"{address} {dict(arguments) or ''}".strip()
+    items: Iterable[Data] = _yield_items(class_path, datasets.values())
+    title = f"{class_path} {dict(arguments) or ''}".strip()
     split: dict[str, IndicesOrMask] = {}
     has_masks = False
     first = 0
@@ -90,16 +89,18 @@ def save_class(
         first += size
 
     if not split:
-        whole = datasets[""]
+        dataset = datasets[""]
         count = sizes[""]
-        # A single graph is split by its nodes, and by its masks if it has some.
+        # A single graph is split by nodes, and by its masks if it has any.
         if count == 1:
             items = list(items)
             has_masks = any(mask in items[0] for mask in PART_ARRAYS)
             count = int(getattr(items[0], "num_nodes", None) or 0)
-        if hasattr(whole, "get_idx_split"):
-            with _convert_class_errors(address):
-                published = {part_name(part): rows for part, rows in whole.get_idx_split().items()}
+        if hasattr(dataset, "get_idx_split"):
+            with _convert_class_errors(class_path):
+                published = {
+                    part_name(part): rows for part, rows in dataset.get_idx_split().items()
+                }
             split = {part: published[part] for part in PARTS if part in published}
     if not split and not has_masks:
         split = _draw_split(count)
@@ -107,28 +108,30 @@ def save_class(
     return save(items, folder, name=name, split=split or None, title=title)
 
 
-def _load_class(address: str) -> Any:
-    module, _, name = address.partition(":")
-    loaded = getattr(importlib.import_module(module), name, None) if module and name else None
-    if not (isinstance(loaded, type) and issubclass(loaded, Dataset)):
+def _load_class(class_path: str) -> Any:
+    module, _, name = class_path.partition(":")
+    dataset_class = (
+        getattr(importlib.import_module(module), name, None) if module and name else None
+    )
+    if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
         raise UsageError(
-            f"{address!r} is not a class of a dataset.",
+            f"{class_path!r} is not a dataset class.",
             expected="MODULE:CLASS, a subclass of torch_geometric.data.Dataset",
             next="--set class=MODULE:CLASS, such as torch_geometric.datasets:Planetoid",
         )
-    return loaded
+    return dataset_class
 
 
-def _instantiate(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
-    """Return the dataset, with ``root`` where its class names that argument."""
-    if "root" in inspect.signature(loaded).parameters:
+def _instantiate(dataset_class: Any, root: Path, arguments: Mapping[str, object]) -> Any:
+    """Return an instance of the class; pass ``root`` if it has that parameter."""
+    if "root" in inspect.signature(dataset_class).parameters:
         arguments = {"root": str(root), **arguments}
-    return loaded(**arguments)
+    return dataset_class(**arguments)
 
 
 @contextlib.contextmanager
-def _convert_class_errors(address: str) -> Iterator[None]:
-    """Convert errors of the user's class to one error, and send its output to stderr."""
+def _convert_class_errors(class_path: str) -> Iterator[None]:
+    """Convert errors of the user's class to ours, and send its output to stderr."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -136,25 +139,25 @@ def _convert_class_errors(address: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise UsageError(
-            f"{address} cannot be imported: {error}",
-            next="install its package; for a file of your own, PYTHONPATH=FOLDER",
+            f"{class_path} cannot be imported: {error}",
+            next="install its package; for your own file, set PYTHONPATH=FOLDER",
         ) from error
     except (Exception, SystemExit) as error:
         if reason := _network_problem(error):
             raise SourceUnavailable(
-                f"{address} could not download: {reason}",
+                f"{class_path} could not download: {reason}",
                 next="the same command, on a machine with a network or with its raw files in place",
             ) from error
         raise UsageError(
-            f"{address} failed: {type(error).__name__}: {error}",
-            next="the arguments that it wants, as --set KEY=VALUE (root has a default where it is named)",
+            f"{class_path} failed: {type(error).__name__}: {error}",
+            next="pass its arguments as --set KEY=VALUE (root has a default)",
         ) from error
 
 
 def _network_problem(error: BaseException | None) -> str:
     """Return the network problem behind an error; empty for other errors."""
     while error is not None:
-        # Those of urllib, requests, aiohttp and fsspec are an OSError or have one as their cause.
+        # Errors of urllib, requests, aiohttp and fsspec are an OSError or have one as their cause.
         is_network = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
         module = type(error).__module__.partition(".")[0]
         if is_network or module in {"urllib", "urllib3", "requests", "aiohttp"}:
@@ -163,24 +166,24 @@ def _network_problem(error: BaseException | None) -> str:
     return ""
 
 
-def _check_parts_differ(address: str, items: Sequence[object]) -> None:
-    """Refuse parts that begin with the same item: a class may take ``split`` and ignore it."""
+def _check_parts_differ(class_path: str, items: Sequence[object]) -> None:
+    """Raise ``UsageError`` if parts start with the same item: a class may ignore ``split``."""
     digests = set()
     for data in items:
         graph = SpooledGraphs(None)
-        graph.add(*arrays_of_data(data, "0"))
+        graph.add(*record_from_data(data, "0"))
         digests.add(graph.digest)
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(
-            f"{address} gives the same items for train, val and test.",
+            f"{class_path} has the same items in train, val and test.",
             next="--set split=train: the split is drawn 80/10/10",
         )
 
 
-def _yield_items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
+def _yield_items(class_path: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
     for dataset in datasets:
         for number in range(len(dataset)):
-            with _convert_class_errors(address):
+            with _convert_class_errors(class_path):
                 data = dataset[number]
             yield data
 

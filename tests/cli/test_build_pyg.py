@@ -276,10 +276,10 @@ def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
         [
             ("my_nothing:Rings", (), "No module named 'my_nothing'"),
             ("my_broken:Rings", (), "SyntaxError"),
-            (f"{mine}:Nothing", (), "is not a class of a dataset"),
-            (f"{mine}:function", (), "is not a class of a dataset"),
-            (mine, (), "is not a class of a dataset"),
-            ("builtins:dict", (), "is not a class of a dataset"),
+            (f"{mine}:Nothing", (), "is not a dataset class"),
+            (f"{mine}:function", (), "is not a dataset class"),
+            (mine, (), "is not a dataset class"),
+            ("builtins:dict", (), "is not a dataset class"),
             (f"{mine}:Parts", seed, "unexpected keyword argument 'count'"),
             (
                 f"{mine}:Passes",
@@ -290,7 +290,7 @@ def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
             (f"{mine}:Rings", ("--sample",), "build pyg does not take --sample"),
             (f"{mine}:Rings", ("--k", "3"), "build pyg does not take --k"),
             (f"{mine}:Breaks", (), "item is gone"),
-            (f"{mine}:Ignores", (), "same items for train, val and test"),
+            (f"{mine}:Ignores", (), "same items in train, val and test"),
             (f"{mine}:Empty", (), "has no items"),
             (f"{mine}:Texts", (), "str is not a homogeneous graph"),
             (f"{mine}:Asks", (), "failed: "),

@@ -101,7 +101,7 @@ def test_parquet_has_every_value_dtype_order_and_part(
     graphs, city, tmp_path, monkeypatch, subtests
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    monkeypatch.setattr(exporting, "_GROUP_BYTES", 300)
+    monkeypatch.setattr(exporting, "_ROW_GROUP_BYTES", 300)
     for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
         with subtests.test(build.path.name):
             paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)

@@ -221,7 +221,7 @@ def test_masks_of_several_columns_are_several_splits(tmp_path):
         item = kmip_data.open(build.path, split_name=f"given-fold{fold}")[0]
         assert torch.equal(item.train_mask, train[:, fold])
         assert torch.equal(item.test_mask, masks["test"])
-    with pytest.raises(UsageError, match=r"\[2, 3\] columns"):
+    with pytest.raises(UsageError, match=r"numbers of columns: \[2, 3\]"):
         kmip_data.save(
             bare, tmp_path / "c", split={"train": train, "test": torch.zeros(200, 3).bool()}
         )
@@ -300,7 +300,7 @@ UNFIT = [
     ),
     (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "Graph 00000001: edge_attr"),
     ([Data(x=torch.zeros(1), n=1), Data(x=torch.zeros(1), n=1.0)], "Graph 00000001: 'n'"),
-    ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "several"),
+    ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "a batch of graphs"),
     ([Pair(x=torch.zeros(2))], "Pair"),
     ([HeteroData()], "homogeneous"),
     (HeteroData(), "HeteroData"),
