@@ -1,7 +1,7 @@
-"""Pull a build or a run from an address into a folder; the card, or the configuration, comes last.
+"""Pull a build or a run from an address into a folder.
 
-Files of a push are untrusted: they are copied block by block, each one verified before it is
-written.
+The card of a build, or the configuration of a run, is written last. Pushed files are untrusted: each
+block is verified before it is written.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from kmip_data.format.build_files import has_picture, make_read_only, metadata_f
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.push_files import (
-    BLOCK,
+    BLOCK_BYTES,
     RUN_FILES,
     Share,
     SharedFile,
     damaged_error,
     parse_pushed,
 )
-from kmip_data.sharing.remote import Remote, make_folder_of, read_exactly, read_share
+from kmip_data.sharing.remote import Remote, make_parent_folder, read_exactly, read_share
 
-_TRIES = 5  #: tries for one file
+_MAX_TRIES = 5  #: maximum number of tries per file
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PullResult:
     """Result of a pull: folder, manifest, card and files."""
 
     path: Path
     share: Share
     card: Card | None  #: card of a build; ``None`` for a run
     files: list[str]  #: relative to ``path``
-    was_complete: bool  #: True if nothing was missing before
+    was_complete: bool  #: True if nothing had to be written
 
 
 def pull(
@@ -69,29 +69,26 @@ def pull(
     output: Path | None = None,
     columns: Sequence[str] | None = None,
     quiet: bool = False,
-) -> Pulled:
-    """Download what was pushed to ``address``, checking every digest.
+) -> PullResult:
+    """Download the push at ``address`` and verify all digests; resumes an interrupted pull.
 
-    A pull that was stopped is resumed.
+    The default of ``output`` is a folder of the push's name, in ``home`` for a build and in the
+    working directory for a run, because runs in ``home`` count as the user's own. ``columns``
+    selects added columns (default: all).
 
-    It goes to the folder ``output``; by default a build goes to its name below ``home``, and a run to
-    its name in the working directory, because runs below ``home`` count as the user's own.
-    ``columns`` selects added columns, by default all; shards hold the stored ones.
-
-    Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds
-    something else; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable``
-    or ``OutOfResources`` where the address cannot be reached, or the disk is full: the same call
-    resumes.
+    Raises ``UsageError`` if nothing was pushed there, a name is wrong, or the folder holds something
+    else; ``DamagedInput`` if data differ from the push; ``SourceUnavailable`` or ``OutOfResources``
+    if the address cannot be reached or the disk is full: the same call resumes.
     """
-    received = Received(address)
-    is_run = received.share.kind == "run"
+    push = RemotePush(address)
+    is_run = push.share.kind == "run"
     if is_run and columns is not None:
-        raise UsageError(f"{received.remote.address} is a run, which has no --columns.")
+        raise UsageError(f"{push.remote.address} is a run, which has no --columns.")
 
     if output is None:
         parent = Path.cwd() if is_run else home.built
-        folder = parent / received.share.name
-        if not (folder / CARD_NAME).is_file():  # the user did not choose this folder
+        folder = parent / push.share.name
+        if not (folder / CARD_NAME).is_file():  # do not follow a link that the user did not name
             refuse_link(folder)
     else:
         folder = absolute_path(output, "folder")
@@ -99,21 +96,21 @@ def pull(
         folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_lock(folder, quiet=quiet):
         if is_run:
-            return _pull_run(received, folder, quiet=quiet)
-        return _pull_build(received, folder, columns, quiet=quiet)
+            return _pull_run(push, folder, quiet=quiet)
+        return _pull_build(push, folder, columns, quiet=quiet)
 
 
 def _pull_build(
-    received: Received,
+    push: RemotePush,
     folder: Path,
     columns: Sequence[str] | None,
     *,
     quiet: bool,
-) -> Pulled:
-    card = _read_checked_card(received)
-    entries = received.entries
+) -> PullResult:
+    card = _read_checked_card(push)
+    entries = push.entries
 
-    # 1. The added columns of the push, and the requested columns.
+    # 1. Select the added columns.
     names = [PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)]
     added = {}
     for name in sorted(names):
@@ -127,33 +124,33 @@ def _pull_build(
                 list(added),
                 command="kmip-data pull ADDRESS",
             )
-    wanted = [name for name in added if columns is None or name in columns]
+    selected = [name for name in added if columns is None or name in columns]
 
-    # 2. Refuse a folder of something else. A copy may have other splits by now: they stay.
+    # 2. Copy the files. An existing copy may have other splits by now: keep them.
     create_marked_folder(folder, build_marker_content(card.key))
-    present = _present_card(folder, card)
+    existing_card = _existing_card(folder, card)
     files = [entries[name] for name in card.digests]
-    if present is not None:
-        files = [entry for entry in files if present.digests.get(entry.file) == entry.sha256]
-    for name in wanted:
+    if existing_card is not None:
+        files = [entry for entry in files if existing_card.digests.get(entry.file) == entry.sha256]
+    for name in selected:
         files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
-    received_files = received.copy_files(files, folder, quiet=quiet)
+    copied_files = push.copy_files(files, folder, quiet=quiet)
 
-    # 3. The card comes last.
+    # 3. Write the card last.
     for file in card.files:
         make_read_only(folder / file)
     picture = [PICTURE_NAME] if PICTURE_NAME in entries else []
     if picture and not os.path.lexists(folder / PICTURE_NAME):
-        write_output(folder / PICTURE_NAME, received.read(PICTURE_NAME))
-    finished = _write_texts(folder, present or card)
-    for name in wanted:
+        write_output(folder / PICTURE_NAME, push.read(PICTURE_NAME))
+    wrote_metadata = _write_metadata(folder, existing_card or card)
+    for name in selected:
         read_columns_card(Build(folder, card), name)
-    return Pulled(
+    return PullResult(
         path=folder,
-        share=received.share,
+        share=push.share,
         card=card,
         files=[*(entry.file for entry in files), *picture, *metadata_files(card)],
-        was_complete=not received_files and not finished,
+        was_complete=not copied_files and not wrote_metadata,
     )
 
 
@@ -161,24 +158,24 @@ def _is_column_card(file: str) -> bool:
     return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
 
 
-def _present_card(folder: Path, card: Card) -> Card | None:
+def _existing_card(folder: Path, card: Card) -> Card | None:
     """Return the card of a finished copy; ``None`` if it is missing or damaged.
 
-    Raises ``UsageError`` where it belongs to other shards.
+    Raises ``UsageError`` if it belongs to other shards.
     """
     if not (folder / CARD_NAME).is_file():
         return None
     try:
-        present = read_card(folder)
+        existing_card = read_card(folder)
     except DamagedInput:
         return None
-    if shards_digest(present) != shards_digest(card):
-        raise occupied_error(folder, "the shards that were pushed", "others of the same key")
-    return present
+    if shards_digest(existing_card) != shards_digest(card):
+        raise occupied_error(folder, "the pushed shards", "other shards with the same key")
+    return existing_card
 
 
-def _write_texts(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card where one is missing or has other bytes; return True if so."""
+def _write_metadata(folder: Path, card: Card) -> bool:
+    """Write page, Croissant and card unless all exist unchanged; return True if they were written."""
     for name, data in metadata_files(card, picture=has_picture(folder)).items():
         refuse_link(folder / name)
         with contextlib.suppress(OSError):
@@ -189,40 +186,40 @@ def _write_texts(folder: Path, card: Card) -> bool:
     return False
 
 
-def _read_checked_card(received: Received) -> Card:
-    """Return the card of a push, after checking that the files it names are the pushed files."""
-    address = f"{received.remote.address}/{CARD_NAME}"
-    card = parse_pushed(received.read(CARD_NAME), Card, address)
+def _read_checked_card(push: RemotePush) -> Card:
+    """Return the card of a push, after comparing its digests with the manifest's."""
+    address = f"{push.remote.address}/{CARD_NAME}"
+    card = parse_pushed(push.read(CARD_NAME), Card, address)
     for name, digest in card.digests.items():
-        if name not in received.entries or received.entries[name].sha256 != digest:
-            expected = f"a card of the files next to it: {name}"
-            raise damaged_error(address, expected, f"one of SHA-256 {digest}")
+        if name not in push.entries or push.entries[name].sha256 != digest:
+            expected = f"the digest of the pushed file {name}"
+            raise damaged_error(address, expected, f"SHA-256 {digest}")
     return card
 
 
-def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
-    entries = received.entries
-    others = sorted(entries.keys() - set(RUN_FILES))
-    if others:
+def _pull_run(push: RemotePush, folder: Path, *, quiet: bool) -> PullResult:
+    entries = push.entries
+    unexpected = sorted(entries.keys() - set(RUN_FILES))
+    if unexpected:
         raise damaged_error(
-            received.remote.address,
+            push.remote.address,
             f"a run of {', '.join(RUN_FILES)}",
-            ", ".join(others[:5]),
+            ", ".join(unexpected[:5]),
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
-    create_marked_folder(folder, f"run {received.share.digest[:12]}")
-    received_files = received.copy_files(files, folder, quiet=quiet)
-    return Pulled(
+    create_marked_folder(folder, f"run {push.share.digest[:12]}")
+    copied_files = push.copy_files(files, folder, quiet=quiet)
+    return PullResult(
         path=folder,
-        share=received.share,
+        share=push.share,
         card=None,
         files=list(entries),
-        was_complete=not received_files,
+        was_complete=not copied_files,
     )
 
 
-class Received:
-    """A push at an address, untrusted; raises as :func:`read_share`."""
+class RemotePush:
+    """An untrusted push at an address; its constructor raises the errors of :func:`read_share`."""
 
     def __init__(self, address: str) -> None:
         self.remote = Remote(address)
@@ -249,16 +246,17 @@ class Received:
         *,
         quiet: bool,
     ) -> int:
-        """Copy files into ``folder``, in this order, and return how many.
+        """Copy the missing files into ``folder``, in this order, and return their number.
 
-        Complete ones stay as they are. What was verified stays on disk as ``.SHA-256.partial``,
-        and the next call resumes from it; no name in a push begins with a dot.
+        Verified bytes are kept as ``.SHA-256.partial``, and the next call resumes from them. This
+        conflicts with no pushed name, because none begins with a dot.
         """
-        for entry in files:  # all of them first: a link could lead out of the folder
-            make_folder_of(entry.file, folder)
+        # Check all folders before writing: a link could lead out of ``folder``.
+        for entry in files:
+            make_parent_folder(entry.file, folder)
         missing = [entry for entry in files if not is_intact_file(folder / entry.file, entry)]
         total = sum(entry.bytes for entry in missing)
-        require_room(folder, total, f"The missing part of {self.remote.address}")
+        require_room(folder, total, f"The rest of {self.remote.address}")
         with Progress(
             f"pull {self.share.name}",
             total,
@@ -273,24 +271,24 @@ class Received:
         return len(missing)
 
     def _append_missing_bytes(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
-        """Append what is missing of a file, in a few tries."""
+        """Append the missing bytes of a file, and retry if the source is unavailable."""
         start = self._verified_bytes(file, entry)
         progress.update(start)
-        for left in reversed(range(_TRIES)):
-            begun = start
+        for tries_left in reversed(range(_MAX_TRIES)):
+            try_start = start
             try:
                 file.seek(start)
                 for piece in self.remote.read_pieces(entry.file, start, entry.bytes):
-                    self.digests.check(entry.file, start // BLOCK, piece)
+                    self.digests.check(entry.file, start // BLOCK_BYTES, piece)
                     write_all(file.fileno(), piece)
                     start += len(piece)
                     progress.update(len(piece))
                 break
             except SourceUnavailable:
-                if not left:
+                if not tries_left:
                     raise
-                # No new bytes: the server may not support ranges, so start from the beginning.
-                if start == begun:
+                # Without new bytes, the server may not support ranges: start from the beginning.
+                if start == try_start:
                     progress.update(-start)
                     start = 0
 
@@ -303,14 +301,14 @@ class Received:
             )
 
     def _verified_bytes(self, file: FileIO, entry: SharedFile) -> int:
-        """Return the bytes of an earlier try that are verified blocks from the beginning."""
+        """Return the number of leading bytes of a previous try that form verified blocks."""
         size = 0
         while size < entry.bytes:
-            block = read_exactly(file, min(BLOCK, entry.bytes - size))
+            block = read_exactly(file, min(BLOCK_BYTES, entry.bytes - size))
             if not block:
                 break
             try:
-                self.digests.check(entry.file, size // BLOCK, block)
+                self.digests.check(entry.file, size // BLOCK_BYTES, block)
             except DamagedInput:
                 break
             size += len(block)
@@ -318,6 +316,8 @@ class Received:
 
 
 def is_intact_file(path: Path, entry: SharedFile) -> bool:
-    """True if a regular file exists with the right bytes."""
-    regular = path.is_file() and not path.is_symlink()
-    return regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256
+    """True if ``path`` is a regular file with the size and digest of ``entry``."""
+    is_regular = path.is_file() and not path.is_symlink()
+    return (
+        is_regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256
+    )

@@ -1,7 +1,7 @@
 """Push a build or a run to an address: ``push.json`` first, ``share.json`` last.
 
-The page of a push has the YAML header that the Hugging Face hub reads. People edit it there:
-``share.json`` does not list it, and one that exists stays.
+The page of a push has the YAML header that the Hugging Face hub reads. Because people edit pages
+there, ``share.json`` does not list the page, and an existing page is kept.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from kmip_data.sharing.push_files import (
 )
 from kmip_data.sharing.remote import Remote, read_blocks
 
-#: Names of licenses on the hub; any other is given by name and link.
+#: Identifiers of licenses on the hub. Other licenses are described by name and link.
 _LICENSES = {
     "CC BY 4.0": "cc-by-4.0",
     "CC BY-NC 4.0": "cc-by-nc-4.0",
     "MIT": "mit",
     "ODbL 1.0": "odbl",
 }
-#: Next step where a file of a build, or a run, is damaged.
-_REMEDY = {
+#: Remedy if a file of a build or run is damaged.
+_REMEDIES = {
     "build": "kmip-data verify {folder} --repair",
     "run": "restore the file: the run's result.json has its digest",
 }
-PARQUET = "parquet"  #: folder of the Parquet view, in a push only
+PARQUET = "parquet"  #: folder of the Parquet view, which exists only in pushes
 
-#: Function that returns additional files of a push, some written into a scratch folder; they
+#: Function that returns additional files of a push, and may write them into a scratch folder. They
 #: replace files of the build with the same name.
 View = Callable[[Build, Path], Mapping[str, Path | bytes]]
 
@@ -64,28 +64,28 @@ def push_build(
     page: bool = False,
     quiet: bool = False,
 ) -> Share:
-    """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
+    """Push a finished build with its added columns, page and Croissant, and the files of ``view``.
 
     Raises ``LicenseNotAccepted`` if its license forbids redistribution; ``DamagedInput`` if a file
-    is not what the card says; else as :func:`push_files`.
+    does not match the card; otherwise the errors of :func:`push_files`.
     """
     card = build.card
     path = build.path
-    _refuse_license(card)
-    known = card.digests
+    _check_license(card)
+    expected_digests = card.digests
     for name in added_column_names(path):
         folder = f"{COLUMNS}/{name}"
         try:
             columns = read_columns_card(build, name)
         except DamagedInput:
             if named_encoding(name) is None:
-                continue  # a folder of the user's
+                continue  # a folder that the user created
             raise
         for file, digest in columns.digests.items():
-            known[f"{folder}/{file}"] = digest
-        known[f"{folder}/{CARD_NAME}"] = _sha256(columns.to_json().encode())
+            expected_digests[f"{folder}/{file}"] = digest
+        expected_digests[f"{folder}/{CARD_NAME}"] = _sha256(columns.to_json().encode())
 
-    content: dict[str, Path | bytes] = {file: path / file for file in known}
+    content: dict[str, Path | bytes] = {file: path / file for file in expected_digests}
     content.update(metadata_files(card))
     content[PAGE_NAME] = dataset_page(build)
     if has_picture(path):
@@ -100,7 +100,7 @@ def push_build(
             path,
             card.key,
             content,
-            known=known,
+            expected_digests=expected_digests,
             page=page,
             quiet=quiet,
         )
@@ -110,7 +110,8 @@ def _sha256(data: bytes | bytearray) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _refuse_license(card: Card) -> None:
+def _check_license(card: Card) -> None:
+    """Raise ``LicenseNotAccepted`` if the license forbids redistribution."""
     terms = card.license
     if card.manifest in dataset_names():
         shipped = load_manifest(card.manifest).license.model_dump()
@@ -130,41 +131,40 @@ def push_files(
     key: str,
     content: Mapping[str, Path | bytes],
     *,
-    known: Mapping[str, str] | None = None,
+    expected_digests: Mapping[str, str] | None = None,
     page: bool = False,
     quiet: bool = False,
 ) -> Share:
-    """Write the files of a build or run to an address, the manifest last.
+    """Write the files of a build or run to an address, with the manifest last.
 
-    1. ``push.json`` with ``key`` comes first. An address without it must be empty except for
-       a page; one of another build or run is refused. Files of other names stay.
-    2. Files that are missing, or whose bytes have another digest, are written; the rest is left as
-       it is. While any is written there is no ``share.json``, so that nobody pulls half of it.
-    3. ``blocks.sha256`` and ``share.json`` come last.
+    1. Write ``push.json`` with ``key``. An address without it must be empty except for a page; an
+       address of another build or run is refused. Other existing files are kept.
+    2. Write files that are missing or have another digest. Meanwhile there is no ``share.json``, so
+       nobody can pull an incomplete push.
+    3. Write ``blocks.sha256`` and ``share.json``.
 
-    So the same call resumes a push that was killed, and repairs a damaged one. ``source`` is the
-    folder that is pushed; ``content`` maps a file to its bytes or its path; ``known`` maps a file
-    to the SHA-256 (hex) that it must have. ``page=True`` overwrites an existing page.
+    The same call therefore resumes an interrupted push and repairs a damaged one. ``source`` is the
+    pushed folder; ``content`` maps each file to its bytes or path, ``expected_digests`` to the
+    SHA-256 (hex) that it must have. ``page=True`` overwrites an existing page.
 
-    Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest;
-    ``UsageError`` where the address holds another file, or cannot be written to;
-    ``SourceUnavailable`` where writing failed.
+    Raises ``DamagedInput`` if a file of ``source`` is missing or has another digest; ``UsageError``
+    if the address holds something else or is not writable; ``SourceUnavailable`` if writing fails.
     """
     remote = _open_push_address(address, kind, source)
-    share, blocks = _describe_files(kind, source, content, known or {})
-    with contextlib.ExitStack() as locked:
+    share, blocks = _describe_files(kind, source, content, expected_digests or {})
+    with contextlib.ExitStack() as stack:
         if remote.folder is not None:
-            locked.enter_context(folder_lock(remote.folder, quiet=quiet))
+            stack.enter_context(folder_lock(remote.folder, quiet=quiet))
         mark = PushMark(kind=kind, key=key)
-        texts = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
-        texts[BLOCKS_NAME] = blocks
-        texts[SHARE_NAME] = share.to_json().encode()
-        _write_missing_files(remote, share, mark, texts, page=page, quiet=quiet)
+        files = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
+        files[BLOCKS_NAME] = blocks
+        files[SHARE_NAME] = share.to_json().encode()
+        _write_missing_files(remote, share, mark, files, page=page, quiet=quiet)
     return share
 
 
 def _open_push_address(address: str, kind: str, source: Path) -> Remote:
-    """Return the address; raise ``UsageError`` if the folder ``source`` cannot be pushed there."""
+    """Open the address; ``UsageError`` if the folder ``source`` cannot be pushed there."""
     name = source.name
     remote = Remote(address)
     if not is_path_component(name):
@@ -174,7 +174,7 @@ def _open_push_address(address: str, kind: str, source: Path) -> Remote:
         )
     if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"The {kind} {source} cannot be pushed into itself.")
-    if not remote.writable:
+    if not remote.is_writable:
         raise UsageError(
             f"{remote.address} cannot be pushed to.",
             expected="a folder, hf://, s3:// or gs://",
@@ -191,28 +191,28 @@ def _write_missing_files(
     page: bool,
     quiet: bool,
 ) -> None:
-    """Write those files of ``content`` that are missing or differ, in its order."""
-    present = _present_files(remote, share, mark, content)
+    """Write the files of ``content`` that are missing or differ, in order."""
+    existing = _existing_files(remote, share, mark, content)
 
-    # 1. Digest and size that each file gets.
-    wanted = {entry.file: entry for entry in share.files}
-    for name, text in content.items():
-        if name not in wanted and isinstance(text, bytes):
-            wanted[name] = SharedFile(file=name, sha256=_sha256(text), bytes=len(text))
+    # 1. Collect the digest and size of each file.
+    entries = {entry.file: entry for entry in share.files}
+    for name, data in content.items():
+        if name not in entries and isinstance(data, bytes):
+            entries[name] = SharedFile(file=name, sha256=_sha256(data), bytes=len(data))
 
-    # 2. New files: missing there, or of other bytes.
-    new = set()
-    for name, entry in wanted.items():
-        if name not in present or _remote_digest(remote, name, present[name]) != entry.sha256:
-            new.add(name)
-    if PAGE_NAME in new and PAGE_NAME in present and not page:
+    # 2. Select files that are missing or differ.
+    to_write = set()
+    for name, entry in entries.items():
+        if name not in existing or _remote_digest(remote, name, existing[name]) != entry.sha256:
+            to_write.add(name)
+    if PAGE_NAME in to_write and PAGE_NAME in existing and not page:
         print_status(f"{remote.address}/{PAGE_NAME} exists and is kept (--page overwrites it).")
-        new.remove(PAGE_NAME)
-    if not new:
+        to_write.remove(PAGE_NAME)
+    if not to_write:
         return
 
-    # 3. Without a manifest while files change, so that nobody pulls half of it.
-    total = sum(wanted[name].bytes for name in new)
+    # 3. Remove the manifest while files change, so that nobody pulls an incomplete push.
+    total = sum(entries[name].bytes for name in to_write)
     with (
         remote.batch_writes(f"kmip-data push {share.name}") as is_one_commit,
         Progress(
@@ -222,55 +222,54 @@ def _write_missing_files(
             quiet=quiet,
         ) as progress,
     ):
-        if SHARE_NAME in present and not is_one_commit:
+        if SHARE_NAME in existing and not is_one_commit:
             remote.remove_file(SHARE_NAME)
         for name, data in content.items():
-            if name in new or name == SHARE_NAME:
+            if name in to_write or name == SHARE_NAME:
                 remote.write_file(name, data)
-                progress.update(wanted[name].bytes)
+                progress.update(entries[name].bytes)
 
 
-def _present_files(
+def _existing_files(
     remote: Remote,
     share: Share,
     mark: PushMark,
     content: Container[str],
 ) -> dict[str, int]:
-    """Return the existing files of a push at an address, with their sizes.
+    """Return the existing files of this push at an address, with their sizes.
 
-    Raises ``UsageError`` where the address holds something else.
+    Raises ``UsageError`` if the address holds something else.
     """
-    earlier = remote.read(PUSH_NAME)
-    if earlier is not None:
+    mark_data = remote.read(PUSH_NAME)
+    if mark_data is not None:
         try:
-            known = PushMark.model_validate_json(earlier)
+            existing_mark = PushMark.model_validate_json(mark_data)
         except (ValueError, RecursionError) as error:
-            raise _taken_error(remote, share, f"a damaged {PUSH_NAME}") from error
-        if known != mark:
-            raise _taken_error(
-                remote, share, f"{PUSH_NAME} of the {known.kind} with key {known.key}"
-            )
+            raise _occupied_address_error(remote, share, f"a damaged {PUSH_NAME}") from error
+        if existing_mark != mark:
+            contents = f"{PUSH_NAME} of the {existing_mark.kind} with key {existing_mark.key}"
+            raise _occupied_address_error(remote, share, contents)
 
     sizes = {}
-    others = []
+    other_files = []
     for name, size in remote.list_files():
         if name in content:
             sizes[name] = size
         elif remote.folder is None or final_name(name) is None:
-            others.append(name)
+            other_files.append(name)
         else:
             remove_partials((remote.folder / name).parent, root=remote.folder)
-    if earlier is None and (others or sizes.keys() - {PAGE_NAME}):
-        raise _taken_error(remote, share, ", ".join(sorted([*others, *sizes])[:5]))
-    if others:
-        print_status(
-            f"{remote.address} also holds other files, which stay: {', '.join(sorted(others)[:5])}"
-        )
+    if mark_data is None and (other_files or sizes.keys() - {PAGE_NAME}):
+        contents = ", ".join(sorted([*other_files, *sizes])[:5])
+        raise _occupied_address_error(remote, share, contents)
+    if other_files:
+        names = ", ".join(sorted(other_files)[:5])
+        print_status(f"{remote.address} also holds other files, which are kept: {names}")
     return sizes
 
 
 def _remote_digest(remote: Remote, name: str, size: int) -> str:
-    """Return the SHA-256 (hex) of a file that exists; all of it is read."""
+    """Download an existing file completely and return its SHA-256 (hex)."""
     digest = hashlib.sha256()
     with contextlib.suppress(SourceUnavailable):
         for piece in remote.read_pieces(name, 0, size):
@@ -278,7 +277,7 @@ def _remote_digest(remote: Remote, name: str, size: int) -> str:
     return digest.hexdigest()
 
 
-def _taken_error(remote: Remote, share: Share, content: str) -> UsageError:
+def _occupied_address_error(remote: Remote, share: Share, content: str) -> UsageError:
     return UsageError(
         f"{remote.address} holds something else.",
         expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
@@ -291,31 +290,31 @@ def _describe_files(
     kind: Literal["build", "run"],
     folder: Path,
     content: Mapping[str, Path | bytes],
-    known: Mapping[str, str],
+    expected_digests: Mapping[str, str],
 ) -> tuple[Share, bytes]:
-    """Read every file once; return the manifest and the bytes of ``blocks.sha256``."""
+    """Read every file once; return the manifest and the content of ``blocks.sha256``."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
-    remedy = _REMEDY[kind].format(folder=shlex.quote(str(folder)))
+    remedy = _REMEDIES[kind].format(folder=shlex.quote(str(folder)))
     files = []
     blocks = bytearray()
     for file, source in content.items():
         if file == PAGE_NAME:
             continue
-        running = hashlib.sha256()
+        hasher = hashlib.sha256()
         size = 0
         try:
             for block in read_blocks(source):
-                running.update(block)
+                hasher.update(block)
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
             raise DamagedInput(f"{folder / file} cannot be read: {error}", next=remedy) from error
-        digest = running.hexdigest()
-        if known.get(file, digest) != digest:
+        digest = hasher.hexdigest()
+        if expected_digests.get(file, digest) != digest:
             raise DamagedInput(
                 f"{folder / file} was changed after it was written.",
-                expected=f"SHA-256 {known[file]}",
+                expected=f"SHA-256 {expected_digests[file]}",
                 found=digest,
                 next=remedy,
             )
@@ -325,13 +324,13 @@ def _describe_files(
 
 
 def yaml_header(fields: Mapping[str, object]) -> str:
-    """Return a YAML block; each value is written as JSON, which is YAML."""
+    """Return a YAML header; values are written as JSON, which is valid YAML."""
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["---", *lines, "---", ""])
 
 
 def license_fields(terms: Mapping[str, object]) -> dict[str, str]:
-    """Return the fields of the hub for a license as a card has it."""
+    """Return the hub's metadata fields for the license on a card."""
     name = str(terms.get("name", ""))
     if name in _LICENSES or not name:
         return {"license": _LICENSES.get(name, "unknown")}
@@ -343,9 +342,9 @@ def license_fields(terms: Mapping[str, object]) -> dict[str, str]:
 
 
 def dataset_page(build: Build, parquet: Mapping[str, str] | None = None) -> bytes:
-    """Return the page of a build with its header; ``parquet`` has the file of each part in Parquet.
+    """Return the page of a build with its YAML header; ``parquet`` has the Parquet file of each part.
 
-    The viewer of the hub refuses HDF5 with datasets of several lengths, so it is off.
+    The hub's viewer is off, because it does not support HDF5 with datasets of different lengths.
     """
     card = build.card
     tags = ["graph", "hdf5", "kmip-data"]

@@ -1,4 +1,4 @@
-"""The files of a push besides its content: ``push.json``, ``blocks.sha256`` and ``share.json``."""
+"""Metadata files of a push: ``push.json``, ``blocks.sha256`` and ``share.json``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kmip_data.files.reading import first_problem, json_digest, sealed_json
 from kmip_data.format.card import Card, Count, PathComponent, RelativePath
 from kmip_data.strict_model import Digest, Strict
 
-PUSH_NAME = "push.json"  #: written first: marker of an address
-SHARE_NAME = "share.json"  #: written last: a folder without it is not a push
+PUSH_NAME = "push.json"  #: written first, to mark the address
+SHARE_NAME = "share.json"  #: written last: an address without it has no complete push
 BLOCKS_NAME = "blocks.sha256"
-MAX_FILES = 100_000  #: most files of one push
-#: Files of a shared run in writing order: a folder with its configuration counts as a run.
+MAX_FILES = 100_000  #: maximum number of files in a push
+#: Files of a shared run in writing order: the configuration, which identifies a run, comes last.
 RUN_FILES = ("metrics.csv", "model.safetensors", "result.json", "config.toml")
-BLOCK = 2**20  #: bytes per hashed block
-_DIGEST = hashlib.sha256().digest_size
-_MAX_BYTES = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
+BLOCK_BYTES = 2**20  #: bytes per hashed block
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_MAX_PUSH_BYTES = 2**43  #: maximum size of a push, so that digests of a hostile one fit into memory
 
 
 class SharedFile(Strict):
@@ -33,15 +33,15 @@ class SharedFile(Strict):
     @property
     def blocks(self) -> int:
         """Number of blocks; the last one may be shorter, and an empty file has none."""
-        return -(-self.bytes // BLOCK)
+        return -(-self.bytes // BLOCK_BYTES)
 
 
 class PushMark(Strict):
-    """Content of ``push.json``: the build or run whose files an address holds, now or soon."""
+    """Content of ``push.json``: the build or run that an address is for, complete or not."""
 
     version: Literal[2] = 2
     kind: Literal["build", "run"]
-    key: PathComponent  #: build key, or the first digits of the SHA-256 of a run's weights
+    key: PathComponent  #: build key, or the beginning of the SHA-256 of a run's weights
 
 
 class Share(Strict):
@@ -58,18 +58,18 @@ class Share(Strict):
     def _check_files(self) -> Self:
         names = [entry.file for entry in self.files]
         if len({PUSH_NAME, SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 3:
-            raise ValueError("files has a name twice, or a reserved one")
-        if sum(entry.bytes for entry in self.files) > _MAX_BYTES:
-            raise ValueError(f"files have more than {_MAX_BYTES:,} bytes together")
+            raise ValueError("files has a duplicate or reserved name")
+        if sum(entry.bytes for entry in self.files) > _MAX_PUSH_BYTES:
+            raise ValueError(f"files have more than {_MAX_PUSH_BYTES:,} bytes in total")
         return self
 
     @property
     def blocks_bytes(self) -> int:
         """Size of ``blocks.sha256``."""
-        return _DIGEST * sum(entry.blocks for entry in self.files)
+        return _DIGEST_BYTES * sum(entry.blocks for entry in self.files)
 
     def to_json(self) -> str:
-        """Stable, readable JSON; ``digest`` is made anew."""
+        """Return stable, readable JSON with a new ``digest``."""
         return sealed_json(self.model_dump(mode="json"))
 
     @property
@@ -82,7 +82,7 @@ Sealed = TypeVar("Sealed", Share, Card)
 
 
 class BlockDigests:
-    """The SHA-256 of each block of each file of a push, from the ``blocks.sha256`` that ``share`` names."""
+    """SHA-256 of each block of a push, from ``blocks.sha256``, which is checked against ``share``."""
 
     def __init__(self, share: Share, data: bytes, address: str) -> None:
         if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:
@@ -91,24 +91,24 @@ class BlockDigests:
                 f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}",
                 f"{len(data):,} bytes",
             )
-        self._first: dict[str, int] = {}  # file -> number of its first block in the push
+        self._first_block: dict[str, int] = {}  # file -> index of its first block in the push
         blocks = 0
         for entry in share.files:
-            self._first[entry.file] = blocks
+            self._first_block[entry.file] = blocks
             blocks += entry.blocks
         self._data = data
         self._address = address
 
     def digest(self, file: str, block: int) -> str:
-        """SHA-256 (hex) of a block."""
-        offset = _DIGEST * (self._first[file] + block)
-        return self._data[offset : offset + _DIGEST].hex()
+        """Return the SHA-256 (hex) of a block."""
+        offset = _DIGEST_BYTES * (self._first_block[file] + block)
+        return self._data[offset : offset + _DIGEST_BYTES].hex()
 
     def check(self, file: str, first: int, data: bytes | memoryview) -> None:
-        """Raise DamagedInput unless ``data`` are the blocks of ``file`` from block ``first`` on."""
-        for block, start in enumerate(range(0, len(data), BLOCK), start=first):
+        """Raise ``DamagedInput`` unless ``data`` are the blocks of ``file`` from ``first`` on."""
+        for block, start in enumerate(range(0, len(data), BLOCK_BYTES), start=first):
             expected = self.digest(file, block)
-            digest = hashlib.sha256(data[start : start + BLOCK]).hexdigest()
+            digest = hashlib.sha256(data[start : start + BLOCK_BYTES]).hexdigest()
             if digest != expected:
                 raise damaged_error(
                     f"block {block} of {self._address}/{file}", f"SHA-256 {expected}", digest
@@ -116,23 +116,23 @@ class BlockDigests:
 
 
 def parse_pushed(data: bytes, model: type[Sealed], address: str) -> Sealed:
-    """Return a push's manifest or card; raise DamagedInput if the bytes are invalid or were changed."""
+    """Parse a push's manifest or card; ``DamagedInput`` if it is invalid or was changed."""
     try:
         pushed = model.model_validate_json(data)
     except (ValueError, RecursionError) as error:
         version = model.model_fields["version"].default
         raise damaged_error(address, f"JSON of version {version}", first_problem(error)) from error
     if pushed.to_json().encode() != data:
-        raise damaged_error(address, "the text as kmip-data wrote it", "another")
+        raise damaged_error(address, "the text that kmip-data wrote", "a changed text")
     return pushed
 
 
 def damaged_error(address: str, expected: str, content: str) -> DamagedInput:
-    """Return the error for data at an address that differ from what was pushed."""
+    """Return the error for data at an address that differ from the push."""
     return DamagedInput(
-        f"{address} is not what was pushed.",
+        f"{address} differs from what was pushed.",
         expected=expected,
         found=content,
-        left="nothing that was not verified",
+        left="only verified data",
         next="ask whoever pushed it to push it again",
     )

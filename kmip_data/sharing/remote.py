@@ -1,6 +1,6 @@
-"""Files at an address: a folder, a web server, or anything that fsspec reaches.
+"""Files at an address: in a folder, on a web server, or anywhere that fsspec supports.
 
-Web servers are read by our own client: fsspec reads a response to its end, even if it never ends.
+Our own client reads web servers, because fsspec reads a response to its end, even if it never ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.sharing.push_files import (
-    BLOCK,
+    BLOCK_BYTES,
     BLOCKS_NAME,
     SHARE_NAME,
     BlockDigests,
@@ -37,35 +37,36 @@ from kmip_data.sharing.push_files import (
 )
 from kmip_data.text import address_without_secrets, strip_secrets
 
-PIECE = 8 * BLOCK  #: bytes requested at a time
-#: Tries per request: a dataset takes thousands, and any may hit a temporary failure.
+PIECE_BYTES = 8 * BLOCK_BYTES  #: bytes requested at a time
+#: Maximum number of tries per request: a dataset needs thousands, and any may fail temporarily.
 _ATTEMPTS = 5
-_MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_MISSING_STATUSES = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
-_of_thread = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
+#: ``session`` of each thread, and ``process_id`` of the process that opened it.
+_thread_state = threading.local()
 
 
 def pull_command(address: str) -> str:
-    """Return the command that copies everything at an address to this machine."""
+    """Return the command that pulls everything at an address."""
     return f"kmip-data pull {address_without_secrets(address)}, and open the copy"
 
 
 def file_system(address: str) -> tuple[Any, str]:
     """Return fsspec's file system for an address, cached per process, and the path in it.
 
-    Raises ``UsageError`` where fsspec knows no such address, or lacks the package for it.
+    Raises ``UsageError`` if fsspec does not support the address or lacks a package for it.
     """
     import fsspec
 
     _refuse_lost_slashes(address, fsspec.available_protocols())
     try:
-        # An empty text would be the working folder.
+        # An empty string would be the working directory.
         system, root = fsspec.core.url_to_fs(address or "nothing://")
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"{address_without_secrets(address) or 'An empty text'} is not an address that can be reached"
-            " from here.",
-            expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
+            f"{address_without_secrets(address) or 'An empty string'} is not an address that can be"
+            " reached from here.",
+            expected="a folder, or hf://, s3://, gs:// or https:// with the required packages",
             found=strip_secrets(str(error), address),
             next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
         ) from error
@@ -73,35 +74,37 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def _refuse_lost_slashes(address: str, protocols: Collection[str]) -> None:
-    """Raise ``UsageError`` for an address such as ``s3:/bucket``, which would be a folder ``s3:``."""
+    """Raise ``UsageError`` for an address such as ``s3:/bucket``, which would mean a folder ``s3:``."""
     scheme, colon, rest = address.partition(":")
     if scheme in {"file", "local"} or scheme not in protocols:
         return
     if not colon or rest.startswith("//"):
         return
-    meant = f"{scheme}://{rest.lstrip('/')}"
-    error = UsageError(f"{address} is not an address: it has no :// after {scheme}.", next=meant)
-    if meant == address_without_secrets(meant):
-        error.correction = (address, meant)
+    corrected = f"{scheme}://{rest.lstrip('/')}"
+    error = UsageError(
+        f"{address} is not an address: it has no :// after {scheme}.", next=corrected
+    )
+    if corrected == address_without_secrets(corrected):
+        error.correction = (address, corrected)
     raise error
 
 
 class Remote:
-    """Files below an address; failures are ``SourceUnavailable`` with the reason.
+    """Files below an address. Failures are ``SourceUnavailable`` with the reason.
 
-    ``address`` is the address without credentials; ``folder`` is the path of a local folder, else
-    ``None``. A ``patient`` client retries temporary failures. Raises ``UsageError`` if fsspec does
-    not know the address.
+    ``address`` is the address without credentials; ``folder`` is the path of a local folder, or
+    ``None``. ``retries`` repeats requests after temporary failures. Raises ``UsageError`` if fsspec
+    does not support the address.
     """
 
-    def __init__(self, address: str, *, patient: bool = False) -> None:
-        self._patient = patient
+    def __init__(self, address: str, *, retries: bool = False) -> None:
+        self._retries = retries
         self._address = address
         self.address = address_without_secrets(address).rstrip("/")
-        self.writable = not address.startswith(("http://", "https://"))
+        self.is_writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
         self._is_hub = False
-        if self.writable:
+        if self.is_writable:
             system, root = file_system(address)
             protocols = system.protocol
             if isinstance(protocols, str):
@@ -109,42 +112,40 @@ class Remote:
             if "local" in protocols:
                 self.folder = Path(root or "/")
             self._is_hub = "hf" in protocols
-        self._pending: list[tuple[str, Path | bytes]] | None = None  #: files of one commit
+        self._pending: list[tuple[str, Path | bytes]] | None = None  #: files of the current commit
 
-    def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
-        """Return the bytes of a file of at most ``most`` bytes; ``None`` if it does not exist."""
+    def read(self, name: str, max_bytes: int = MAX_BYTES) -> bytes | None:
+        """Return the content of a file of at most ``max_bytes``; ``None`` if it does not exist."""
 
         def read() -> bytes:
             with self._open_at(name, 0) as file:
-                return read_exactly(file, most + 1)
+                return read_exactly(file, max_bytes + 1)
 
-        return self._with_retries(name, read, most)
+        return self._with_retries(name, read, max_bytes)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return bytes ``start`` to ``stop`` of a file.
+        """Return bytes ``start:stop`` of a file, fewer at its end; ``None`` if it does not exist.
 
-        Returns fewer if the file ends earlier, and ``None`` if it does not exist.
-
-        Raises ``UsageError`` where the server sends whole files only; ``DamagedInput`` where it
-        gives more than asked for; ``SourceUnavailable`` where it does not answer.
+        Raises ``UsageError`` if the server sends only complete files; ``DamagedInput`` if it sends
+        more than requested; ``SourceUnavailable`` if it does not respond.
         """
         return self._with_retries(
             name, lambda: self._read_range_once(name, start, stop), stop - start
         )
 
     def read_pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
-        """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
+        """Yield bytes ``start:stop`` of a file in pieces of :data:`PIECE_BYTES`."""
         with self._convert_errors(name), self._open_at(name, start) as file:
             while start < stop:
-                size = min(PIECE, stop - start)
+                size = min(PIECE_BYTES, stop - start)
                 piece = read_exactly(file, size)
                 if len(piece) < size:
-                    raise EOFError(f"{start + len(piece):,} of {stop:,} bytes came")
+                    raise EOFError(f"received {start + len(piece):,} of {stop:,} bytes")
                 yield piece
                 start += len(piece)
 
-    def _with_retries(self, name: str, read: Callable[[], bytes], most: int) -> bytes | None:
-        """Return the result of ``read``, at most ``most`` bytes; ``None`` if there is no file."""
+    def _with_retries(self, name: str, read: Callable[[], bytes], max_bytes: int) -> bytes | None:
+        """Return the result of ``read``, at most ``max_bytes``; ``None`` if the file does not exist."""
         for attempt in itertools.count(1):
             try:
                 with self._convert_errors(name):
@@ -154,22 +155,22 @@ class Remote:
                 cause = error.__cause__
                 if _is_missing(cause):
                     return None
-                passes = getattr(cause, "retry", not isinstance(cause, PermissionError))
-                if not (self._patient and passes and attempt < _ATTEMPTS):
+                is_temporary = getattr(cause, "retry", not isinstance(cause, PermissionError))
+                if not (self._retries and is_temporary and attempt < _ATTEMPTS):
                     raise
                 pause = http_client.PAUSE_SECONDS * 2 ** (attempt - 1)
                 time.sleep(getattr(cause, "wait", None) or pause)
-        if len(data) > most:
-            raise damaged_error(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
+        if len(data) > max_bytes:
+            raise damaged_error(f"{self.address}/{name}", f"at most {max_bytes:,} bytes", "more")
         return data
 
     def _read_range_once(self, name: str, start: int, stop: int) -> bytes:
-        if self.folder is not None or not self.writable:
-            extra = 0 if self.writable else 1  # a server that sends more than requested is faulty
+        if self.folder is not None or not self.is_writable:
+            extra = 0 if self.is_writable else 1  # detects a server that sends more than requested
             with self._open_at(name, start, stop) as file:
                 return read_exactly(file, stop - start + extra)
         system, root = file_system(self._address)
-        # A cache of fsspec's would request more than is needed.
+        # fsspec's cache would request more than needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         return bytes(
             system.cat_file(
@@ -182,34 +183,34 @@ class Remote:
 
     @contextlib.contextmanager
     def batch_writes(self, message: str) -> Iterator[bool]:
-        """In a repository of the hub, collect the writes of the block in one commit and yield True.
+        """Collect all writes to a repository of the hub in one commit; yield True if there is one.
 
         The hub refuses hundreds of commits, one per file.
         """
         system, root = file_system(self._address)
         with self._convert_errors(""):
-            known: Any = system.resolve_path(root) if self._is_hub else None
-        if not hasattr(known, "repo_id"):  # a bucket of the hub has none
+            location: Any = system.resolve_path(root) if self._is_hub else None
+        if not hasattr(location, "repo_id"):  # a bucket of the hub has none
             yield False
             return
         from huggingface_hub import CommitOperationAdd, HfApi
 
         self._pending = []
         yield True
-        folder = f"{known.path_in_repo}/".lstrip("/")
+        folder = f"{location.path_in_repo}/".lstrip("/")
         files = [CommitOperationAdd(folder + name, content) for name, content in self._pending]
         with self._convert_errors(""):
             HfApi().create_commit(
-                known.repo_id,
+                location.repo_id,
                 files,
-                repo_type=known.repo_type,
-                revision=known.revision,
+                repo_type=location.repo_type,
+                revision=location.revision,
                 commit_message=message,
             )
             system.invalidate_cache()
 
     def list_files(self) -> Iterator[tuple[str, int]]:
-        """Yield name and size of each file except hidden ones at the top."""
+        """Yield name and size of each file, except hidden ones at the top level."""
         system, root = file_system(self._address)
         with self._convert_errors(""):
             if self.folder is not None:
@@ -219,8 +220,8 @@ class Remote:
             with contextlib.suppress(FileNotFoundError):
                 for path, status in system.find(root, detail=True).items():
                     name = path.removeprefix(root).lstrip("/")
-                    marks_folder = name.endswith("/")
-                    if name and not name.startswith(".") and not marks_folder:
+                    is_folder_marker = name.endswith("/")
+                    if name and not name.startswith(".") and not is_folder_marker:
                         yield name, int(status.get("size") or 0)
 
     def write_file(self, name: str, content: Path | bytes) -> None:
@@ -231,7 +232,7 @@ class Remote:
         system, root = file_system(self._address)
         with self._convert_errors(name):
             if self.folder is not None:
-                make_folder_of(name, self.folder)
+                make_parent_folder(name, self.folder)
                 write_file(self.folder / name, read_blocks(content), root=self.folder)
             elif isinstance(content, bytes):
                 system.pipe_file(f"{root}/{name}", content)
@@ -249,22 +250,22 @@ class Remote:
 
     @contextlib.contextmanager
     def _open_at(self, name: str, start: int, stop: int | None = None) -> Iterator[object]:
-        """Open a file at ``start``: from the beginning as one stream, from elsewhere with ranges."""
+        """Open a file at ``start``: as one stream from the beginning, otherwise with range requests."""
         if self.folder is not None:
-            with open_regular_file(self.folder / name) as local:  # does not wait for a pipe
+            with open_regular_file(self.folder / name) as local:  # never blocks on a pipe
                 local.seek(start)
                 yield local
             return
-        if not self.writable:
+        if not self.is_writable:
             with self._open_stream(name, start, stop) as stream:
                 yield stream
             return
         system, root = file_system(self._address)
-        streamed = not start and self._is_hub
+        is_stream = not start and self._is_hub
         with system.open(
             f"{root}/{name}",
             "rb",
-            block_size=0 if streamed else PIECE,
+            block_size=0 if is_stream else PIECE_BYTES,
         ) as file:
             if start:
                 file.seek(start)
@@ -272,65 +273,65 @@ class Remote:
 
     @contextlib.contextmanager
     def _open_stream(self, name: str, start: int, stop: int | None) -> Iterator[object]:
-        """Open a file of a web server as one stream, with a time limit by its bytes.
+        """Open a file of a web server as one stream, with a time limit that depends on its size.
 
-        With ``stop`` only bytes up to it are requested, and a server without ranges is refused.
+        With ``stop``, request only bytes before it; ``UsageError`` if the server has no ranges.
         """
         base, mark, query = self._address.partition("#")[0].partition("?")
         url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
         headers = {}
-        partial = bool(start) or stop is not None
-        if partial:
+        is_range = bool(start) or stop is not None
+        if is_range:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         with http_client.open_response(
             url,
             headers,
             _session_of_thread(),
         ) as response:
-            if response.status_code in _MISSING:
-                # Redirected to an address without this file, which says nothing about this one.
+            if response.status_code in _MISSING_STATUSES:
+                # A redirection to an address without the file does not mean that it is missing here.
                 if response.url != requests.Request("GET", url).prepare().url:
                     raise MirrorFailed("redirects to an address without this file")
                 raise FileNotFoundError(f"{self.address}/{name} answers {response.status_code}")
-            past_end = response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-            if stop is not None and past_end:
+            is_past_end = response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+            if stop is not None and is_past_end:
                 yield io.BytesIO()
                 return
             if not response.ok:
                 raise http_client.failure_of_status(response)
             size = 0
-            if partial:
-                size = self._partial_size(response, start, stop)
-            yield _Body(http_client.response_body(response), size)
+            if is_range:
+                size = self._range_size(response, start, stop)
+            yield _ResponseBody(http_client.response_body(response), size)
 
-    def _partial_size(
+    def _range_size(
         self,
         response: requests.Response,
         start: int,
         stop: int | None,
     ) -> int:
-        """Return the number of bytes of a response to a range from ``start``; refuse any other response."""
+        """Return the size of the response to a range from ``start``; raise an error for other responses."""
         if response.status_code != HTTPStatus.PARTIAL_CONTENT:
             if stop is None:
-                raise MirrorFailed("sends whole files only")
+                raise MirrorFailed("sends only complete files")
             raise UsageError(
-                f"{self.address} cannot be read remotely: its server sends whole files only.",
+                f"{self.address} cannot be read remotely: its server sends only complete files.",
                 next=pull_command(self.address),
             )
-        sent = http_client.parse_content_range(response)
-        if sent is None or sent[0] != start:
+        sent_range = http_client.parse_content_range(response)
+        if sent_range is None or sent_range[0] != start:
             raise MirrorFailed("sends other bytes than requested")
-        return sent[1] + 1 - start
+        return sent_range[1] + 1 - start
 
     @contextlib.contextmanager
     def _convert_errors(self, name: str) -> Iterator[None]:
-        """Convert any exception of a file system to ``SourceUnavailable``: each has its own classes."""
+        """Convert any exception to ``SourceUnavailable``, because file systems have their own classes."""
         try:
             yield
         except KmipDataError:
             raise
         except Exception as error:
-            cause = error.__cause__ or error  # fsspec hides a server's response behind "no file"
+            cause = error.__cause__ or error  # fsspec hides responses behind FileNotFoundError
             reason = f"{type(cause).__name__}: {cause}"
             if isinstance(error, MirrorFailed):
                 reason = error.reason
@@ -342,21 +343,21 @@ class Remote:
             ) from error
 
 
-class _Body:
-    """The body of a response of at least ``size`` bytes as a file."""
+class _ResponseBody:
+    """File-like body of a response of at least ``size`` bytes."""
 
     def __init__(self, pieces: Iterator[bytes], size: int) -> None:
         self._pieces = pieces
-        self._rest = b""
-        self._size = size
+        self._unread = b""
+        self._missing_bytes = size
 
     def read(self, count: int) -> bytes:
-        """Return at most ``count`` bytes, none at the end."""
-        piece = self._rest or next(self._pieces, b"")
+        """Return at most ``count`` bytes; none at the end."""
+        piece = self._unread or next(self._pieces, b"")
         data = piece[:count]
-        self._rest = piece[count:]
-        self._size -= len(data)
-        if not data and self._size > 0:
+        self._unread = piece[count:]
+        self._missing_bytes -= len(data)
+        if not data and self._missing_bytes > 0:
             raise MirrorFailed("cut the connection", retry=True)
         return data
 
@@ -364,15 +365,13 @@ class _Body:
 def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     """Return the manifest of a push and the digests of its blocks.
 
-    Raises ``UsageError`` where nothing was pushed, ``DamagedInput`` where they are not what was
-    pushed.
+    Raises ``UsageError`` if nothing was pushed; ``DamagedInput`` if they differ from the push.
     """
     data = remote.read(SHARE_NAME)
     if data is None:
         raise UsageError(
-            f"Nothing was pushed to {remote.address}, or the push has not ended: "
-            f"there is no {SHARE_NAME}.",
-            next="correct the address, which must lead to the folder; "
+            f"{remote.address} has no {SHARE_NAME}: nothing was pushed there, or the push is incomplete.",
+            next="correct the address, which must be the pushed folder; "
             "or ask whoever pushed to push again",
         )
     share = parse_pushed(data, Share, f"{remote.address}/{SHARE_NAME}")
@@ -381,16 +380,16 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
 
 
 def _session_of_thread() -> http_client.Session:
-    # A forked child shares no connection with its parent.
-    if getattr(_of_thread, "owner", None) != os.getpid():
-        _of_thread.owner = os.getpid()
-        _of_thread.session = http_client.Session()
-    session: http_client.Session = _of_thread.session
+    """Return the session of this thread; a forked child must not use its parent's connections."""
+    if getattr(_thread_state, "process_id", None) != os.getpid():
+        _thread_state.process_id = os.getpid()
+        _thread_state.session = http_client.Session()
+    session: http_client.Session = _thread_state.session
     return session
 
 
 def _is_missing(error: BaseException | None) -> bool:
-    """True if the error means that the file does not exist; for the hub, that its server answered so."""
+    """True if the error means that the file does not exist; for the hub, a 404 response."""
     for cause in (error, getattr(error, "__cause__", None)):
         response = getattr(cause, "response", None)
         status = getattr(response, "status_code", None)
@@ -408,8 +407,8 @@ def _files_below(folder: Path) -> Iterator[tuple[str, int]]:
                 yield file, path.lstat().st_size
 
 
-def make_folder_of(file: str, root: Path) -> None:
-    """Make ``root`` and the folder of a file below it, where they are missing."""
+def make_parent_folder(file: str, root: Path) -> None:
+    """Create ``root`` and the folder of ``file`` below it if they are missing."""
     with convert_write_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         if "/" in file:
@@ -417,15 +416,15 @@ def make_folder_of(file: str, root: Path) -> None:
 
 
 def read_blocks(content: Path | bytes) -> Iterator[bytes]:
-    """Yield the blocks of a file, on disk or in memory."""
+    """Yield the blocks of a file on disk or in memory."""
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular_file(content) as file:
-        while block := read_exactly(file, BLOCK):
+        while block := read_exactly(file, BLOCK_BYTES):
             yield block
 
 
 def read_exactly(file: Any, count: int) -> bytes:
-    """Read ``count`` bytes, fewer only at the end: one read of a stream may bring less."""
+    """Read ``count`` bytes, or fewer at the end; a single read of a stream may return fewer."""
     data = bytearray()
-    while len(data) < count and (piece := file.read(min(PIECE, count - len(data)))):
+    while len(data) < count and (piece := file.read(min(PIECE_BYTES, count - len(data)))):
         data += piece
     return bytes(data)

@@ -1,4 +1,4 @@
-"""Remote builds, read by block: each block is fetched once, verified and cached in the home."""
+"""Remote builds: each block is fetched once when it is needed, verified and cached in the home."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import RandomAccess, open_regular_file
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.push_files import BLOCK, SHARE_NAME, BlockDigests, Share, damaged_error
+from kmip_data.sharing.push_files import BLOCK_BYTES, SHARE_NAME, BlockDigests, Share, damaged_error
 from kmip_data.sharing.remote import Remote, pull_command, read_exactly, read_share
 
-CONNECTIONS = 16
-_TOGETHER = 4  #: most blocks of one request, so that several requests share the connections
-_HEADS = 32  #: shards whose first blocks are fetched together
-_MAX_SMALL = 2**28  #: most bytes of card and splits, which are copied completely
+MAX_CONNECTIONS = 16
+_MAX_BLOCKS_PER_REQUEST = 4  #: small, so that several requests use the connections in parallel
+_SHARDS_PER_PREFETCH = 32  #: shards whose first blocks are fetched together
+_MAX_METADATA_BYTES = 2**28  #: maximum size of card and splits, which are copied completely
 
-Key = tuple[str, int]  #: file, and number of the block in it
+BlockKey = tuple[str, int]  #: file, and index of the block in it
 
 
-class _Work:
-    """Blocks of one process that are on disk or being fetched; a forked child starts with none."""
+class _FetchedBlocks:
+    """Blocks that one process has on disk or is fetching; a forked child starts without any."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.blocks: dict[Key, Future[None]] = {}
-        self.pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="kmip-data-remote")
+        self.futures: dict[BlockKey, Future[None]] = {}
+        self.pool = ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix="kmip-data-remote")
 
 
-class Copies:
-    """Files of a push, copied by block into sparse files of ``folder``.
+class BlockCache:
+    """Files of a push, copied block by block into sparse files of ``folder``.
 
-    Every process compares a block on disk with its digest before first use. So no list of blocks is
-    kept, and processes share the folder without a lock: they write the same bytes.
+    Every process compares a block on disk with its digest before first use. Therefore no list of
+    blocks is needed, and processes share the folder without a lock: they write the same bytes.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class Copies:
         self._digests = digests
         self._root = root
         self.sizes = {entry.file: entry.bytes for entry in share.files}
-        self._works: dict[int, _Work] = {}
+        self._fetched_by_process: dict[int, _FetchedBlocks] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_works": {}}  # threads and locks stay in their process
+        return {**self.__dict__, "_fetched_by_process": {}}  # threads and locks cannot be pickled
 
     def read(self, file: str, start: int, stop: int) -> U8:
-        """Return bytes ``start`` to ``stop`` of a file as a new array; the file must have as many.
+        """Return bytes ``start:stop`` of a file as a new array; the file must be that long.
 
-        Raises what :meth:`.remote.Remote.read_range` does, and ``DamagedInput`` where a block is not what was
-        pushed.
+        Raises the errors of :meth:`.remote.Remote.read_range`, and ``DamagedInput`` if a block differs
+        from the push.
         """
         self.fetch_blocks(blocks_between(file, start, stop))
         data = np.empty(0, np.uint8)
@@ -86,57 +86,60 @@ class Copies:
             )
         return data
 
-    def fetch_blocks(self, wanted: Iterable[Key]) -> None:
-        """Copy the missing blocks, neighbours in one request."""
-        work = self._work_of_process()
-        keys = set(wanted)
-        with work.lock:
-            missing = sorted(keys - work.blocks.keys())
-            for run in _runs_of_neighbours(missing):
-                future = work.pool.submit(self._copy_run, work, run)
-                work.blocks.update(dict.fromkeys(run, future))
-            futures = {work.blocks[key] for key in keys}
+    def fetch_blocks(self, keys: Iterable[BlockKey]) -> None:
+        """Fetch the missing blocks, adjacent ones in one request."""
+        fetched = self._fetched_blocks()
+        requested = set(keys)
+        with fetched.lock:
+            missing = sorted(requested - fetched.futures.keys())
+            for run in _adjacent_runs(missing):
+                future = fetched.pool.submit(self._fetch_run, fetched, run)
+                fetched.futures.update(dict.fromkeys(run, future))
+            futures = {fetched.futures[key] for key in requested}
         for future in futures:
             future.result()
 
-    def has_block(self, key: Key) -> bool:
+    def has_block(self, key: BlockKey) -> bool:
         """True if a block can be read without waiting."""
-        future = self._work_of_process().blocks.get(key)
+        future = self._fetched_blocks().futures.get(key)
         return future is not None and future.done() and future.exception() is None
 
-    def _work_of_process(self) -> _Work:
-        # A forked child leaves its parent's alone, whose threads and lock state it does not have.
-        return self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
+    def _fetched_blocks(self) -> _FetchedBlocks:
+        # A forked child must not use its parent's: it lacks the threads and may inherit a held lock.
+        process = os.getpid()
+        if process not in self._fetched_by_process:
+            self._fetched_by_process.setdefault(process, _FetchedBlocks())
+        return self._fetched_by_process[process]
 
-    def _copy_run(self, work: _Work, run: list[Key]) -> None:
-        """Copy neighbouring blocks of a file, except those that are on disk already."""
+    def _fetch_run(self, fetched: _FetchedBlocks, run: list[BlockKey]) -> None:
+        """Fetch adjacent blocks of a file, except those that are already on disk."""
         try:
             missing = [key for key in run if not self._is_on_disk(*key)]
-            for keys in _runs_of_neighbours(missing):
+            for keys in _adjacent_runs(missing):
                 file, first = keys[0]
                 self._fetch_and_write(file, first, len(keys))
         except BaseException:
-            with work.lock:
+            with fetched.lock:
                 for key in run:
-                    del work.blocks[key]  # the next reader tries again
+                    del fetched.futures[key]  # the next reader retries
             raise
 
     def _is_on_disk(self, file: str, block: int) -> bool:
-        start = block * BLOCK
+        start = block * BLOCK_BYTES
         size = self.sizes[file]
         with contextlib.suppress(OSError), open_regular_file(self.folder / file) as copy:
             if os.fstat(copy.fileno()).st_size == size:
                 copy.seek(start)
-                data = read_exactly(copy, min(BLOCK, size - start))
+                data = read_exactly(copy, min(BLOCK_BYTES, size - start))
                 return hashlib.sha256(data).hexdigest() == self._digests.digest(file, block)
         return False
 
     def _fetch_and_write(self, file: str, first: int, count: int) -> None:
-        """Fetch ``count`` blocks of a file in one request, and write them once they are verified."""
+        """Fetch ``count`` blocks of a file in one request, verify and write them."""
         size = self.sizes[file]
         path = self.folder / file
-        start = first * BLOCK
-        stop = min(size, (first + count) * BLOCK)
+        start = first * BLOCK_BYTES
+        stop = min(size, (first + count) * BLOCK_BYTES)
         address = f"{self.remote.address}/{file}"
         data = self.remote.read_range(file, start, stop)
         if data is None:
@@ -145,7 +148,7 @@ class Copies:
             raise damaged_error(
                 address,
                 f"a file of {size:,} bytes",
-                f"one of {start + len(data):,}",
+                f"{start + len(data):,} bytes",
             )
         self._digests.check(file, first, data)
 
@@ -160,23 +163,23 @@ class Copies:
                 os.close(descriptor)
 
 
-def blocks_between(file: str, start: int, stop: int) -> list[Key]:
-    """Return the blocks that hold bytes ``start`` to ``stop`` of a file."""
+def blocks_between(file: str, start: int, stop: int) -> list[BlockKey]:
+    """Return the blocks with bytes ``start:stop`` of a file."""
     if start >= stop:
         return []
-    return [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))]
+    return [(file, block) for block in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES))]
 
 
-def _runs_of_neighbours(keys: list[Key]) -> Iterator[list[Key]]:
-    """Divide sorted blocks into neighbours that are requested together."""
-    run: list[Key] = []
-    following = None
+def _adjacent_runs(keys: list[BlockKey]) -> Iterator[list[BlockKey]]:
+    """Divide sorted blocks into runs of adjacent blocks, one per request."""
+    run: list[BlockKey] = []
+    next_key = None
     for key in keys:
-        if run and (key != following or len(run) == _TOGETHER):
+        if run and (key != next_key or len(run) == _MAX_BLOCKS_PER_REQUEST):
             yield run
             run = []
         run.append(key)
-        following = (key[0], key[1] + 1)
+        next_key = (key[0], key[1] + 1)
     if run:
         yield run
 
@@ -186,7 +189,7 @@ class RemoteBuild(Build):
     """A build at an address; ``path`` is its folder in the cache."""
 
     address: str
-    copies: Copies
+    cache: BlockCache
     is_remote: ClassVar[bool] = True
 
     @property
@@ -200,25 +203,27 @@ class RemoteBuild(Build):
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def open_shard(self, file: str, entry: FileEntry) -> Shard:
-        """Open a shard, or a file next to one, by name."""
-        if not self.copies.sizes.get(file):
+        """Open a shard, or a file of an added column, by name."""
+        if not self.cache.sizes.get(file):
             raise damaged_error(
                 f"{self.address}/{file}",
-                "a file, as a card names it",
-                "none, or an empty one",
+                "a file that the card lists",
+                "no file, or an empty one",
             )
-        self.copies.fetch_blocks((name, 0) for name in self._first_blocks.get(file, ()))
+        self.cache.fetch_blocks((name, 0) for name in self._first_blocks.get(file, ()))
         return RemoteShard(self, file)
 
     @functools.cached_property
     def _first_blocks(self) -> dict[str, list[str]]:
-        """Files whose first blocks are fetched together, by the first of each group of shards."""
+        """Groups of shards whose first blocks are fetched together, by the first shard of each group."""
         files = [entry.file for entry in self.card.shards if entry.bytes]
-        groups = [files[start : start + _HEADS] for start in range(0, len(files), _HEADS)]
-        return {group[0]: group for group in groups}
+        groups = {}
+        for start in range(0, len(files), _SHARDS_PER_PREFETCH):
+            groups[files[start]] = files[start : start + _SHARDS_PER_PREFETCH]
+        return groups
 
     def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
-        """Fetch the blocks of these rows (shard, key, first, end) together."""
+        """Fetch the blocks of all ``rows`` (shard, key, first, end) together."""
         ranges = []
         size = 0
         for shard, key, first, end in rows:
@@ -227,24 +232,24 @@ class RemoteBuild(Build):
             for start, stop in shard.byte_ranges(key, first, end):
                 ranges.append((shard.file, start, stop))
                 size += stop - start
-        # Too little memory is a MemoryError before anything is fetched.
+        # Raise MemoryError before fetching anything if the rows do not fit into memory.
         np.empty(size, np.uint8)
         blocks = []
         for file_range in ranges:
             blocks += blocks_between(*file_range)
-        self.copies.fetch_blocks(blocks)
+        self.cache.fetch_blocks(blocks)
 
 
 class RemoteShard(Shard):
-    """A remote shard: read by block instead of mapped, otherwise checked and read like any other."""
+    """A remote shard, which is read by block instead of mapped."""
 
     def __init__(self, build: RemoteBuild, file: str) -> None:
         self.file = file
-        self._copies = build.copies
+        self._cache = build.cache
         # HDF5 holds h5py's lock while it reads. A fetching thread could garbage-collect objects of
-        # h5py and wait for that lock, so missing blocks are fetched between two attempts to open.
+        # h5py and wait for that lock, so fetch missing blocks between two attempts to open the file.
         while True:
-            source = _Opened(build.copies, file)
+            source = _CachedFile(build.cache, file)
             try:
                 super().__init__(build.path / file, source)
                 break
@@ -255,19 +260,19 @@ class RemoteShard(Shard):
                         found=error.found,
                         next=build.remedy,
                     ) from error
-            build.copies.fetch_blocks(source.missing)
+            build.cache.fetch_blocks(source.missing)
 
     def mapped_view(self, key: str) -> Array | None:
-        """Return None: a remote shard is never mapped."""
+        """Return ``None``: a remote shard is never mapped."""
         return None
 
     def read(self, key: str, start: int, stop: int) -> Array:
-        """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), as :meth:`Shard.read` does."""
+        """Return a copy of rows ``start:stop`` of a dataset (columns of ``edge/index``)."""
         entry = self._expected_dataset(key)
-        parts = []
+        planes = []
         for first, end in self.byte_ranges(key, start, stop):
-            parts.append(self._copies.read(self.file, first, end))
-        rows = np.concatenate(parts).view(entry.dtype)
+            planes.append(self._cache.read(self.file, first, end))
+        rows = np.concatenate(planes).view(entry.dtype)
         if entry.row_axis:
             return rows.reshape((*entry.row, stop - start))
         return rows.reshape((stop - start, *entry.row))
@@ -282,31 +287,31 @@ class RemoteShard(Shard):
             yield first + start * size, first + stop * size
 
 
-class _Opened(RandomAccess):
-    """A remote file for HDF5; ``missing`` are the blocks that a read lacked."""
+class _CachedFile(RandomAccess):
+    """A remote file for HDF5, with fetched blocks only; ``missing`` collects blocks to fetch."""
 
-    def __init__(self, copies: Copies, file: str) -> None:
-        super().__init__(copies.sizes[file], self._read_fetched)
-        self._copies = copies
+    def __init__(self, cache: BlockCache, file: str) -> None:
+        super().__init__(cache.sizes[file], self._read_fetched)
+        self._cache = cache
         self._file = file
-        self.missing: list[Key] = []
+        self.missing: list[BlockKey] = []
 
     def _read_fetched(self, start: int, stop: int) -> memoryview:
         keys = blocks_between(self._file, start, stop)
-        self.missing += [key for key in keys if not self._copies.has_block(key)]
+        self.missing += [key for key in keys if not self._cache.has_block(key)]
         if self.missing:
             raise OSError("not fetched yet")
-        return self._copies.read(self._file, start, stop).data
+        return self._cache.read(self._file, start, stop).data
 
 
 def open_remote_build(address: str, home: Home) -> RemoteBuild:
     """Open a pushed build without pulling it.
 
-    Raises ``UsageError`` where no build was pushed there, or the server sends whole files only;
-    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` if the server
-    does not respond.
+    Raises ``UsageError`` if no build was pushed there, or the server sends only complete files;
+    ``DamagedInput`` if data differ from the push; ``SourceUnavailable`` if the server does not
+    respond.
     """
-    remote = Remote(address, patient=True)
+    remote = Remote(address, retries=True)
     share, digests = read_share(remote)
     address = remote.address
     if share.kind != "build":
@@ -315,7 +320,7 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
             next=pull_command(address),
         )
 
-    # 1. Copy the card, the splits and the cards of added columns.
+    # 1. Fetch the card, the splits and the cards of added columns.
     sizes = {}
     blocks = []
     for pushed in share.files:
@@ -323,17 +328,17 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
             sizes[pushed.file] = pushed.bytes
             blocks += blocks_between(pushed.file, 0, pushed.bytes)
     size = sum(sizes.values())
-    if not sizes.get(CARD_NAME) or size > _MAX_SMALL:
+    if not sizes.get(CARD_NAME) or size > _MAX_METADATA_BYTES:
         raise damaged_error(
             f"{address}/{SHARE_NAME}",
-            f"{CARD_NAME}, with splits at most {_MAX_SMALL:,} bytes",
+            f"{CARD_NAME}, and with splits at most {_MAX_METADATA_BYTES:,} bytes",
             f"{size:,} bytes",
         )
     folder = home.cache / "builds" / f"{share.name}-{share.digest[:32]}"
     with convert_write_errors(folder):
         home.path.mkdir(parents=True, exist_ok=True)
-    copies = Copies(remote, share, digests, folder, home.path)
-    copies.fetch_blocks(blocks)
+    cache = BlockCache(remote, share, digests, folder, home.path)
+    cache.fetch_blocks(blocks)
 
     # 2. Compare the card with the manifest of the push.
     try:
@@ -344,7 +349,7 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
             error.expected or "",
             error.found or "",
         ) from error
-    contents = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in share.files}
+    pushed_files = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in share.files}
     for entry in card.shards:
         if entry.members:
             raise UsageError(
@@ -352,10 +357,10 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
                 f"{entry.file} is cut into {len(entry.members)} files.",
                 next=pull_command(address),
             )
-        if (entry.file, entry.bytes, entry.sha256) not in contents:
+        if (entry.file, entry.bytes, entry.sha256) not in pushed_files:
             raise damaged_error(
                 f"{address}/{SHARE_NAME}",
-                f"{entry.file} as {CARD_NAME} names it",
-                "another, or none",
+                f"{entry.file} as listed in {CARD_NAME}",
+                "another file, or none",
             )
-    return RemoteBuild(folder, card, address, copies)
+    return RemoteBuild(folder, card, address, cache)

@@ -37,7 +37,9 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS_NAME)[0][:12]
-    return push_files(address, "run", run, key, content, known=result.files, page=page, quiet=quiet)
+    return push_files(
+        address, "run", run, key, content, expected_digests=result.files, page=page, quiet=quiet
+    )
 
 
 def run_page(result: RunResult) -> str:

@@ -23,7 +23,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.pipelines.find import obtain_columns
-from kmip_data.sharing.push_files import BLOCK, BLOCKS_NAME, SHARE_NAME
+from kmip_data.sharing.push_files import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
 from kmip_data.sharing.remote import Remote
 
 INDEX = {SHARE_NAME, BLOCKS_NAME, CARD_NAME, "splits/default.h5"}
@@ -99,7 +99,7 @@ def blocks_asked(server):
         (file, block)
         for file, start, stop in server.asked
         if file.startswith("shards/")
-        for block in range(start // BLOCK, -(-stop // BLOCK))
+        for block in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES))
     ]
 
 
@@ -126,7 +126,7 @@ def test_the_first_batch_asks_for_the_blocks_it_touches(pushed, server):
 def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server):
     for file, byte in (("00001.h5", 10), ("00001.h5", 2_150_000), ("00002.h5", 1_200_000)):
         server.wrong_file, server.wrong_byte = f"shards/{file}", byte
-        where = f"block {byte // BLOCK} of {server.address}/shards/{file}"
+        where = f"block {byte // BLOCK_BYTES} of {server.address}/shards/{file}"
         with pytest.raises(DamagedInput, match=where) as raised:
             for _ in GraphLoader(kmip_data.open(server.address), batch_size=16):
                 pass
@@ -225,7 +225,7 @@ def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
         kmip_data.open(other.address)
     assert f"kmip-data pull {other.address}" in caught.value.next
     server.ranges = False
-    with pytest.raises(UsageError, match="whole"):
+    with pytest.raises(UsageError, match="complete files"):
         kmip_data.open(server.address)
     server.ranges, server.more = True, 2**24
     with pytest.raises(DamagedInput) as damaged:

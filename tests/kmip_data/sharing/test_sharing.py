@@ -42,7 +42,7 @@ from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import dataset_page, license_fields, push_build
-from kmip_data.sharing.push_files import BLOCK, BLOCKS_NAME, SHARE_NAME
+from kmip_data.sharing.push_files import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
 
 PLACES = ["folder", "memory", "s3"]
 
@@ -351,32 +351,36 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
 @pytest.mark.parametrize("knows", [True, False])
 def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, monkeypatch) -> None:
     """After an earlier pull that left a block and a damaged one, and after a cut connection."""
-    monkeypatch.setattr(remote, "PIECE", BLOCK)
+    monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)
     push_build(build, str(tmp_path / "share"), quiet=True)
     shard = home.built / "rings/shards/00000.h5"
     create_marked_folder(home.built / "rings", f"build {build.card.key}")
     shard.parent.mkdir()
     whole = (build.path / "shards/00000.h5").read_bytes()
     shard.with_name(f".{build.card.shards[0].sha256}.partial").write_bytes(
-        whole[: BLOCK + 5] + b"?" * BLOCK
+        whole[: BLOCK_BYTES + 5] + b"?" * BLOCK_BYTES
     )
     with serving() as server:
         for file in contents(tmp_path / "share"):
             data = (tmp_path / "share" / file).read_bytes()
-            cut = [File(data, ranges=knows, cut=2 * BLOCK + 7)] if file == "shards/00000.h5" else []
+            cut = (
+                [File(data, ranges=knows, cut=2 * BLOCK_BYTES + 7)]
+                if file == "shards/00000.h5"
+                else []
+            )
             server.route(f"/{file}", *cut, File(data, ranges=knows))
         pulled = pull(server.url(""), home, quiet=True)
         asked = [
             headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"
         ]
     assert contents(pulled.path) == contents(build.path)
-    assert asked[:2] == [f"bytes={BLOCK}-", f"bytes={2 * BLOCK}-"] or not knows
+    assert asked[:2] == [f"bytes={BLOCK_BYTES}-", f"bytes={2 * BLOCK_BYTES}-"] or not knows
 
 
 def test_a_pull_tries_again_before_the_first_piece_of_a_file(
     build, tmp_path, home, monkeypatch
 ) -> None:
-    monkeypatch.setattr(remote, "PIECE", BLOCK)
+    monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)
     push_build(build, str(tmp_path / "share"), quiet=True)
     with serving() as server:
         for file in contents(tmp_path / "share"):

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.sharing.push_files import BLOCK, BLOCKS_NAME, SHARE_NAME, Share, SharedFile
+from kmip_data.sharing.push_files import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME, Share, SharedFile
 
 
 def share_folder(source: Path, target: Path, kind: Literal["build", "run"] = "build") -> Share:
@@ -21,7 +21,8 @@ def share_folder(source: Path, target: Path, kind: Literal["build", "run"] = "bu
             SharedFile(file=name, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
         )
         blocks += b"".join(
-            hashlib.sha256(data[at : at + BLOCK]).digest() for at in range(0, len(data), BLOCK)
+            hashlib.sha256(data[at : at + BLOCK_BYTES]).digest()
+            for at in range(0, len(data), BLOCK_BYTES)
         )
     share = Share(
         kind=kind, name=source.name, files=files, blocks=hashlib.sha256(blocks).hexdigest()
