@@ -156,14 +156,14 @@ def _choose_cell_starter(
 
 def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
     """Return the cells of a plan, after starting them unless ``begin`` is None."""
-    from kmip_data.models.sweeps.cells import MAX_RUNS, cells_of, combined_change_cells
+    from kmip_data.models.sweeps.cells import MAX_RUNS, combined_change_cells, expand_plan
     from kmip_data.plugins import import_installed_plugins
 
-    # A search among plugins takes 5 ms a name; `cells_of` refuses more runs.
-    if plan.most_runs <= MAX_RUNS:
+    # A search among plugins takes 5 ms a name; `expand_plan` refuses more runs.
+    if plan.max_runs <= MAX_RUNS:
         for dataset, model in zip_longest(plan.datasets, plan.models):
             import_installed_plugins(dataset, model)
-    cells = cells_of(plan, home)
+    cells = expand_plan(plan, home)
     if begin is not None:
         begin(cells)
     if plan.then:  # one more change, which depends on the results of the others
@@ -238,13 +238,13 @@ def _print_plan(
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.runs_by_name import runs_of_plan
+    from kmip_data.models.sweeps.runs_by_name import find_plan_runs
     from kmip_data.models.training.run.states import run_status
 
     planned = {cell.folder: cell for cell in cells}
     folders = dict.fromkeys(planned)
     if status and not dry_run:
-        folders |= dict.fromkeys(runs_of_plan(plan, home))  # with other options, too
+        folders |= dict.fromkeys(find_plan_runs(plan, home))  # with other options, too
 
     # 1. Runs, and which of them are done or failed.
     runs = []

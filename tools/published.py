@@ -195,8 +195,8 @@ def results_table(file: str) -> str:
         seconds = format_duration(sum(row.seconds) / len(row.seconds))
         cells = [
             row.name,
-            row.mean_text("val"),
-            row.mean_text("test"),
+            row.format_mean("val"),
+            row.format_mean("test"),
             len(row.runs),
             str(row.epochs) if row.planned is None else f"{row.epochs} of {row.planned}",
             seconds,
@@ -220,7 +220,7 @@ def published_table() -> str:
         cells = [
             row.dataset,
             row.model,
-            row.mean_text(),
+            row.format_mean(),
             format_metric(row.metric, mean, std),
             difference,
             f"`train --reproduce {name}`",
@@ -245,7 +245,7 @@ def attention_table() -> str:
             continue
         file = name.partition("/")[0]
         others = [rows.get(f"{file}/{model}") for model in ("gps-transformer", "gps-none")]
-        texts = [row.mean_text() if row else "–" for row in (kmip, *others)]
+        texts = [row.format_mean() if row else "–" for row in (kmip, *others)]
         counts = [str(len(row.runs)) for row in (kmip, *others) if row]
         runs = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
         differences = [difference(kmip, row) if row else "–" for row in others]
@@ -328,7 +328,7 @@ def our_standing(name: str, row: ShippedResult) -> Standing:
     epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
     model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"
     origin = f"**ours**: `kmip-data train --reproduce {name}`"
-    return Standing(row.mean, row.mean_text(), model, str(len(row.runs)), epochs, origin)
+    return Standing(row.mean, row.format_mean(), model, str(len(row.runs)), epochs, origin)
 
 
 def paper_standing(model: str, figure: PaperResult) -> Standing:

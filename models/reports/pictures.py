@@ -41,8 +41,8 @@ from kmip_data.models.training.run.result import metric_title, sample_std
 from kmip_data.models.training.run.run_folder import metrics_columns
 
 MAX_CHANGES = 2  #: changes named in a legend entry
-POINTS = 5.0  #: between a point and its label, across and up
-BARS = {
+LABEL_OFFSET = 5.0  #: between a point and its label, across and up
+ERROR_BAR_STYLE = {
     "linestyle": "none",
     "capsize": 2,
     "elinewidth": 0.8,
@@ -166,12 +166,14 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         )
         mean = scale * row["test"]
         std = scale * row["test_std"]
-        axes.errorbar(per_hour * row["hours"], mean, std, color=color, marker="o", **BARS)
+        axes.errorbar(
+            per_hour * row["hours"], mean, std, color=color, marker="o", **ERROR_BAR_STYLE
+        )
     for model, published in paper.items():
         std = published.std or 0.0
         style = {"marker": "D", "markerfacecolor": current_style().ground, "color": colors[model]}
         hours_of_paper = published.hours or 0.0
-        axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **BARS)
+        axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **ERROR_BAR_STYLE)
     axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
     label_plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
@@ -295,16 +297,16 @@ def _draw_over_seconds(
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
     stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
     axes.step(seconds[best], test[best], where="post", **stairs)
-    axes.errorbar(seconds, test, spread, **style, **BARS)
+    axes.errorbar(seconds, test, spread, **style, **ERROR_BAR_STYLE)
 
     # No point is both faster and better than one of the frontier, so there is room for its k; for
     # other points it is drawn on the opposite side.
     text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
-    up = POINTS if higher_is_better else -POINTS
+    up = LABEL_OFFSET if higher_is_better else -LABEL_OFFSET
     for number, row in enumerate(rows):
-        side = {"ha": "left", "xytext": (POINTS, -up)}
+        side = {"ha": "left", "xytext": (LABEL_OFFSET, -up)}
         if number in best:
-            side = {"ha": "right", "xytext": (-POINTS, up)}
+            side = {"ha": "right", "xytext": (-LABEL_OFFSET, up)}
         axes.annotate(str(row["k"]), points[number], **side, **text)
 
 

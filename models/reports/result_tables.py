@@ -22,7 +22,7 @@ from kmip_data.format.card import coverage_suffix
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
-from kmip_data.models.reports.shipped_results import leaderboard_entry, row_of_result
+from kmip_data.models.reports.shipped_results import find_shipped_result, leaderboard_entry
 from kmip_data.models.sweeps.cells import changed_keys_digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
@@ -166,10 +166,10 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
         if not (key in usual and key in chosen) and chosen.get(kind) != usual.get(kind):
             continue
         if value != before and is_compared(key):
-            yield f"{key}={_setting_text(value)} instead of {_setting_text(before)}"
+            yield f"{key}={_format_setting(value)} instead of {_format_setting(before)}"
 
 
-def _setting_text(value: object) -> str:
+def _format_setting(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     if isinstance(value, bool):
@@ -178,7 +178,7 @@ def _setting_text(value: object) -> str:
 
 
 Row = dict[str, Any]  #: keys as in docs/reports.md; shares, not percent
-OVER_K = ("test", "test_std", "seconds", "seconds_std")  #: compared with the paper's
+K_COLUMNS = ("test", "test_std", "seconds", "seconds_std")  #: compared with the paper's
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def _published_columns(run: Run, mean: float) -> Row:
     board = leaderboard_entry(result.dataset, result.model, result.metric)
     ours = None
     if all(change.startswith("training.epochs=") for change in run.changes):
-        ours = row_of_result(result)
+        ours = find_shipped_result(result)
     scale = 0.01 if is_percent(result.metric) else 1  # the paper states percent
     published = None
     deviation = None
@@ -383,7 +383,7 @@ def _split_digest(run: Run) -> str:
 
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
-    """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
+    """Return the paper's rows: ``k``, :data:`K_COLUMNS` and ``runs``; none for other datasets."""
     paper = experiment_on_k()
     rows = []
     for row in paper["row"]:
@@ -430,7 +430,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
             "seconds_std": sample_std(seconds),
         }
         their = published.get(k, {})
-        for column in ("runs", *OVER_K):
+        for column in ("runs", *K_COLUMNS):
             row_of_k[f"paper_{column}"] = their.get(column)
         curves.setdefault(name, []).append(row_of_k)
 

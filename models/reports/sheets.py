@@ -21,8 +21,8 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import format_metric, metric_title
 from kmip_data.text import format_duration
 
-FEW = "†"  #: marks a mean over fewer runs than the paper's
-EDITED = "(edited)"  #: marks a mean that includes an edited result
+FEWER_RUNS_MARK = "†"  #: marks a mean over fewer runs than the paper's
+EDITED_MARK = "(edited)"  #: marks a mean that includes an edited result
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -111,22 +111,22 @@ def _format_model(row: Row) -> str:
     return f"{row['model']} ({row['variant']})"
 
 
-def _has_few(row: Row) -> bool:
+def _has_fewer_runs(row: Row) -> bool:
     return int(row["runs"]) < (row["paper_runs"] or 0)
 
 
 def _format_test(row: Row) -> str:
     std = row["test_std"] if row["runs"] > 1 else None
     text = format_metric(row["metric"], row["test"], std)
-    if _has_few(row):
-        text += f" {FEW}"
+    if _has_fewer_runs(row):
+        text += f" {FEWER_RUNS_MARK}"
     if row["edited"]:
-        text += f" {EDITED}"
+        text += f" {EDITED_MARK}"
     return text
 
 
 def _format_run_count(row: Row) -> str:
-    return f"{row['runs']} of {row['paper_runs']}" if _has_few(row) else str(row["runs"])
+    return f"{row['runs']} of {row['paper_runs']}" if _has_fewer_runs(row) else str(row["runs"])
 
 
 def _format_leaderboard(row: Row) -> str:
@@ -231,10 +231,10 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
 
     # Notes: the meaning of marks, and of differences.
     notes = []
-    if any(_has_few(row) for row in ranked):
-        notes.append(f"{FEW} mean over fewer runs than the paper's.")
+    if any(_has_fewer_runs(row) for row in ranked):
+        notes.append(f"{FEWER_RUNS_MARK} mean over fewer runs than the paper's.")
     if any(row["edited"] for row in ranked):
-        notes.append(f"{EDITED}: a result.json was edited after it was written.")
+        notes.append(f"{EDITED_MARK}: a result.json was edited after it was written.")
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard uses the complete published data; these rows do not.")
     if "sample" in first["share"]:

@@ -26,8 +26,8 @@ from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_colum
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
 #: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).
-LOSS = 0.01
-METRIC = 0.001
+LOSS_TOLERANCE = 0.01
+METRIC_TOLERANCE = 0.001
 
 #: Column of a file's runs -> list of :class:`ShippedResult`. All others: columns of ``metrics.csv``.
 RUN_COLUMNS = {
@@ -96,7 +96,7 @@ class ShippedResult(Strict):
             return None
         return statistics.stdev(values)
 
-    def mean_text(self, part: str = "test") -> str:
+    def format_mean(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
         return format_metric(self.metric, statistics.fmean(values), self._std_over_runs(values))
@@ -140,7 +140,7 @@ def shipped_result(name: str) -> ShippedResult:
     return rows[name]
 
 
-def row_of_result(result: RunResult) -> ShippedResult | None:
+def find_shipped_result(result: RunResult) -> ShippedResult | None:
     """Return the row with the data, model, variant and epochs of ``result``, for any seeds."""
     planned = result.config["training"]["epochs"]
     wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
@@ -158,7 +158,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     A seed is *equal* where test metric and SHA-256 of the weights equal the row's or, in a run
     that stopped before the row's last epoch, every value of the row's first epochs. Equality is
     promised only on the row's commit, processor, threads and torch. Elsewhere a seed must be
-    *close*: training loss and val metric of the second epoch within ``LOSS`` and ``METRIC`` of the
+    *close*: training loss and val metric of the second epoch within ``LOSS_TOLERANCE`` and ``METRIC_TOLERANCE`` of the
     row's, and the test metric of a whole training within three standard deviations of the row's
     mean.
 
@@ -218,7 +218,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         lines.append(f"{repetition} {number}: {'; '.join(parts)}")
 
     lines.append(
-        f"row: {row.mean_text()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
+        f"row: {row.format_mean()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
         f"torch {row.torch}; equal to the last bit only at commit {row.commit}"
     )
     lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")
@@ -227,8 +227,8 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     if not reproduced:
         raise NotReproduced(
             f"{name} is not reproduced.",
-            expected=f"equal values, or a second epoch within {LOSS:.0%} (loss) and "
-            f"{100 * METRIC:g} points (metric) and a test metric within three deviations",
+            expected=f"equal values, or a second epoch within {LOSS_TOLERANCE:.0%} (loss) and "
+            f"{100 * METRIC_TOLERANCE:g} points (metric) and a test metric within three deviations",
             found=f"\n{text}",
             next="compare build, split, machine, version of torch and threads (OMP_NUM_THREADS); "
             "use another --home",
@@ -285,7 +285,7 @@ def _is_close(row: ShippedResult, test: float | None, deciding: list[EpochValue]
 
     for value in deciding:
         share = value.name != "train_loss" and is_percent(row.metric)
-        tolerance = METRIC if share else LOSS * abs(value.row)
+        tolerance = METRIC_TOLERANCE if share else LOSS_TOLERANCE * abs(value.row)
         if abs(value.here - value.row) > tolerance:
             return False
     # At least one value must have been compared: one seed has no deviation.

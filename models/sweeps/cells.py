@@ -58,7 +58,7 @@ Seeds = Annotated[
     BeforeValidator(_parse_seed_range),
 ]
 _MAX_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
-UNNAMED = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
+UNNAMED_SWEEP = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
 class Change(Strict):
@@ -113,7 +113,7 @@ class Plan(Strict):
     )
 
     @property
-    def most_runs(self) -> int:
+    def max_runs(self) -> int:
         """Number of runs if every change applied to all models and datasets."""
         seeds = max(len({*seeds}) for seeds in (self.seeds, *self.seeds_of.values()))
         return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * seeds
@@ -128,10 +128,10 @@ class Plan(Strict):
         return self.seeds_of.get(f"{dataset}/{model}", of_model)
 
     @model_validator(mode="after")
-    def _names_fit(self) -> Self:
-        if self.most_runs > MAX_RUNS:
+    def _check_names(self) -> Self:
+        if self.max_runs > MAX_RUNS:
             raise ValueError(
-                f"{self.most_runs:,} runs, which is more than the {MAX_RUNS:,} of a sweep"
+                f"{self.max_runs:,} runs, which is more than the {MAX_RUNS:,} of a sweep"
             )
 
         # Keys are models, datasets, or DATASET/MODEL.
@@ -187,7 +187,7 @@ def read_plan(name: str | None) -> Plan:
     """
     if name is None:
         return Plan.model_construct(
-            name=UNNAMED,
+            name=UNNAMED_SWEEP,
             datasets=(),
             models=("gps-kmip",),
             seeds=(0,),
@@ -236,15 +236,15 @@ class Cell:
         return (self.folder / RESULT_NAME).is_file()
 
 
-def cells_of(plan: Plan, home: Home) -> list[Cell]:
+def expand_plan(plan: Plan, home: Home) -> list[Cell]:
     """Return every cell of a plan in order: by dataset, model, change and seed.
 
     Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or
     the plan has no run or more than ``MAX_RUNS``.
     """
-    if plan.most_runs > MAX_RUNS:  # count before expanding
+    if plan.max_runs > MAX_RUNS:  # count before expanding
         raise UsageError(
-            f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MAX_RUNS:,}"
+            f"The sweep {plan.name} has {plan.max_runs:,} runs.", next=f"at most {MAX_RUNS:,}"
         )
     datasets = dict.fromkeys(plan.datasets)
     models = dict.fromkeys(plan.models)
@@ -343,7 +343,7 @@ def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
     changes: dict[tuple[str, str], dict[str, Mean]] = {}
     for (dataset, model, change), mean in _means_on_val(cells).items():
         changes.setdefault((dataset, model), {})[change] = mean
-    return {key: _name_of_best(means) for key, means in changes.items()}
+    return {key: _best_change(means) for key, means in changes.items()}
 
 
 def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
@@ -369,7 +369,7 @@ def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cel
             for name, change in changes.items():
                 if change.keys in {axis, frozenset()}:
                     rivals[name] = means[dataset, model, name]
-            winners.add(_name_of_best(rivals))
+            winners.add(_best_change(rivals))
 
         # 2. All winning keys, in the order of the plan.
         gained = [change for name, change in changes.items() if change.set and name in winners]
@@ -377,7 +377,7 @@ def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cel
             keys = itertools.chain(*(change.set for change in gained))
             change = Change(name=str(plan.then), set=tuple(keys))
             update = {"datasets": (dataset,), "models": (model,), "changes": (change,)}
-            combined += cells_of(plan.model_copy(update=update), home)
+            combined += expand_plan(plan.model_copy(update=update), home)
     return combined
 
 
@@ -407,7 +407,7 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     return means
 
 
-def _name_of_best(means: dict[str, Mean]) -> str:
+def _best_change(means: dict[str, Mean]) -> str:
     """Return the name of the best mean; ties: the first."""
     best = next(iter(means))
     highest = None

@@ -35,10 +35,10 @@ from kmip_data.runtime.parallel import start_process
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun, format_duration
 
-SWEEP = "sweep"  #: marker of a log folder
+SWEEP_MARKER = "sweep"  #: marker of a log folder
 
 
-def log_of_cell(cell: Cell, folder: Path) -> Path:
+def log_path(cell: Cell, folder: Path) -> Path:
     """Return the log of a cell's last process.
 
     The sweep that runs the cell holds the lock of this path.
@@ -46,7 +46,7 @@ def log_of_cell(cell: Cell, folder: Path) -> Path:
     return folder / log_name(cell.folder)
 
 
-LOOK = 0.2  #: seconds between two looks at the processes
+POLL_SECONDS = 0.2  #: seconds between two looks at the processes
 #: By run folder: cell, process, and context that releases lock and slot at the end.
 Running = dict[Path, tuple[Cell, subprocess.Popen[bytes], ExitStack]]
 
@@ -80,7 +80,7 @@ def run_cells(
     # Locks of a killed sweep whose runs ended without it: looking at one removes it.
     for cell in cells:
         if cell.is_done:
-            is_unlocked(log_of_cell(cell, folder))
+            is_unlocked(log_path(cell, folder))
 
     # 2. A slot is a GPU, the only one the process sees, or a share of the cores.
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
@@ -104,7 +104,7 @@ def run_cells(
                 code = process.poll()
                 if code is None:
                     continue
-                log = log_of_cell(cell, folder)
+                log = log_path(cell, folder)
                 if not cell.is_done and not last_logged_error(log):  # killed before it could report
                     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
@@ -128,7 +128,7 @@ def run_cells(
                     bar.update(1)
                 elif slots and _start_cell(cell, running, folder, slots, share):
                     waiting.remove(cell)
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
 
 
 def make_folders(
@@ -143,9 +143,9 @@ def make_folders(
             home.path.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.path)
         if path == folder:
-            create_marked_folder(folder, SWEEP)
+            begin_folder(folder, SWEEP_MARKER)
     for cell in cells:
-        log = log_of_cell(cell, folder)
+        log = log_path(cell, folder)
         refuse_link(cell.folder)
         refuse_link(log)
 
@@ -175,7 +175,7 @@ def build_missing_data(
             except KmipDataError as error:
                 problems[key] = str(error)
         if problems[key]:
-            write_file(log_of_cell(cell, folder), f"{ERROR}{problems[key]}\n".encode())
+            write_file(log_path(cell, folder), f"{ERROR}{problems[key]}\n".encode())
             print_status(_progress_line(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
@@ -208,7 +208,7 @@ def _start_cell(
     share: int,
 ) -> bool:
     """Start the process of a cell, or resume its run; return False if another process has it."""
-    log = log_of_cell(cell, folder)
+    log = log_path(cell, folder)
     with ExitStack() as held:
         try:
             held.enter_context(folder_lock(log, wait=False))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
+from kmip_data.models.sweeps.cells import UNNAMED_SWEEP, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, find_runs
 
 
@@ -20,24 +20,24 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
         return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
     folders = []
     for name in names:
-        if name == UNNAMED:
-            folders += runs_of_plan(read_plan(None), home)
+        if name == UNNAMED_SWEEP:
+            folders += find_plan_runs(read_plan(None), home)
         elif name in sweep_names() or name.endswith(".toml"):
-            folders += runs_of_plan(read_plan(name), home)
+            folders += find_plan_runs(read_plan(name), home)
         elif "/" not in name and (home.path / "sweeps" / name).is_dir():
-            folders += runs_of_sweep_name(name, home)  # runs of a user's plan, by its name
+            folders += find_sweep_runs(name, home)  # runs of a user's plan, by its name
         else:
             folders += find_runs(name, home)
     return list(dict.fromkeys(folders))
 
 
-def runs_of_plan(plan: Plan, home: Home) -> list[Path]:
+def find_plan_runs(plan: Plan, home: Home) -> list[Path]:
     """Return all run folders of a sweep by name, including those started with other options."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
 
 
-def runs_of_sweep_name(sweep: str, home: Home) -> list[Path]:
+def find_sweep_runs(sweep: str, home: Home) -> list[Path]:
     """Return the run folders of the sweep of this name, whose plan is not known."""
     pattern = re.compile(rf"{re.escape(sweep)}-(.+-)?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))

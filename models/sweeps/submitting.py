@@ -14,8 +14,8 @@ from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_cells
 
 CLUSTER = "slurm"  #: submitit's name of it
-MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
-REQUEUES = 1000  #: most restarts after a time limit; preemptions do not count
+TIME_LIMIT_MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
+MAX_REQUEUES = 1000  #: most restarts after a time limit; preemptions do not count
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,10 @@ def submit_cells(
             return
         gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
         try:
-            executor = AutoExecutor(jobs, cluster=CLUSTER, slurm_max_num_timeout=REQUEUES)
-            executor.update_parameters(name=folder.name, timeout_min=MINUTES, gpus_per_node=gpus)
+            executor = AutoExecutor(jobs, cluster=CLUSTER, slurm_max_num_timeout=MAX_REQUEUES)
+            executor.update_parameters(
+                name=folder.name, timeout_min=TIME_LIMIT_MINUTES, gpus_per_node=gpus
+            )
             executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
             with executor.batch():
                 for cell in fresh:

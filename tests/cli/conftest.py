@@ -63,6 +63,6 @@ def sample(home_of_sample: Path) -> Path:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps train no network."""
     monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
-    monkeypatch.setattr(running, "LOOK", 0.01)
+    monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
     for name, value in sweeps.environment().items():
         monkeypatch.setenv(name, value)

@@ -17,7 +17,7 @@ from support.runs.sweeps import SMALL, write_plan
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps.cells import cells_of, read_plan
+from kmip_data.models.sweeps.cells import expand_plan, read_plan
 from kmip_data.models.training.run.result import read_result
 
 
@@ -176,7 +176,7 @@ def test_a_sweep_is_a_loop_of_train(home, plan, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = ["--epochs", "3", "--model", "gps-kmip", "--seeds", "0", "-q"]
     choices = {"epochs": 3, "models": ("gps-kmip",), "seeds": (0,)}
-    [cell] = cells_of(read_plan(str(plan)).model_copy(update=choices), Home(home))
+    [cell] = expand_plan(read_plan(str(plan)).model_copy(update=choices), Home(home))
     [run] = done("sweep", plan, *options, "--json").json["runs"]
     assert (run["state"], run["path"]) == ("done", str(cell.folder))
     settings = [word for item in SMALL for word in ("--set", item)]

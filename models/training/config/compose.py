@@ -1,4 +1,4 @@
-"""The configuration of a run: a preset or a file, data, options, and ``--set`` last."""
+"""Compose the configuration of a run from a preset or file, data, options, and finally ``--set``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import PARAMETER_OPTIONS
 
-YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
-#: Default epochs of a sample: each dataset's ends within two minutes on two cores.
+YAML_SUFFIXES = {".yaml", ".yml"}  #: suffixes of GraphGPS configurations
+#: Default epochs on a sample, which take at most two minutes for any dataset on two cores.
 SAMPLE_EPOCHS = 3
-#: Options of the line -> the key of the configuration that they set.
-KEYS = {
+#: Configuration keys by the command-line option that sets them.
+KEYS_BY_OPTION = {
     "sample": "data.sample",
     "epochs": "training.epochs",
     "neighbors": "training.neighbors",
@@ -28,7 +28,7 @@ KEYS = {
     "device": "system.device",
     "devices": "system.devices",
 }
-_OPTIONS = {**PARAMETER_OPTIONS, "neighbors": "--neighbor-sampling"}
+_OPTION_NAMES = {**PARAMETER_OPTIONS, "neighbors": "--neighbor-sampling"}
 
 
 def compose_configuration(  # noqa: PLR0913 -- options, by keyword
@@ -46,49 +46,56 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     quiet: bool = False,
     **options: object,
 ) -> RunConfig:
-    """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
+    """Return the dataset's preset or the file's configuration, changed by options and ``overrides``.
 
-    ``records`` and ``split`` are parameters that were given. A warm-up that would fill ``epochs``
-    is shortened; of a sample they are :data:`SAMPLE_EPOCHS` unless the file or ``stop_after`` says
-    otherwise. ``options`` have the names of :data:`KEYS`; ``None`` and ``False`` leave the key
-    alone.
+    ``records`` and ``split`` are build and split parameters. ``options`` have the names in
+    :data:`KEYS_BY_OPTION`; ``None`` and ``False`` leave a key unchanged. On a sample, ``epochs``
+    defaults to :data:`SAMPLE_EPOCHS` unless ``file`` or ``stop_after`` is set. A warm-up that would
+    fill all epochs is shortened.
     """
-    replaced = list[str]()
+    # 1. Start from a preset or a file.
+    messages = list[str]()
     if preset is not None:
-        config, replaced = preset_on_data(str(dataset), preset, variant, home=home)
+        config, messages = preset_on_data(str(dataset), preset, variant, home=home)
     elif file is None:
         import_installed_plugins(model=model)
         config = config_for_data(str(dataset), model, variant, home=home)
     else:
-        if file.suffix.lower() in YAML:
-            config, unread = read_graphgps(file)
-            if unread:
-                ignored = ", ".join(unread)
+        if file.suffix.lower() in YAML_SUFFIXES:
+            config, ignored_keys = read_graphgps(file)
+            if ignored_keys:
+                ignored = ", ".join(ignored_keys)
                 print_status(
-                    f"{file}: without effect in its own code, and here: {ignored}", quiet=quiet
+                    f"{file}: ignored here and by the code it was written for: {ignored}",
+                    quiet=quiet,
                 )
         else:
             config = read_config(file, import_plugins=True)
         if dataset is not None and dataset != config.data.dataset:
-            config, replaced = adapt_to_data(config, dataset, home=home)
-    for line in replaced:
+            config, messages = adapt_to_data(config, dataset, home=home)
+    for line in messages:
         print_status(line, quiet=quiet)
+
+    # 2. Set the parameters of the data.
     config = config.with_values(
         "data",
         parameters={**config.data.parameters, **records},
         split={**config.data.split, **split},
-        # A seed of the split that is given counts, whatever the run's seed is.
+        # An explicit split seed takes precedence over the run's seed.
         split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
     )
-    chosen = {name: options.get(name) for name in KEYS}
-    chosen = {
-        name: value for name, value in chosen.items() if value is not None and value is not False
-    }
-    settings = [f"{KEYS[name]}={value}" for name, value in chosen.items()]
-    _refuse_twice({**chosen, "epochs": epochs}, records, split, overrides)
+
+    # 3. Apply the options, then the overrides.
+    set_options = {}
+    for name in KEYS_BY_OPTION:
+        value = options.get(name)
+        if value is not None and value is not False:
+            set_options[name] = value
+    settings = [f"{KEYS_BY_OPTION[name]}={value}" for name, value in set_options.items()]
+    _refuse_conflicts({**set_options, "epochs": epochs}, records, split, overrides)
     config = apply_overrides(config, settings)
-    scheduled = file is not None or config.training.stop_after is not None
-    if epochs is None and config.data.sample and not scheduled:
+    has_length = file is not None or config.training.stop_after is not None
+    if epochs is None and config.data.sample and not has_length:
         epochs = min(SAMPLE_EPOCHS, config.training.epochs)
     if epochs is not None:
         config = with_epochs(config, epochs)
@@ -98,19 +105,19 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     return config
 
 
-def _refuse_twice(
+def _refuse_conflicts(
     options: Mapping[str, object],
     records: Mapping[str, object],
     split: Mapping[str, object],
     overrides: Sequence[str],
 ) -> None:
-    """Raise ``UsageError`` for a key that both an option and ``--set`` give, with different values."""
+    """Raise ``UsageError`` if an option and ``--set`` give a key different values."""
     options_by_key = {f"data.parameters.{name}": (name, value) for name, value in records.items()}
     options_by_key |= {f"data.split.{name}": (name, value) for name, value in split.items()}
-    options_by_key |= {KEYS[name]: (name, value) for name, value in options.items()}
+    options_by_key |= {KEYS_BY_OPTION[name]: (name, value) for name, value in options.items()}
     for item in overrides:
         key, _, text = item.partition("=")
         name, value = options_by_key.get(key.strip(), ("", None))
         if value is not None and str(value).lower() != text.strip().lower():
-            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
             raise conflicting_values_error(option, value, item)

@@ -1,8 +1,8 @@
 """Read YAML configurations of GraphGPS and derived repositories.
 
-Settings without a key in these files (residual connections, activations that the code fixes,
-scaling of features) stay as in the preset of the dataset and model, the published code's. A key
-that the file omits has GraphGPS's default, not the preset's value.
+Settings without a key in these files (residual connections, activations fixed in code, scaling of
+features) come from the preset of the dataset and model, which follows the published code. A key
+that a file omits has GraphGPS's default, not the preset's value.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ from kmip_data.models.training.metrics import METRICS
 from kmip_data.strict_model import read_shipped, shipped_datasets
 from kmip_data.text import count_with_noun
 
-#: Their names -> ours.
+#: Our names by GraphGPS's.
 _NAMES = read_shipped("tables", "graphgps")
-#: Dataset formats read by the k-MIP paper's code alone.
-_PAPER = ("PyG-CityNetwork", "PyG-ShapeNet", "PyG-S3DISOnDisk")
+#: Dataset formats that only the k-MIP paper's code reads.
+_PAPER_FORMATS = ("PyG-CityNetwork", "PyG-ShapeNet", "PyG-S3DISOnDisk")
 SAN_LAYERS = 3  #: linear layers of ``san_graph``, regardless of ``gnn.layers_post_mp``
 
 
-class _File:
-    """Unread keys of a file, and keys that cannot be mapped."""
+class _GraphGPSFile:
+    """Values of a file, and the keys that are unused, unmapped or ignored so far."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
-        self.left = set(values)
+        self.unused = set(values)
+        #: descriptions of keys that have no equivalent here
         self.unmapped: list[str] = []
-        # Without effect in upstream's code.
-        self.unread: list[str] = []
+        #: keys that upstream's code ignores
+        self.ignored: list[str] = []
 
     def get(self, key: str, default: object = None) -> object:
-        """Return a number, string, boolean or None; refuse anything else, such as lists."""
-        self.left.discard(key)
+        """Return a number, string, boolean or ``None``; refuse any other value, such as a list."""
+        self.unused.discard(key)
         value = self.values.get(key, default)
         if isinstance(value, str | int | float | None):
             return value
@@ -61,7 +62,7 @@ class _File:
         return default
 
     def get_integer(self, key: str, default: int | None = None) -> int:
-        """Return an integer; refuse anything else."""
+        """Return an integer; refuse any other value."""
         value = self.get(key, default)
         if type(value) is int:
             return value
@@ -69,21 +70,22 @@ class _File:
         return 0
 
     def map_keys(self, keys: Mapping[str, tuple[str, object]]) -> dict[str, object]:
-        """Return values by our names; ``keys`` has theirs, with GraphGPS's default."""
+        """Return values by our names; ``keys`` maps them to GraphGPS's names and defaults."""
         return {ours: self.get(theirs, default) for ours, (theirs, default) in keys.items()}
 
     def refuse(self, key: str) -> None:
-        self.left.discard(key)
+        """Record that a key cannot be mapped."""
+        self.unused.discard(key)
         if key not in self.values:
             self.unmapped.append(f"{key} is missing")
             return
         value = self.values[key]
         reason = _NAMES["reasons"].get(value) if isinstance(value, str) else None
-        because = f": {reason}" if reason else ""
-        self.unmapped.append(f"{key} = {value!r:.200}{because}")
+        explanation = f": {reason}" if reason else ""
+        self.unmapped.append(f"{key} = {value!r:.200}{explanation}")
 
     def get_mapped(self, key: str, choices: Mapping[Any, Any], default: object) -> Any:
-        """Map the key's value to our name; refuse a value that is not among the choices."""
+        """Map a key's value to our name; refuse a value that is not among the choices."""
         value = self.get(key, default)
         for theirs, ours in choices.items():
             if theirs == value and isinstance(theirs, bool) == isinstance(value, bool):
@@ -91,22 +93,22 @@ class _File:
         return self.refuse(key)
 
     def require(self, key: str, value: object, default: object) -> None:
-        """Refuse any other value; ``default`` is GraphGPS's."""
+        """Refuse a key unless it has this value; ``default`` is GraphGPS's."""
         self.get_mapped(key, {value: True}, default)
 
     def drop_keys(self, *patterns: str) -> list[str]:
-        """Remove the keys that match, and return them."""
-        skipped = set[str]()
+        """Remove the unused keys that match, and return them."""
+        dropped = set[str]()
         for pattern in patterns:
-            skipped.update(fnmatch.filter(self.left, pattern))
-        self.left -= skipped
-        return sorted(skipped)
+            dropped.update(fnmatch.filter(self.unused, pattern))
+        self.unused -= dropped
+        return sorted(dropped)
 
 
 def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
-    """Return the configuration of a GraphGPS or k-MIP YAML file, and the keys it ignores.
+    """Read a GraphGPS or k-MIP YAML file; return its configuration, and keys that upstream ignores.
 
-    A configuration that equals a variant of a preset has its name; others have none.
+    The configuration has the name of a preset only if it equals one of its variants.
 
     Raises
     ------
@@ -115,8 +117,8 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     UsageError
         Keys cannot be mapped; the message lists all of them with their values.
     """
-    # 1. Dataset and model, which determine the preset.
-    file = _File(_read_dotted_keys(path))
+    # 1. Map dataset and model, which determine the preset.
+    file = _GraphGPSFile(_read_dotted_keys(path))
     gps_networks = _NAMES["networks"]
     networks = {name: name for name in (*gps_networks, "gnn", "custom_gnn")}
     file.require("train.mode", "custom", "custom")
@@ -138,30 +140,32 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
             path, file, "kmip-data list shows the datasets, docs/models.md the models"
         )
 
-    # 2. All other keys; leftover keys cannot be mapped.
+    # 2. Map all other keys; refuse the rest.
     base = config_for_data(dataset, model, "code")
-    graphgps = False
+    is_graphgps = False
     if network_type == "GPSModel":
-        budgeted = "model.auto_satisfy_param_budget" in file.values
-        graphgps = not budgeted and file.values.get("dataset.format") not in _PAPER
-        base = _follow_file_code(base, str(passing), budgeted=budgeted, graphgps=graphgps)
+        has_budget = "model.auto_satisfy_param_budget" in file.values
+        is_graphgps = not has_budget and file.values.get("dataset.format") not in _PAPER_FORMATS
+        base = _follow_upstream_code(
+            base, str(passing), has_budget=has_budget, is_graphgps=is_graphgps
+        )
     seed = file.get("seed", 0)
     changes = _training_tables(file, base)
-    changes["model"] = _network_keys(file, network_type, base, reads_activation=graphgps)
-    file.unread += file.drop_keys(
+    changes["model"] = _network_keys(file, network_type, base, reads_activation=is_graphgps)
+    file.ignored += file.drop_keys(
         *_NAMES["unread"]["gps" if network_type in gps_networks else "stack"]
     )
     for key, (value, default) in _NAMES["required"].items():
         file.require(key, value, default)
     file.drop_keys(*_NAMES["harmless"], *_NAMES["conditional"])
-    for key in sorted(file.left):
+    for key in sorted(file.unused):
         file.refuse(key)
     if file.unmapped:
         raise _unmapped_keys_error(
-            path, file, "remove them from a copy of the file, and set what they mean with --set"
+            path, file, "remove them from a copy of the file, and use --set for their meaning"
         )
 
-    # 3. The configuration, with the name of a variant that equals it.
+    # 3. Build the configuration, and name the preset variant that equals it.
     values = base.model_dump()
     for section, keys in changes.items():
         values[section] = merge_tables(values[section], keys)
@@ -170,40 +174,40 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     for variant in variants:
         preset = load_preset(dataset, model, variant)
         if preset == config.model_copy(update={"variant": variant, "data": preset.data}):
-            return preset.with_values("training", seed=seed), file.unread
+            return preset.with_values("training", seed=seed), file.ignored
     config = config.model_copy(update={"preset": ""})
-    return config.with_values("training", seed=seed), file.unread
+    return config.with_values("training", seed=seed), file.ignored
 
 
 def _datasets_by_format() -> dict[str, dict[str, str]]:
-    """Return ``dataset.format`` -> ``dataset.name`` -> our dataset, by the manifests."""
+    """Return our datasets by ``dataset.format`` and ``dataset.name``, from the manifests."""
     formats: dict[str, dict[str, str]] = {}
     for dataset in shipped_datasets():
-        theirs = load_manifest(dataset).graphgps
-        if theirs is not None:
-            formats.setdefault(theirs[0], {})[theirs[1]] = dataset
+        names = load_manifest(dataset).graphgps
+        if names is not None:
+            formats.setdefault(names[0], {})[names[1]] = dataset
     return formats
 
 
-def _follow_file_code(
-    base: RunConfig, passing: str, *, budgeted: bool, graphgps: bool
+def _follow_upstream_code(
+    base: RunConfig, passing: str, *, has_budget: bool, is_graphgps: bool
 ) -> RunConfig:
-    """Adapt the preset of a GPSModel to the file's code.
+    """Adapt a GPSModel's preset to the code that a file was written for.
 
-    Settings without a key, and ``passing`` of its layers, follow that code. A parameter budget is
-    the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's version, add
-    the input to message passing and read ``gnn.act``.
+    This concerns settings without a key, and message ``passing``. Files with a parameter budget
+    belong to the k-MIP paper's code, and so do cities and point clouds. GraphGPS and LRGB's version
+    add the input to message passing and read ``gnn.act``.
     """
     model = base.model
     changes: dict[str, object] = {}
-    if budgeted:
+    if has_budget:
         code = load_preset(base.data.dataset, "gps-kmip", "code").model
         changes = {
             "local": code.local,
             "ffn_activation": code.ffn_activation,
             "edge_encoder": code.edge_encoder,
         }
-    elif graphgps:
+    elif is_graphgps:
         local = model.local
         if passing != "gated-gcn":
             component = component_kinds("local")[passing]
@@ -217,7 +221,7 @@ def _follow_file_code(
 
 
 def _network_keys(
-    file: _File, network_type: str, base: RunConfig, *, reads_activation: bool
+    file: _GraphGPSFile, network_type: str, base: RunConfig, *, reads_activation: bool
 ) -> dict[str, object]:
     preset = base.model
     stack = network_type in {"gnn", "custom_gnn"}
@@ -252,61 +256,61 @@ def _network_keys(
         if reads_activation:
             network |= {"ffn_activation": activation, "local": {"activation": activation}}
         elif activation != preset.ffn_activation:
-            file.unread.append("gnn.act")
+            file.ignored.append("gnn.act")
     return network | _encoder_keys(file, base, blocks) | _head_keys(file, preset, activation)
 
 
 def _stack_keys(
-    file: _File, network_type: str, local: Component, activation: str
+    file: _GraphGPSFile, network_type: str, local: Component, activation: str
 ) -> dict[str, object]:
     """Return ``model.local`` for a network without attention."""
-    # GraphGym's network does not read it.
+    # GraphGym's network ignores ``gnn.residual``.
     residual = bool(file.get("gnn.residual", False)) and network_type == "custom_gnn"
     if not isinstance(local, StackComponent):
-        # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
+        # GraphGPS's GatedGCN always uses ReLU, and adds its input in either network.
         if activation != "relu":
-            file.unread.append("gnn.act")
+            file.ignored.append("gnn.act")
         return {"residual": "inside" if residual or network_type == "gnn" else "none"}
     stack = "graphgps" if local.kind == "gine" else "graphgym"
-    # GraphGPS's own GINE has a fixed ReLU; a file that sets another activation is of LRGB's code.
-    lrgb = activation != "relu" or local.kind != "gine"
-    if network_type == "custom_gnn" and lrgb:
+    # GraphGPS's GINE always uses ReLU, so a file with another activation belongs to LRGB's code.
+    is_lrgb = activation != "relu" or local.kind != "gine"
+    if network_type == "custom_gnn" and is_lrgb:
         stack = "lrgb" if local.stack == "graphgym" else local.stack
     return {"residual": "outside" if residual else "none", "stack": stack, "activation": activation}
 
 
 def _attention_keys(
-    file: _File, base: RunConfig, network: Mapping[str, object]
+    file: _GraphGPSFile, base: RunConfig, network: Mapping[str, object]
 ) -> dict[str, object]:
     kind = base.model.attention.kind
     heads = file.get_integer("gt.n_heads", 8)
     attention = {"heads": heads, **file.map_keys(_NAMES["keys"].get(kind, {}))}
     if file.get("gt.attn_dropout", 0.0) and "dropout" not in attention:
-        file.unread.append("gt.attn_dropout")
+        file.ignored.append("gt.attn_dropout")
     if kind == "k-mip":
         attention["k"] = file.get_integer("gt.sparse.k")
         attention["key_dim"] = file.get_integer("gt.sparse.kq_dim")
         width = file.get_integer("gt.sparse.val_dim")
-        # The usual width of values is hidden_dim / heads, which a budget's width decides later.
-        usual = network["hidden_dim"] == heads * width
-        if usual or network["parameter_budget"] is not None:
+        # The default value width is hidden_dim / heads; with a budget, hidden_dim is not known yet.
+        is_default = network["hidden_dim"] == heads * width
+        if is_default or network["parameter_budget"] is not None:
             attention["value_dim"] = None
         else:
             attention["value_dim"] = width
-        # The thesis's code has no such key.
+        # Only the thesis's code lacks this key.
         attention["output_projection"] = "gt.sparse.head_agg" not in file.values
         file.require("gt.sparse.head_agg", "none", "none")
     elif kind == "exphormer":
-        used = file.get("prep.exp", False) and file.get("prep.use_exp_edges", True)
-        attention["expander"] = file.get("prep.exp_deg", 5) if used else 0
+        has_expander = file.get("prep.exp", False) and file.get("prep.use_exp_edges", True)
+        attention["expander"] = file.get("prep.exp_deg", 5) if has_expander else 0
         file.drop_keys("prep.exp_deg", "prep.use_exp_edges")
     elif kind == "none":
         attention = {}
     return attention
 
 
-def _encoder_keys(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
-    # 1. The names of both encoders.
+def _encoder_keys(file: _GraphGPSFile, base: RunConfig, blocks: int) -> dict[str, object]:
+    # 1. Map the names of both encoders.
     has_nodes = file.get("dataset.node_encoder", False)
     has_edges = file.get("dataset.edge_encoder", False)
     positions, names = _positional_sections(file)
@@ -316,15 +320,15 @@ def _encoder_keys(file: _File, base: RunConfig, blocks: int) -> dict[str, object
     edge = file.get_mapped("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
     encoders = {"node": _NAMES["nodes"].get(node), "edge": edge}
 
-    # 2. Ours. Superpixels are standardised by the constants of LRGB's code, whose files have GELU,
-    # and of the codes that came from it.
-    usual = {"node": base.model.node_encoder, "edge": base.model.edge_encoder}
-    graphgps = file.get("gnn.act", "relu") == "relu" and base.model.attention.kind != "exphormer"
+    # 2. Choose ours. LRGB's code, whose files use GELU, and code derived from it standardise
+    #    superpixels by constants, like the preset's encoders; GraphGPS does not.
+    preset_encoders = {"node": base.model.node_encoder, "edge": base.model.edge_encoder}
+    is_graphgps = file.get("gnn.act", "relu") == "relu" and base.model.attention.kind != "exphormer"
     for level, encoder in encoders.items():
         if encoder == "types":
             encoders[level] = f"types{file.get(f'dataset.{level}_encoder_num_types', 0)}"
         elif encoder == "":
-            encoders[level] = "linear" if graphgps else usual[level]
+            encoders[level] = "linear" if is_graphgps else preset_encoders[level]
     keys: dict[str, object] = {
         "node_encoder": encoders["node"],
         "node_encoder_norm": file.get("dataset.node_encoder_bn", True),
@@ -333,7 +337,7 @@ def _encoder_keys(file: _File, base: RunConfig, blocks: int) -> dict[str, object
     }
     file.require("dataset.edge_encoder_bn", False, has_edges)
 
-    # 3. Without a node encoder, the first block before message passing maps the features.
+    # 3. Without a node encoder, use the first block before message passing.
     if not has_nodes:
         if not blocks or positions:
             file.refuse("dataset.node_encoder")
@@ -343,8 +347,8 @@ def _encoder_keys(file: _File, base: RunConfig, blocks: int) -> dict[str, object
     return keys | positions
 
 
-def _positional_sections(file: _File) -> tuple[dict[str, object], list[str]]:
-    """Return the sections of the positional encodings, and the node encoders before them."""
+def _positional_sections(file: _GraphGPSFile) -> tuple[dict[str, object], list[str]]:
+    """Return the sections of the positional encodings, and the names of the node encoders."""
     encodings = _NAMES["encodings"]
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
     terms = [name for name in names if name in encodings]
@@ -359,25 +363,25 @@ def _positional_sections(file: _File) -> tuple[dict[str, object], list[str]]:
         sections[encodings[name]["section"]] = _positional_keys(
             file, section, encodings[name]["keys"]
         )
-    # Ignore keys of a disabled encoding.
-    for key in file.left.copy():
+    # Skip the keys of disabled encodings.
+    for key in file.unused.copy():
         section = key.partition(".")[0]
         if section.startswith("posenc_") and not file.values.get(f"{section}.enable", False):
-            file.left.discard(key)
+            file.unused.discard(key)
     return sections, [name for name in names if name not in encodings]
 
 
 def _positional_keys(
-    file: _File, section: str, keys: Mapping[str, tuple[str, object]]
+    file: _GraphGPSFile, section: str, keys: Mapping[str, tuple[str, object]]
 ) -> dict[str, object]:
-    """Map the settings of an encoding to our keys, without settings that its reader ignores."""
+    """Map an encoding's settings to our keys, except those that its reader ignores."""
     values = file.map_keys(keys)
     if "reader" in values:
         values["reader"] = str(values["reader"]).lower()
     unused = {"deepset": "heads", "linear": "layers"}.get(str(values.get("reader")))
     if unused in values:
         values.pop(unused)
-        file.unread += file.values.keys() & {keys[unused][0]}
+        file.ignored += file.values.keys() & {keys[unused][0]}
     if "norm" in values:
         values["norm"] = str(values["norm"]).lower() == "batchnorm"
     if "steps" in values:
@@ -386,36 +390,36 @@ def _positional_keys(
             file.refuse(f"{section}.kernel.times_func")
             return {}
         values["steps"] = int(steps[1]) - 1
-    file.unread += file.drop_keys(f"{section}.n_heads", f"{section}.layers")
+    file.ignored += file.drop_keys(f"{section}.n_heads", f"{section}.layers")
     return values
 
 
-def _head_keys(file: _File, preset: ModelConfig, activation: str) -> dict[str, object]:
+def _head_keys(file: _GraphGPSFile, preset: ModelConfig, activation: str) -> dict[str, object]:
     task = file.get("dataset.task", "node")
     head = file.get("gnn.head", "default")
     name = _NAMES["heads"].get(task if head == "default" else head)
     levels = {key: component.level for key, component in all_heads().items()}
     level = levels.get(str(preset.head or name))
     if head == "default" and name == "graph" != level:
-        name = preset.head  # the command line of runs on point clouds has it, not their file
+        name = preset.head  # upstream sets it on the command line for point clouds
     if levels.get(str(name)) != level:
         file.refuse("gnn.head")
-    mlp = head == "mlp_graph"
-    san = name == "san"
+    is_mlp = head == "mlp_graph"
+    is_san = name == "san"
     keys: dict[str, object] = {
         "head": name,
-        "head_layers": SAN_LAYERS if san else file.get("gnn.layers_post_mp", 0) or 1,
-        "head_l2norm": not mlp and not san,
-        "head_dropout": file.get("gnn.dropout", 0.0) if mlp else 0.0,
-        "head_activation": activation if mlp or san else "relu",
+        "head_layers": SAN_LAYERS if is_san else file.get("gnn.layers_post_mp", 0) or 1,
+        "head_l2norm": not is_mlp and not is_san,
+        "head_dropout": file.get("gnn.dropout", 0.0) if is_mlp else 0.0,
+        "head_activation": activation if is_mlp or is_san else "relu",
     }
     if level == "graph":
         keys["pooling"] = file.get_mapped("model.graph_pooling", _NAMES["poolings"], "add")
     return keys
 
 
-def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
-    # 1. The optimizer and the schedule, with the keys that they read.
+def _training_tables(file: _GraphGPSFile, base: RunConfig) -> dict[str, dict[str, object]]:
+    # 1. Optimizer and schedule, with the keys they read.
     keys = _NAMES["keys"]
     optimizer = file.map_keys(keys["optimizer"])
     optimizer["name"] = file.get_mapped("optim.optimizer", _NAMES["optimizers"], "adam")
@@ -425,14 +429,13 @@ def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object
     if kind == "reduce_on_plateau":
         file.require("optim.reduce_factor", 0.5, 0.1)
 
-    # 2. Loss and metric.
+    # 2. Loss and metric. Upstream's loss functions depend on the targets and the number of classes.
     losses = {name: name for name in ("weighted_cross_entropy", "cross_entropy", "l1")}
-    # Upstream's decide by the targets, and by the number of classes.
-    usual = str(base.training.loss)
-    if usual in {"binary_cross_entropy", "link_cross_entropy"}:
-        losses["cross_entropy"] = usual
-    if usual == "weighted_binary_cross_entropy":
-        losses["weighted_cross_entropy"] = usual
+    preset_loss = str(base.training.loss)
+    if preset_loss in {"binary_cross_entropy", "link_cross_entropy"}:
+        losses["cross_entropy"] = preset_loss
+    if preset_loss == "weighted_binary_cross_entropy":
+        losses["weighted_cross_entropy"] = preset_loss
     loss = file.get_mapped("model.loss_fun", losses, "cross_entropy")
     task = "classification"
     if loss == "l1":
@@ -449,7 +452,7 @@ def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object
         best = "argmax" if metric.higher_is_better else "argmin"
         file.require("metric_agg", best, "argmax")
 
-    # 3. The loop, and keys that have one value here.
+    # 3. Training loop, and keys that have a fixed value here.
     clip = file.get("optim.clip_grad_norm_value", 1.0)
     clips = file.get("optim.clip_grad_norm", False)
     training = file.map_keys(keys["training"])
@@ -459,7 +462,7 @@ def _training_tables(file: _File, base: RunConfig) -> dict[str, dict[str, object
     return {"optimizer": optimizer, "schedule": schedule, "training": training}
 
 
-def _unmapped_keys_error(path: Path, file: _File, remedy: str) -> UsageError:
+def _unmapped_keys_error(path: Path, file: _GraphGPSFile, remedy: str) -> UsageError:
     return UsageError(
         f"{path} has {count_with_noun(len(file.unmapped), 'key')} that cannot be mapped.",
         found="".join(f"\n    {key}" for key in file.unmapped),
@@ -468,21 +471,21 @@ def _unmapped_keys_error(path: Path, file: _File, remedy: str) -> UsageError:
 
 
 def _read_dotted_keys(path: Path) -> dict[str, Any]:
-    """Return the dotted keys of a YAML file."""
+    """Read the values of a YAML file by dotted key."""
     import yaml
 
     try:
-        text = read_small_file(path, 2**16)  # upstream's have 4 kB
+        text = read_small_file(path, 2**16)  # upstream's files have 4 kB
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY301
         keys = dict(dotted_keys(yaml.safe_load(text)))
-    except Exception as error:  # tags and digits cause errors of many classes in PyYAML
+    except Exception as error:  # PyYAML raises errors of many classes for tags and digits
         problem = first_problem(error)
         if isinstance(error, AttributeError):
             problem = "its top level is not a mapping"
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {problem}") from error
     for key, value in keys.items():
-        # Numbers such as 1e-5 are text in YAML.
+        # YAML reads numbers such as 1e-5 as strings.
         if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
             keys[key] = float(value)
     return keys

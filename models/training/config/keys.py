@@ -1,4 +1,4 @@
-"""Typed configuration of a run: every key, its type, default and meaning."""
+"""Configuration of a run: the type, default and meaning of every key."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.strict_model import Strict
 
-#: Metadata of a key that reports don't list among the differences of two runs: it names the run or
-#: the machine, or has its own column (dataset, build, split, seed). All other keys are compared.
+#: Metadata of keys that reports do not compare between runs: they identify the run or the machine,
+#: or have their own column (dataset, build, split, seed).
 NOT_COMPARED: dict[str, JsonValue] = {"compared": False}
 
 
 class OptimizerConfig(Strict):
-    """AdamW with PyTorch's default betas, unless another is named."""
+    """Optimizer and its options; default: AdamW with PyTorch's betas."""
 
-    name: Annotated[str, RegisteredName("optimizers", "optimizer", all_optimizers)] = Field(
-        default="adamw", description="class of torch.optim, or of a plugin"
+    name: Annotated[str, Names("optimizers", "optimizer", all_optimizers)] = Field(
+        default="adamw", description="class of torch.optim, or from a plugin"
     )
-    lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
+    lr: float = Field(default=1e-3, gt=0, description="highest learning rate of the schedule")
     weight_decay: float = Field(
         default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
     )
@@ -44,9 +44,9 @@ class OptimizerConfig(Strict):
 
     @model_validator(mode="after")
     def _check_optimizer_options(self) -> Self:
-        taken = {"name", "lr", "weight_decay", *all_optimizers()[self.name].options}
+        accepted = {"name", "lr", "weight_decay", *all_optimizers()[self.name].options}
         for option, value in self:
-            if value is not None and option not in taken:
+            if value is not None and option not in accepted:
                 raise ValueError(f"{self.name} takes no {option}")
         return self
 
@@ -54,8 +54,8 @@ class OptimizerConfig(Strict):
 class ScheduleConfig(Strict):
     """Schedule of the learning rate."""
 
-    kind: Annotated[str, RegisteredName("schedules", "schedule", all_schedules)] = Field(
-        default="cosine_with_warmup", description="schedule of the learning rate, also of a plugin"
+    kind: Annotated[str, Names("schedules", "schedule", all_schedules)] = Field(
+        default="cosine_with_warmup", description="learning rate schedule, or one from a plugin"
     )
     per: Literal["epoch", "step"] = Field(
         default="epoch", description="interval at which the rate changes"
@@ -70,7 +70,7 @@ class ScheduleConfig(Strict):
     def _check_schedule_unit(self) -> Self:
         reason = all_schedules()[self.kind].only_epochs
         if reason and self.per == "step":
-            raise ValueError(f"{self.kind} moves per epoch: {reason}")
+            raise ValueError(f"{self.kind} changes the rate only per epoch: {reason}")
         return self
 
 
@@ -93,16 +93,17 @@ class KSchedule:
         return cls(match[1], int(match[2]), int(match[3]))
 
     def k_in_epoch(self, epoch: int, epochs: int) -> int:
-        """K in ``epoch``, from 0, of a run of ``epochs``; a run of one epoch has the last number.
+        """Return k in ``epoch``, from 0, of a run of ``epochs``; in a run of one epoch, the last k.
 
         Examples
         --------
         >>> [KSchedule.parse("cosine:50:5").k_in_epoch(epoch, 5) for epoch in range(5)]
         [50, 43, 28, 12, 5]
         """
-        done = epoch / (epochs - 1) if epochs > 1 else 1.0
-        way = (1 - math.cos(math.pi * done)) / 2 if self.shape == "cosine" else done
-        return round(self.first + (self.last - self.first) * way)
+        progress = epoch / (epochs - 1) if epochs > 1 else 1.0
+        if self.shape == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return round(self.first + (self.last - self.first) * progress)
 
 
 class DataConfig(Strict):
@@ -110,7 +111,7 @@ class DataConfig(Strict):
 
     dataset: str = Field(description="dataset name or build folder", json_schema_extra=NOT_COMPARED)
     sample: bool = Field(
-        default=False, description="use the generated miniature", json_schema_extra=NOT_COMPARED
+        default=False, description="use the generated sample", json_schema_extra=NOT_COMPARED
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict,
@@ -123,7 +124,7 @@ class DataConfig(Strict):
         json_schema_extra=NOT_COMPARED,
     )
     split_seed_follows_run: bool = Field(
-        default=False, description="draw the split with the run's seed"
+        default=False, description="use the run's seed as split_seed"
     )
     features: str = Field(
         default="all",
@@ -140,8 +141,8 @@ class DataConfig(Strict):
 class TrainingConfig(Strict):
     """Keys of the training loop.
 
-    A key is a scientific setting: reports list it where two runs differ. A field that is none has
-    the metadata :data:`NOT_COMPARED`, as ``seed`` has.
+    Reports list the keys in which two runs differ, except those with the metadata
+    :data:`NOT_COMPARED`.
     """
 
     epochs: int = Field(
@@ -150,7 +151,7 @@ class TrainingConfig(Strict):
     stop_after: int | None = Field(
         default=None,
         ge=1,
-        description="stop after this many epochs of the schedule; none: at its end",
+        description="stop after this many epochs; none: at the end of the schedule",
     )
     lengthened: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
@@ -167,17 +168,17 @@ class TrainingConfig(Strict):
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     task: TaskName | None = Field(
         default=None,
-        description="kind of the targets, with its usual loss and metric; none: as stored",
+        description="type of the targets, with its default loss and metric; none: as stored",
     )
     loss: Annotated[str, RegisteredName("losses", "loss", all_losses)] | None = Field(
         default=None,
-        description="loss function, also of a plugin; none: the usual one for the targets",
+        description="loss function, or one from a plugin; none: the default for the targets",
     )
     metric: (
         Annotated[str, RegisteredName("metrics", "metric", all_metrics, METRIC_HINTS)] | None
     ) = Field(
         default=None,
-        description="validation metric that chooses the best epoch, also of a plugin; none: the usual one"
+        description="metric on val that selects the best epoch, or one from a plugin; none: the default"
         " for the targets",
     )
     neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
@@ -187,7 +188,7 @@ class TrainingConfig(Strict):
     )
     eval_neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
-        description="same for evaluation; empty: whole graph, if it fits into memory",
+        description="same for evaluations; empty: whole graph if it fits into memory",
     )
     k_schedule: str = Field(
         default="",
@@ -203,7 +204,7 @@ class TrainingConfig(Strict):
         default=None, ge=1, description="stop after this many evaluations without improvement"
     )
     init_from: str = Field(
-        default="", description="run to take initial weights from, where name and shape fit"
+        default="", description="run whose weights are copied if their name and shape match"
     )
     seed: int = Field(
         default=0,
@@ -219,15 +220,15 @@ class TrainingConfig(Strict):
 
     @property
     def last_epoch(self) -> int:
-        """Epochs after which the run ends: the schedule's, or fewer."""
+        """Number of epochs after which the run ends."""
         return min(self.epochs, self.stop_after or self.epochs)
 
 
 class SystemConfig(Strict):
-    """Use of the machine, which affects results by rounding alone."""
+    """Use of the machine, which affects results only by rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="auto: a GPU if there is one", json_schema_extra=NOT_COMPARED
+        default="auto", description="auto: a GPU if available", json_schema_extra=NOT_COMPARED
     )
     devices: int = Field(default=1, ge=1, description="processes per machine, one per GPU")
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
@@ -243,13 +244,13 @@ class SystemConfig(Strict):
     )
     logger: Literal["csv", "tensorboard", "wandb"] = Field(
         default="csv",
-        description="logger of the metrics, besides metrics.csv",
+        description="logger of the metrics, in addition to metrics.csv",
         json_schema_extra=NOT_COMPARED,
     )
     checkpoint_every: float | None = Field(
         default=None,
         gt=0,
-        description="minutes between checkpoints within an epoch; none: after each epoch only",
+        description="minutes between checkpoints within an epoch; none: only after each epoch",
         json_schema_extra=NOT_COMPARED,
     )
 
@@ -263,12 +264,12 @@ class RunConfig(Strict):
     preset: str = Field(default="", description="preset of the run", json_schema_extra=NOT_COMPARED)
     variant: str = Field(
         default="code",
-        description="variant of the preset: code, text, or another that it names",
+        description="variant of the preset: code, text, or another that it defines",
         json_schema_extra=NOT_COMPARED,
     )
     plugins: tuple[Plugin, ...] | None = Field(
         default=None,
-        description="plugins of the run with their SHA-256; a run imports none by itself",
+        description="plugins of the run with their SHA-256; a run imports none of them itself",
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -306,12 +307,12 @@ class RunConfig(Strict):
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
     def with_values(self, section: str, **values: Any) -> RunConfig:
-        """Return this configuration with unchecked new values in a section."""
+        """Return this configuration with new values in a section, without validation."""
         keys = getattr(self, section).model_copy(update=values)
         return self.model_copy(update={section: keys})
 
     def with_seed(self, seed: int) -> RunConfig:
-        """Return this configuration for another seed, and another split if that follows the run."""
+        """Return this configuration with another seed, also for the split if it follows the run's."""
         config = self.with_values("training", seed=seed)
         if self.data.split_seed_follows_run:
             split = {**self.data.split, "split_seed": seed}
@@ -320,7 +321,7 @@ class RunConfig(Strict):
 
 
 def is_compared(key: str) -> bool:
-    """Return False for a dotted key whose field, or the field of a table above, is :data:`NOT_COMPARED`."""
+    """Return False if the field of a dotted key, or of a table that holds it, is :data:`NOT_COMPARED`."""
     section: Any = RunConfig
     for name in key.split("."):
         fields = section.model_fields
@@ -335,5 +336,5 @@ def is_compared(key: str) -> bool:
 
 
 def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that are set: TOML has no null."""
+    """Drop the parameters that are ``None``, because TOML has no null."""
     return {name: value for name, value in values.items() if value is not None}

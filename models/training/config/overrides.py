@@ -1,4 +1,4 @@
-"""Read, change and write configurations: TOML files and ``section.key=value``."""
+"""Read, modify and write configurations: TOML files and ``section.key=value`` overrides."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from kmip_data.pipelines.find import parameter_names
 from kmip_data.registry import ADDED
 from kmip_data.text import is_likely_typo, nearest_name
 
-HELP = "kmip-data info s3dis --model gps-kmip"  #: lists every key
-#: Names of other programs -> last part of our key.
-_SAME = {
+KEY_LIST_COMMAND = "kmip-data info s3dis --model gps-kmip"  #: command that lists every key
+#: Last part of our key, by its name in other programs.
+_KEY_SYNONYMS = {
     "learning_rate": "lr",
     "num_layers": "layers",
     "hidden": "hidden_dim",
     "num_epochs": "epochs",
 }
-#: Last part of other programs' keys -> our key with its value.
-_SAME_SETTING = {"class_weights": "training.loss=weighted_cross_entropy"}
-#: Other names of the kinds of a section.
-_SAME_KIND = {"full": "transformer"}
-#: Type of a value -> its name in a sentence.
-_WORDS = {"bool": "true or false", "int": "whole number", "float": "number", "str": "text"}
-#: Names of options of the command line -> the key that each sets.
-_OF_OPTIONS = {
+#: Our key and value, by the last part of another program's key.
+_SETTING_SYNONYMS = {"class_weights": "training.loss=weighted_cross_entropy"}
+#: Kind of a section, by its name in other programs.
+_KIND_SYNONYMS = {"full": "transformer"}
+#: Types of values as written in messages.
+_TYPE_NAMES = {"bool": "true or false", "int": "whole number", "float": "number", "str": "text"}
+#: Keys by the command-line option that sets them.
+_KEYS_BY_OPTION = {
     "k": "data.parameters.k",
     "limit": "data.parameters.limit",
     "split_rule": "data.split.split_rule",
@@ -54,20 +54,20 @@ _OF_OPTIONS = {
 
 @dataclass(frozen=True)
 class Key:
-    """One documented key of a configuration."""
+    """Documented key of a configuration."""
 
-    #: Dotted, ``optimizer.lr``.
+    #: dotted name, such as ``optimizer.lr``
     name: str
     type: str
     #: default; ``...`` for a required key
     default: object
     doc: str
-    #: kind of the section with this key; empty: all kinds
+    #: kind of the section that has this key; empty: all kinds
     kind: str = ""
-    #: None for the kind of a section.
+    #: field of the key; ``None`` if the key is the kind of a section
     field: FieldInfo | None = None
-    #: table of its possible names, which plugins may add to
-    names: RegisteredName | None = None
+    #: possible names, which plugins may extend
+    names: Names | None = None
 
 
 def documented_keys() -> list[Key]:
@@ -76,7 +76,7 @@ def documented_keys() -> list[Key]:
     return _keys_of_section(RunConfig, "", *added)
 
 
-@functools.cache  # the plans of the paper set 2,500 keys
+@functools.cache  # the paper's sweeps set 2,500 keys
 def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
     keys = []
     for name, field in model.model_fields.items():
@@ -109,27 +109,27 @@ def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[K
 def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
     """Return ``config`` with one or more ``section.key=value`` items applied in order.
 
-    A value is read as the type of its key: ``optimizer.lr=1e-3``, ``training.shuffle=true``,
-    ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
-    values are read as TOML (``data.parameters.k=16``, ``data.split.split_rule=room``).
-    ``model.hidden_dim`` switches off ``model.parameter_budget``, and ``training.task`` the loss and
-    metric, unless these are given too. Raises ``UsageError`` for an item without ``=``, an unknown
-    key (the nearest one is named) or a value of the wrong type.
+    A value is parsed as the type of its key: ``optimizer.lr=1e-3``, ``training.shuffle=true``,
+    ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are arbitrary; their
+    values are parsed as TOML (``data.parameters.k=16``, ``data.split.split_rule=room``).
+    ``model.hidden_dim`` resets ``model.parameter_budget``, and ``training.task`` resets loss and
+    metric, unless they are set too. Raises ``UsageError`` for an item without ``=``, an unknown key
+    (suggesting the nearest) or a value of the wrong type.
     """
     try:
         return _with_overrides(config, [items] if isinstance(items, str) else items)
     except UsageError as error:
-        if error.next == HELP:
+        if error.next == KEY_LIST_COMMAND:
             dataset = shlex.quote(config.data.dataset)
             error.next = f"kmip-data info {dataset} --model {config.model.name}"
         if error.correction == ("k", "data.parameters.k") and not _has_neighbors(config):
-            # Data without a graph of nearest neighbours: the other k.
+            # Without nearest-neighbour graphs, k means the number of keys per query.
             error.correction = ("k", "model.attention.k")
         raise
 
 
 def _has_neighbors(config: RunConfig) -> bool:
-    """True if k is a parameter of the data: of a shipped dataset, or recorded from its build."""
+    """True if k is a build parameter of the dataset."""
     dataset = config.data.dataset
     return "k" in (
         parameter_names(dataset)[0] if dataset in dataset_names() else config.data.parameters
@@ -147,7 +147,7 @@ def _with_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
         path, separator, text = item.partition("=")
         if not separator:
             example = "section.key=value, such as optimizer.lr=1e-3"
-            raise _refused_value_error(f"{item!r} is not an override.", example, item)
+            raise _invalid_value_error(f"{item!r} is not an override.", example, item)
         _assign_key(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")
 
@@ -158,13 +158,13 @@ def config_from_mapping(
     *,
     plugins_in: Path | None = None,
 ) -> RunConfig:
-    """Validate ``values`` as a configuration; ``origin`` is their source, for errors.
+    """Validate ``values`` as a configuration; ``origin`` names their source in errors.
 
-    Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is
-    the folder of their files: :func:`kmip_data.plugins.resolve_plugins`, whose errors are raised, too.
+    Listed plugins must be loaded, or are imported from the folder ``plugins_in``; see
+    :func:`kmip_data.plugins.resolve_plugins`, whose errors are raised, too.
 
-    Raises ``UsageError``, which lists every problem: an unknown key, a missing one or a value of the
-    wrong type.
+    Raises ``UsageError``, which lists every unknown or missing key and every value of the wrong
+    type.
     """
     if values.get("plugins"):
         from kmip_data.plugins import resolve_plugins
@@ -174,7 +174,9 @@ def config_from_mapping(
         return RunConfig.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(_describe_problem(entry) for entry in error.errors())
-        refusal = UsageError(f"The configuration in {origin} is not valid: {problems}", next=HELP)
+        refusal = UsageError(
+            f"The configuration in {origin} is not valid: {problems}", next=KEY_LIST_COMMAND
+        )
         if uneven := re.search(r"hidden_dim = (\d+) is not a multiple of heads = (\d+)", problems):
             dim, heads = map(int, uneven.groups())
             fitting = max(dim // heads, 1) * heads
@@ -185,8 +187,8 @@ def config_from_mapping(
 def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     """Read a ``config.toml``.
 
-    ``import_plugins`` imports the plugins of a user's own file; never set it for a run folder,
-    which may be untrusted. Raises ``DamagedInput`` where the file is not readable TOML, and as
+    ``import_plugins`` imports the plugins of the user's own file; never set it for a run folder,
+    which may be untrusted. Raises ``DamagedInput`` if the file is not readable TOML, or like
     :func:`config_from_mapping`.
     """
     try:
@@ -194,18 +196,17 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a configuration: {error}",
-            next="name a run folder that kmip-data train made, or a file with the keys of docs/keys.md",
+            next="use a run folder created by kmip-data train, or a file with the keys in docs/keys.md",
         ) from error
-    of_run = any(path.with_name(name).exists() for name in ("result.json", "metrics.csv"))
-    plugins_in = path.parent if import_plugins and not of_run else None
+    in_run_folder = any(path.with_name(name).exists() for name in ("result.json", "metrics.csv"))
+    plugins_in = path.parent if import_plugins and not in_run_folder else None
     return config_from_mapping(values, str(path), plugins_in=plugins_in)
 
 
 def config_to_toml(config: RunConfig) -> str:
-    """Write ``config`` completely, so that :func:`read_config` returns an equal one.
+    """Serialise all keys of ``config``, so that :func:`read_config` returns an equal configuration.
 
-    TOML has no null: a key that is ``None`` is omitted, and is ``None`` when read back because that
-    is its default.
+    TOML has no null, so keys that are ``None`` are omitted; ``None`` is their default.
     """
     import tomli_w
 
@@ -215,41 +216,41 @@ def config_to_toml(config: RunConfig) -> str:
 def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     if path in {"preset", "variant"}:
         raise UsageError(
-            f"{path} says where a configuration comes from; --set changes single keys.",
+            f"{path} selects a configuration; --set changes single keys.",
             next=f"--{path} {text} instead of --set {path}={text}",
         )
 
-    # 1. The section, and the keys of its kind.
+    # 1. Find the section, and the keys of its kind.
     section, _, name = path.rpartition(".")
     section_values: Any = values
     for table_name in section.split(".") if section else ():
         section_values = (
             section_values.get(table_name) if isinstance(section_values, dict) else None
         )
-    present = section_values.get("kind") if isinstance(section_values, dict) else None
-    keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
+    current_kind = section_values.get("kind") if isinstance(section_values, dict) else None
+    keys = {key.name: key for key in documented_keys() if key.kind in {"", current_kind}}
     key = keys.get(path)
     table = keys.get(section)
 
-    # 2. A name that no table has may be a plugin's.
+    # 2. Import the plugin of an unknown name.
     if key is not None and key.names is not None and text not in key.names.table():
         from kmip_data.plugins import import_installed_plugin
 
         import_installed_plugin(key.names.group, text)
 
-    # 3. A key, the kind of a section, a free key of a table, or an error.
+    # 3. Assign a key, the kind of a section, or an arbitrary key of a table; otherwise raise.
     if key is not None and key.field is not None:
         section_values[name] = _parse_value(key, key.field, text)
     elif key is not None:
         kinds = list(component_kinds(section.rpartition(".")[2]))
-        other_name = _SAME_KIND.get(text)
+        other_name = _KIND_SYNONYMS.get(text)
         if other_name in kinds:
-            raise _meant_setting_error(
+            raise _synonym_error(
                 f"kind of {section}", text, f"{path}={text}", f"{path}={other_name}"
             )
         if text not in kinds:
-            raise unknown_name_error(f"kind of {section}", text, kinds, command=HELP)
-        if text != present:  # other keys of the section have another meaning, if any
+            raise unknown_name_error(f"kind of {section}", text, kinds, command=KEY_LIST_COMMAND)
+        if text != current_kind:  # keys of another kind do not apply
             section_values.clear()
             section_values[name] = text
     elif table is not None and table.type == "table":
@@ -257,43 +258,43 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     else:
         below = [known for known in keys if known.startswith(f"{path}.")]
         if below:
-            raise _refused_value_error(f"{path!r} is a section, not a key.", ", ".join(below), path)
-        _refuse_parameter(values["data"]["dataset"], path, text)
+            raise _invalid_value_error(f"{path!r} is a section, not a key.", ", ".join(below), path)
+        _refuse_data_parameter(values["data"]["dataset"], path, text)
         siblings = [known for known in keys if section and known.startswith(f"{section}.")]
-        setting = _SAME_SETTING.get(name)
+        setting = _SETTING_SYNONYMS.get(name)
         if setting and text.lower() not in {"false", "none", "0"}:
-            raise _meant_setting_error("configuration key", path, f"{path}={text}", setting)
+            raise _synonym_error("configuration key", path, f"{path}={text}", setting)
         message, close = _describe_unknown_key(path)
-        error = _refused_value_error(message, ", ".join(siblings) or "section.key=value", path)
+        error = _invalid_value_error(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
-        same = {_SAME.get(last, last), _OF_OPTIONS.get(last)}
+        same = {_KEY_SYNONYMS.get(last, last), _KEYS_BY_OPTION.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
             error.correction = (path, close)
         raise error
 
 
-def _refuse_parameter(dataset: str, name: str, text: str) -> None:
-    """Raise the error for a parameter of a dataset or its split without its table, if it is one."""
+def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
+    """Raise ``UsageError`` if ``name`` is a parameter of the dataset or its split."""
     is_own = dataset not in dataset_names()
     records, splits = parameter_names("graphs" if is_own else dataset)
     if name in records and is_own:
         raise UsageError(
-            f"{name} is a key of build, not of a training.",
+            f"{name} is a key for kmip-data build, not for training.",
             next=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
             f"--set {name}={shlex.quote(text)}",
         )
-    if name in records | splits and name not in _OF_OPTIONS:
+    if name in records | splits and name not in _KEYS_BY_OPTION:
         table = "split" if name in splits else "parameters"
-        error = _refused_value_error(
+        error = _invalid_value_error(
             f"{name} is a parameter of the dataset.", f"data.{table}.{name}=VALUE", name
         )
         error.correction = (name, f"data.{table}.{name}")
         raise error
 
 
-def _possible_names(field: FieldInfo) -> RegisteredName | None:
-    """Return the table of a key's possible names, if any."""
-    # For an optional key pydantic leaves the annotation within the union.
+def _possible_names(field: FieldInfo) -> Names | None:
+    """Return the possible names of a key; ``None`` if it has no table of names."""
+    # For an optional key, pydantic leaves the annotation inside the union.
     metadata = [*field.metadata]
     for annotation in get_args(field.annotation):
         if get_origin(annotation) is Annotated:
@@ -302,21 +303,22 @@ def _possible_names(field: FieldInfo) -> RegisteredName | None:
 
 
 def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
-    """Read ``text`` as the key's type: as TOML (numbers, true, lists), text, a list (``10,10``) or none."""
+    """Parse ``text`` as the key's type: TOML (numbers, true, lists), a string, a list (``10,10``) or none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[object] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     limit = ""
-    nothing = [None] if text.lower() == "none" else []
-    for candidate in (toml_value(text), text, toml_value(f"[{text}]"), *nothing):
+    none_candidates = [None] if text.lower() == "none" else []
+    for candidate in (toml_value(text), text, toml_value(f"[{text}]"), *none_candidates):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            # For a number, the range; the message has the type anyway.
+            # Only problems beyond the type are added, such as a number's range: the message always
+            # states the type.
             problem = error.errors()[0]
             if not problem["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
                 limit = limit or problem["msg"].replace("Input should be", ",")
             elif problem["type"] == "value_error":
-                # More specific than the names of a table.
+                # This error is more specific than a list of names.
                 if isinstance(problem["ctx"]["error"], UsageError):
                     raise problem["ctx"]["error"] from None
                 limit = limit or f"; {problem['msg'].removeprefix('Value error, ')}"
@@ -328,10 +330,10 @@ def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
         close = key.names.suggest(text)
         limit = ""
     else:
-        choices = set(key.type.split(" | ")) - {*_WORDS, "list", "table"}
+        choices = set(key.type.split(" | ")) - {*_TYPE_NAMES, "list", "table"}
         close = nearest_name(text, sorted(choices))
-    message += _hint_of_nearest(close)
-    refusal = _refused_value_error(message, f"{_type_in_words(key.type)}{limit} ({key.doc})", text)
+    message += _format_hint(close)
+    refusal = _invalid_value_error(message, f"{_type_in_words(key.type)}{limit} ({key.doc})", text)
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
         refusal.next = f"--set {key.name}={shlex.quote(value)}"
@@ -341,33 +343,33 @@ def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
 
 
 def _type_in_words(type_name: str) -> str:
-    """Return a type as a sentence has it.
+    """Return a type as written in a sentence.
 
     >>> _type_in_words("int | list")
     'whole number or list'
     """
-    *others, last = [_WORDS.get(name, name) for name in type_name.split(" | ")]
+    *others, last = [_TYPE_NAMES.get(name, name) for name in type_name.split(" | ")]
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _hint_of_nearest(close: str | None) -> str:
+def _format_hint(close: str | None) -> str:
     return f" Did you mean {close!r}?" if close else ""
 
 
 def toml_value(text: str) -> object:
-    """Parse a TOML value, or return the text."""
+    """Parse a TOML value; return the text unchanged if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _refused_value_error(message: str, expected: str, value: str) -> UsageError:
-    return UsageError(message, expected=expected, found=value, next=HELP)
+def _invalid_value_error(message: str, expected: str, value: str) -> UsageError:
+    return UsageError(message, expected=expected, found=value, next=KEY_LIST_COMMAND)
 
 
-def _meant_setting_error(noun: str, name: str, typed: str, meant: str) -> UsageError:
-    """Return the error for a name that other programs have for the setting ``meant``."""
+def _synonym_error(noun: str, name: str, typed: str, meant: str) -> UsageError:
+    """Return the error for another program's name for the setting ``meant``."""
     error = UsageError(
         f"There is no {noun} called {name!r}. Did you mean {meant!r}?", next=f"--set {meant}"
     )
@@ -376,31 +378,28 @@ def _meant_setting_error(noun: str, name: str, typed: str, meant: str) -> UsageE
 
 
 def _describe_unknown_key(path: str) -> tuple[str, str | None]:
-    """Describe an unknown key: the kinds of its section that have it, or the nearest key.
-
-    Returns the description and that key.
-    """
+    """Return a description of an unknown key, and the nearest key if no kind of its section has it."""
     section, _, name = path.rpartition(".")
     keys = documented_keys()
     kinds = [key.kind for key in keys if key.name == path and key.kind]
     if kinds:
-        return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone.", None
-    if section in {"", "data"} and name in _OF_OPTIONS:
-        key_of_option = _OF_OPTIONS[name]
-        hint = _hint_of_nearest(key_of_option)
+        return f"{path} is a key only of {section}.kind = {' or '.join(kinds)}.", None
+    if section in {"", "data"} and name in _KEYS_BY_OPTION:
+        key_of_option = _KEYS_BY_OPTION[name]
+        hint = _format_hint(key_of_option)
         if name == "k":
             hint = (
-                " Keys per query are 'model.attention.k', neighbours of points 'data.parameters.k'."
+                " Keys per query are 'model.attention.k', neighbours per point 'data.parameters.k'."
             )
         return f"There is no configuration key {path!r}.{hint}", key_of_option
-    # For a right key in a wrong section, compare the last names alone.
+    # The key may be in another section, so compare only the last parts.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
-        known.get(_SAME.get(name, name))
+        known.get(_KEY_SYNONYMS.get(name, name))
         or nearest_name(path, [key.name for key in keys])
         or known.get(nearest_name(name, known) or "")
     )
-    return f"There is no configuration key {path!r}.{_hint_of_nearest(close)}", close
+    return f"There is no configuration key {path!r}.{_format_hint(close)}", close
 
 
 def _describe_problem(entry: ErrorDetails) -> str:
@@ -413,7 +412,7 @@ def _describe_problem(entry: ErrorDetails) -> str:
 
 
 def _type_name(field: FieldInfo) -> str:
-    """Return the type in words, without the ``none`` that the default shows."""
+    """Return the type of a field in words, without ``none``, which the default shows."""
     annotations = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         annotations = [
@@ -434,7 +433,7 @@ def _type_name(field: FieldInfo) -> str:
 
 
 def key_value(config: RunConfig, path: str) -> Any:
-    """Return the value at a dotted key; None if the section's kind does not have it."""
+    """Return the value of a dotted key; ``None`` if the section's kind does not have it."""
     value: Any = config
     for name in path.split("."):
         value = value[name] if isinstance(value, Mapping) else getattr(value, name, None)
@@ -444,14 +443,14 @@ def key_value(config: RunConfig, path: str) -> Any:
 def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     """Return ``config`` for a run of ``epochs``.
 
-    The warm-up is shortened in proportion, or a short run would never reach the full rate. An
-    override of ``training.epochs`` keeps the warm-up.
+    A warm-up as long as the run is shortened in proportion, so that the run reaches the full rate.
+    An override of ``training.epochs`` keeps the warm-up.
     """
     schedule = config.schedule
     training = config.training
     warmup = schedule.warmup_epochs
-    warms_up = "warmup_epochs" in all_schedules()[schedule.kind].options
-    if warms_up and epochs <= warmup < training.epochs:
+    has_warmup = "warmup_epochs" in all_schedules()[schedule.kind].options
+    if has_warmup and epochs <= warmup < training.epochs:
         warmup = warmup * epochs // training.epochs
     changes = [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"]
     return apply_overrides(config, changes)

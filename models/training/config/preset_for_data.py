@@ -17,11 +17,12 @@ from kmip_data.models.training.tasks import Level
 
 
 def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` without settings that do not fit a dataset's columns, and a line about each."""
+    """Replace settings that do not fit a dataset's columns; return a message for each, too."""
     column = target_column(schema)
     if column is None:
         return config, []
-    # 1. Targets: use the default loss, metric and head.
+
+    # 1. Use the default loss, metric or head if it does not fit the targets.
     changes: dict[str, str] = {}
     target_type = target_type_of(column)
     for key, names in compatible_choices(
@@ -32,30 +33,32 @@ def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunCon
     if "model.head" in changes and config.training.neighbors:
         changes["training.neighbors"] = "[]"
 
-    # 2. Features: replace encoders that do not read them, for molecules by OGB's, else by linear ones.
-    usual = molecule_encoders(schema)
+    # 2. Replace encoders that cannot read the features: by OGB's for molecules, else by linear ones.
+    replacements = molecule_encoders(schema)
     columns = {stored.attribute: stored for stored in schema.columns}
     if not _encoder_reads_column(
         node_encoders()[config.model.node_encoder], columns.get("x"), dataset
     ):
-        changes["model.node_encoder"] = usual.get("model.node_encoder", "linear")
+        changes["model.node_encoder"] = replacements.get("model.node_encoder", "linear")
     edge_encoder = config.model.edge_encoder
     if "edge_attr" not in columns and edge_encoder not in {"dummy", "none"}:
         changes["model.edge_encoder"] = "dummy"
     elif not _encoder_reads_column(
         edge_encoders()[edge_encoder], columns.get("edge_attr"), dataset
     ):
-        changes["model.edge_encoder"] = usual.get("model.edge_encoder", "linear")
+        changes["model.edge_encoder"] = replacements.get("model.edge_encoder", "linear")
 
     messages = []
     for key, value in changes.items():
-        instead = "the default for the data" if value in {"none", "[]"} else value
-        messages.append(f"{key} = {key_value(config, key)} does not fit the data; using {instead}")
+        new_value = "the default for the data" if value in {"none", "[]"} else value
+        messages.append(
+            f"{key} = {key_value(config, key)} does not fit the data; using {new_value}"
+        )
     return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), messages
 
 
 def molecule_encoders(schema: Schema) -> dict[str, str]:
-    """Return the encoders of atoms and bonds, by key, where the features are those indices."""
+    """Return the encoders, by key, of node and edge features that are OGB's atom and bond indices."""
     from kmip_data.graphs.molecule_fields import ATOM_FIELDS, BOND_FIELDS
 
     fields = {column.attribute: column.fields for column in schema.columns}
@@ -68,7 +71,7 @@ def molecule_encoders(schema: Schema) -> dict[str, str]:
 
 
 def level_of_column(column: Column) -> Level:
-    """Return the unit that a target column belongs to."""
+    """Return the level of a target column: node, graph or link."""
     if column.attribute == LINKS:
         return "link"
     return "node" if column.level == "node" else "graph"
@@ -82,9 +85,10 @@ def compatible_choices(
 ) -> dict[str, list[str]]:
     """Return the tasks, losses, metrics and heads, by key, for targets learned as ``target_type``.
 
-    ``target_types`` are all that the column allows, ``classes`` their number for ``classification``.
+    ``target_types`` are the types that the column allows; ``classes`` is the number of classes for
+    ``classification``.
     """
-    two = target_type == "classification" and classes == 2
+    is_binary = target_type == "classification" and classes == 2
     level = level_of_column(column)
     return {
         "training.task": [name for name in get_args(TaskName) if name in target_types],
@@ -94,14 +98,14 @@ def compatible_choices(
         "training.metric": [
             name
             for name, metric in all_metrics().items()
-            if metric.target_type == target_type or (two and metric.supports_two_classes)
+            if metric.target_type == target_type or (is_binary and metric.supports_two_classes)
         ],
         "model.head": [name for name, head in all_heads().items() if head.level == level],
     }
 
 
 def _encoder_reads_column(encoder: Encoder, column: Column | None, dataset: str) -> bool:
-    """True if an encoder reads a column of a dataset; ``column`` is None for one that is computed."""
+    """True if an encoder can read a dataset's column; ``column`` is ``None`` if it is computed."""
     if encoder.dataset not in {"", dataset}:
         return False
     if encoder.integers is None:

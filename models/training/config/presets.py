@@ -1,4 +1,4 @@
-"""Hyper-parameters of the paper, from its code and its text, and the results in its tables."""
+"""Presets: hyper-parameters from the paper's code and text, and the results in its tables."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
 
-#: Model whose settings others use if upstream has none.
-USUAL = "gps-kmip"
-#: Folder of settings for a single graph without a preset.
+#: Model whose settings are used for models that upstream has no settings for.
+BASE_MODEL = "gps-kmip"
+#: Folder of the presets for single graphs without a preset of their own.
 ONE_GRAPH = "one-graph"
 _NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
-EMPTY = ("OOM", "–")  #: cells without a figure: out of memory, not run
-_PRESET_K = 10  #: k of the presets with a figure in the table on the influence of k
+EMPTY_CELLS = ("OOM", "–")  #: table cells without a result: out of memory, not run
+_PRESET_K = 10  #: k of the presets whose result is in the table on the influence of k
 
 
 class PaperResult(Strict):
@@ -53,33 +53,37 @@ class PaperTable(Strict):
 
     plan: str = Field(description="sweep that repeats the table")
     source: str
-    runs: int = Field(description="runs of a result with a deviation")
+    runs: int = Field(description="number of runs of a result with a deviation")
     datasets: tuple[str, ...]
-    metrics: tuple[str, ...] = Field(description="of each dataset")
-    hardware: tuple[str, ...] = Field(description="of each dataset")
+    metrics: tuple[str, ...] = Field(description="metric of each dataset")
+    hardware: tuple[str, ...] = Field(description="hardware for each dataset")
     hardware_on: dict[str, str] = Field(default={}, description="exceptions, by dataset/model")
-    results: dict[str, tuple[str, ...]] = Field(description="model -> mean ± deviation, or EMPTY")
-    hours: dict[str, tuple[str, ...]] = Field(description="model -> hours of one run")
-    taken_from: dict[str, str] = Field(default={}, description="model -> whose results they are")
+    results: dict[str, tuple[str, ...]] = Field(
+        description="mean ± deviation or an empty cell, by model"
+    )
+    hours: dict[str, tuple[str, ...]] = Field(description="hours of one run, by model")
+    taken_from: dict[str, str] = Field(
+        default={}, description="publication of results that are not the paper's, by model"
+    )
 
     def result(self, dataset: str, model: str) -> PaperResult | None:
-        """Return a cell's result; None if missing or empty."""
+        """Return the result in a cell; ``None`` if missing or empty."""
         if dataset not in self.datasets or model not in self.results:
             return None
         column = self.datasets.index(dataset)
         printed = self.results[model][column]
-        if printed in EMPTY:
+        if printed in EMPTY_CELLS:
             return None
         mean, _, std = printed.partition(" ± ")
 
         hardware = self.hardware_on.get(f"{dataset}/{model}", self.hardware[column])
         source = self.source
-        if model in self.taken_from:  # their hardware is not stated
+        if model in self.taken_from:  # the table's hardware does not apply
             hardware = ""
             source += f", which takes it from {self.taken_from[model]}"
 
         hours = None
-        if model in self.hours and self.hours[model][column] not in EMPTY:
+        if model in self.hours and self.hours[model][column] not in EMPTY_CELLS:
             hours = float(self.hours[model][column])
         return PaperResult(
             metric=self.metrics[column],
@@ -100,9 +104,10 @@ def paper_tables() -> list[PaperTable]:
 
 
 def published_result(dataset: str, model: str) -> PaperResult | None:
-    """Return the paper's result for a model on a dataset; None where it has none.
+    """Return the paper's result for a model on a dataset; ``None`` without one.
 
-    A dataset that only the table of the influence of k has enters it at its preset's k, 10.
+    For a dataset that is only in the table of the influence of k, this is the row of its preset's
+    k, 10.
     """
     for table in paper_tables():
         if result := table.result(dataset, model):
@@ -111,9 +116,9 @@ def published_result(dataset: str, model: str) -> PaperResult | None:
 
 
 def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
-    """Return the result of the paper's experiment on the influence of k, or None.
+    """Return the result in the paper's experiment on the influence of k; ``None`` without one.
 
-    ``variant`` is the variant of the GPS + k-MIP preset used by the experiment.
+    ``variant`` is the variant of the GPS + k-MIP preset that the experiment uses.
     """
     table = experiment_on_k()
     for row in table["row"]:
@@ -136,50 +141,48 @@ def experiment_on_k() -> dict[str, Any]:
 
 
 class Difference(Strict):
-    """Values of the paper's text and of its code for a key on which they disagree."""
+    """Key on which the paper's text and code disagree."""
 
-    value: Any = Field(description="what the text asks for")
-    paper: str = Field(description="what the text says")
-    code: str = Field(description="what the code does")
+    value: Any = Field(description="value according to the text")
+    paper: str = Field(description="statement in the text")
+    code: str = Field(description="behaviour of the code")
 
 
 class Preset(Strict):
-    """Preset of a model on a dataset, ``manifests/datasets/NAME/MODEL.toml``, merged with its base."""
+    """Preset of a model on a dataset, read from ``manifests/datasets/NAME/MODEL.toml`` and its base."""
 
     dataset: str
     model: str
     source: str
-    base: str = Field(
-        default="", description="preset (folder.model) that this one is given as changes of"
-    )
+    base: str = Field(default="", description="preset (folder.model) that this one modifies")
     without: tuple[str, ...] = Field(
         default=(),
-        description="keys of ``text``, topics of ``note`` and variants that the base alone has",
+        description="keys of ``text``, topics of ``note`` and variants not inherited from the base",
     )
     unset: tuple[str, ...] = Field(
-        default=(), description="keys of the base's ``code`` that this one does not have"
+        default=(), description="keys of ``code`` not inherited from the base"
     )
     default: str = Field(
         default="code",
-        description="variant of the published result, which runs without ``--variant``",
+        description="variant of the published result, the default of ``--variant``",
     )
     size: tuple[int, int, int] | None = Field(
         default=None, description="layers, channels and parameters of the published network"
     )
     code: dict[str, dict[str, Any]] = Field(default_factory=dict)
     text: dict[str, Difference] = Field(
-        default={}, description="key -> what the text and the code have"
+        default={}, description="differences between the text and the code, by key"
     )
     variant: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="name -> keys in which a further variant differs from the code",
+        description="keys in which another variant differs from the code, by variant",
     )
     ours: tuple[str, ...] = Field(default=(), description="variants that are not upstream's")
     note: dict[str, str] = Field(
-        default={}, description="topic -> reason of a choice shared by text and code"
+        default={}, description="reason for a choice shared by text and code, by topic"
     )
     paper: PaperResult | None = Field(
-        default=None, description="set when it is read; none: the paper has no result"
+        default=None, description="set on reading; none: the paper has no result"
     )
 
     @property
@@ -193,9 +196,9 @@ class Preset(Strict):
         return ["code", "text", *self.variant]
 
     def variant_changes(self, variant: str) -> dict[str, Any]:
-        """Return the keys and values in which a variant differs from the code.
+        """Return the values in which a variant differs from the code, by key.
 
-        Raises ``UsageError`` where there is no such variant.
+        Raises ``UsageError`` for an unknown variant.
         """
         if variant not in self.variants:
             raise unknown_name_error(
@@ -221,7 +224,7 @@ class Preset(Strict):
         if "base" in stored:
             base = cls.read(stored["base"].replace(".", "/"))
 
-            # 1. Code, without keys and components that the base alone has.
+            # 1. Merge the code, without unset keys and components of the base's model.
             code = base.code
             if base.model != model:
                 code = merge_tables(code, {"model": known_models()[model]})
@@ -230,19 +233,19 @@ class Preset(Strict):
                 del code[section][option]
             stored["code"] = merge_tables(code, stored.get("code", {}))
 
-            # 2. Differences, notes and variants that apply here.
+            # 2. Merge differences, notes and variants.
             for table in ("text", "note", "variant"):
                 entries = getattr(base, table) | stored.get(table, {})
-                gone = {*stored.get("without", ())}
-                stored[table] = {key: entries[key] for key in entries if key not in gone}
+                excluded = {*stored.get("without", ())}
+                stored[table] = {key: entries[key] for key in entries if key not in excluded}
             ours = {*base.ours, *stored.get("ours", ())}
             stored["ours"] = [variant for variant in stored["variant"] if variant in ours]
-        about = {"dataset": dataset, "model": model, "paper": published_result(dataset, model)}
-        return cls.model_validate(stored | about)
+        identity = {"dataset": dataset, "model": model, "paper": published_result(dataset, model)}
+        return cls.model_validate(stored | identity)
 
 
 def preset_names() -> list[str]:
-    """Return ``dataset/model`` of all presets, sorted."""
+    """Return the names ``dataset/model`` of all presets, sorted."""
     names = []
     for dataset in shipped_datasets():
         preset_models = set(shipped_names(f"datasets/{dataset}")) - _NO_PRESETS
@@ -251,7 +254,7 @@ def preset_names() -> list[str]:
 
 
 def _is_preset(name: str) -> bool:
-    """True if ``dataset/model`` has a preset, possibly the one for single graphs."""
+    """True if ``dataset/model`` has a preset, including those for single graphs."""
     if name in preset_names():
         return True
     folder, _, model = name.partition("/")
@@ -259,7 +262,7 @@ def _is_preset(name: str) -> bool:
 
 
 def models_with_preset(dataset: str) -> list[str]:
-    """Return the models with a preset on ``dataset``, or on its family."""
+    """Return the models with a preset for ``dataset`` or its family."""
     owners = (f"{dataset}/", f"{dataset_family(dataset)}/")
     return sorted({name.split("/")[1] for name in preset_names() if name.startswith(owners)})
 
@@ -272,16 +275,16 @@ def read_preset(dataset: str, model: str) -> Preset:
     """
     name = f"{dataset}/{model}"
     if not _is_preset(name):
-        shared = f"{dataset_family(dataset)}/{model}"
-        usual = f"{family_of(dataset) or dataset}/{USUAL}"
-        if shared in preset_names():
-            preset = read_preset(*shared.split("/"))
+        family_name = f"{dataset_family(dataset)}/{model}"
+        base_name = f"{family_of(dataset) or dataset}/{BASE_MODEL}"
+        if family_name in preset_names():
+            preset = read_preset(*family_name.split("/"))
             return preset.model_copy(
                 update={"dataset": dataset, "paper": published_result(dataset, model)}
             )
-        if model in known_models() and _is_preset(usual):
-            return _unpublished_preset(read_preset(dataset, USUAL), model)
-        candidates = known_models() if usual in preset_names() else models_with_preset(dataset)
+        if model in known_models() and _is_preset(base_name):
+            return _unpublished_preset(read_preset(dataset, BASE_MODEL), model)
+        candidates = known_models() if base_name in preset_names() else models_with_preset(dataset)
         if candidates:
             command = f"kmip-data info {dataset}"
             raise unknown_name_error(
@@ -292,7 +295,7 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 
 def _unpublished_preset(base: Preset, model: str) -> Preset:
-    """Return unpublished settings: the settings of ``base`` with the components of another model."""
+    """Combine the settings of ``base`` with the components of a model that has no published preset."""
     components = known_models()[model]
     replaced = {*components, "name"}
     code = base.code["model"].items()
@@ -304,8 +307,8 @@ def _unpublished_preset(base: Preset, model: str) -> Preset:
     if any(positional_term(term).adds_distances for term in terms) and not local.reads_distances:
         settings["positional"] = "none"
     source = f"ours, the settings of {base.name} with the components of {model}"
-    sampled = base.code.get("training", {}).get("neighbors")
-    if sampled and components["attention"]["kind"] == "exphormer":
+    is_sampled = base.code.get("training", {}).get("neighbors")
+    if is_sampled and components["attention"]["kind"] == "exphormer":
         settings["attention"] = {"expander": 0}
         source += ", without an expander: neighborhoods are sampled"
     return Preset(
@@ -329,22 +332,22 @@ def load_preset(
     Parameters
     ----------
     dataset
-        Dataset of the preset, or a build of your own: a folder, or a name in ``home``. Without a
-        preset, the configuration equals that run by ``kmip-data train``: the settings for a single graph,
-        or the defaults.
+        Dataset of the preset, or your own build, as a folder or by its name in ``home``. Without a
+        preset, the configuration is the one that ``kmip-data train`` uses: the preset for single
+        graphs, or the defaults.
     variant
-        Default: the variant of the published result, ``code`` except for two presets of London.
-        ``code``: upstream's file. ``text``: the same with the keys in which the paper's text
-        differs; where the text is silent, both follow the code. Or another variant of the preset.
+        ``code``: upstream's file. ``text``: the same except for the keys in which the paper's text
+        differs. Or another variant of the preset. Default: the variant of the published result,
+        ``code`` except for two presets of London.
     data
-        Dataset or build of the run, which takes the settings that fit it; default: ``dataset``.
+        Dataset or build to train on, with the settings that fit it; default: ``dataset``.
     home
         Folder of builds; the default home if ``None``.
 
     Raises
     ------
     UsageError
-        There is no such preset, variant or build.
+        Unknown preset, variant or build.
     """
     home = Home.locate(home)
     if data is not None:
@@ -353,22 +356,23 @@ def load_preset(
     if dataset == ONE_GRAPH or family_of(dataset) is not None:
         return _preset_config(dataset, model, variant, dataset)
     if dataset not in dataset_names():
-        find(dataset, home=home)  # refuses an unknown name
+        find(dataset, home=home)  # raises for an unknown name
     return config_for_data(dataset, model, variant, home=home)
 
 
 def _preset_config(dataset: str, model: str, variant: str | None, data: str) -> RunConfig:
-    """Return a preset's configuration, unchanged but for the dataset ``data``."""
+    """Return a preset's configuration for the dataset ``data``, otherwise unchanged."""
     preset = read_preset(dataset, model)
     variant = variant or preset.default
-    of_run = {
+    run_settings = {
         "preset": preset.name,
         "variant": variant,
         "data": {"dataset": data},
         "model": {"name": model},
     }
-    config = config_from_mapping(merge_tables(preset.code, of_run), f"the preset {preset.name!r}")
-    # As with --set on the command line, which can write None, unlike TOML.
+    values = merge_tables(preset.code, run_settings)
+    config = config_from_mapping(values, f"the preset {preset.name!r}")
+    # Apply changes like --set, which can set None, unlike TOML.
     overrides = []
     for key, value in preset.variant_changes(variant).items():
         text = str(value).lower() if isinstance(value, bool) else value
@@ -377,7 +381,7 @@ def _preset_config(dataset: str, model: str, variant: str | None, data: str) -> 
 
 
 def build_folder_or_none(name: str) -> Path | None:
-    """Return the absolute path if ``name`` is a build folder, None if it names a dataset."""
+    """Return the absolute path if ``name`` is a build folder, otherwise ``None``."""
     folder = absolute_path(name, "build folder")
     return folder if (folder / CARD_NAME).is_file() else None
 
@@ -389,13 +393,13 @@ def config_for_data(
     *,
     home: Home | None = None,
 ) -> RunConfig:
-    """Return the preset of the dataset or build ``name``, or the defaults for a dataset that is not the paper's.
+    """Return the preset's configuration for the dataset or build ``name``; the defaults without one.
 
     A dataset may use the preset of its family. A build folder keeps its build parameters and
-    default split for any seed. Names of the user's builds are resolved in ``home``. Raises
-    ``UsageError`` if the dataset has presets, but none of that model or variant.
+    default split for any seed. Names of your own builds are resolved in ``home``. Raises
+    ``UsageError`` if the dataset has presets, but none for this model or variant.
     """
-    # 1. A build folder or its name below ``built/``, or the name of a dataset.
+    # 1. Resolve the name: a build folder, its name below ``built/``, or a dataset.
     card = None
     changes = {}
     dataset = name
@@ -417,7 +421,7 @@ def config_for_data(
         builds = matching_builds(home, name, {}) or list_builds(home, name)
         card = builds[0].card if builds else None
 
-    # 2. The preset of the dataset or of its family, the preset of one graph, or the defaults.
+    # 2. Use the preset of the dataset or its family, the preset for single graphs, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
         config = _preset_config(preset, model, variant, dataset)
@@ -429,7 +433,7 @@ def config_for_data(
         if card is not None and labels is not None and card.counts["graphs"] == 1:
             config = _preset_config(ONE_GRAPH, model, variant, dataset)
             config, _ = fit_to_data(config, card.schema_, dataset)
-            # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
+            # The metric in a manifest, such as a benchmark's, takes precedence over the preset's.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
                 config = config.with_values("training", metric=None)
             return config.with_values("data", **changes)
@@ -453,7 +457,7 @@ def config_for_data(
 def preset_on_data(
     data: str, name: str, variant: str | None = None, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Return the preset ``name``, ``dataset/model``, for other data; see :func:`adapt_to_data`."""
+    """Adapt the preset ``name``, ``dataset/model``, to other data; see :func:`adapt_to_data`."""
     dataset, _, model = name.partition("/")
     if dataset == data and model in known_models() and not models_with_preset(dataset):
         raise UsageError(
@@ -466,13 +470,13 @@ def preset_on_data(
 def adapt_to_data(
     config: RunConfig, data_name: str, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` for the data of ``data_name``, and a line about each setting that does not fit.
+    """Adapt ``config`` to the data of ``data_name``; return it and a message for each changed setting.
 
-    Parameters of the build, sample, split and fold come from ``data_name``, not from ``config``.
+    Build parameters, sample, split and fold come from ``data_name``, not from ``config``.
     """
-    data = config_for_data(data_name, USUAL, home=home).data
+    data = config_for_data(data_name, BASE_MODEL, home=home).data
     config = config.model_copy(update={"data": data})
-    # A shipped dataset may not be built yet.
+    # A shipped dataset may not be built yet, but its schema is known.
     if data.dataset in dataset_names():
         return fit_to_data(config, shipped_schema(data.dataset, data.parameters), data.dataset)
     card = find(data.dataset, data.parameters, home=home, sample=data.sample).card
@@ -480,7 +484,10 @@ def adapt_to_data(
 
 
 def family_of(dataset: str, card: Card | None = None) -> str | None:
-    """Return the dataset whose presets ``dataset`` uses: itself, or its family (``card``: the build's)."""
+    """Return the dataset or family whose presets ``dataset`` uses; ``None`` without presets.
+
+    ``card`` is the card of its build, if any.
+    """
     owners = {name.split("/")[0] for name in preset_names()}
     for name in (dataset, dataset_family(dataset, card)):
         if name in owners:
@@ -489,11 +496,11 @@ def family_of(dataset: str, card: Card | None = None) -> str | None:
 
 
 def preset_origin(config: RunConfig) -> str:
-    """Describe a run's preset in a line, empty without one: its variant, or the source of its settings."""
+    """Describe a run's preset, its variant and the source of its settings; empty without a preset."""
     if not config.preset:
         return ""
     preset = read_preset(*config.preset.split("/"))
-    preset.variant_changes(config.variant)  # refuses an unknown variant
+    preset.variant_changes(config.variant)  # raises for an unknown variant
     line = f"preset {preset.name}, variant {config.variant}"
     if config.variant in preset.ours:
         return f"{line}: our settings, not the paper's"

@@ -1,4 +1,4 @@
-"""Batches of sampled neighbourhoods of a graph too large for the device."""
+"""Batches of sampled neighbourhoods in a graph that is too large for the device."""
 
 from __future__ import annotations
 
@@ -17,42 +17,41 @@ from kmip_data.runtime.parallel import num_threads, prepare_ahead
 
 @dataclass(frozen=True)
 class NeighborBatches:
-    """A pass over the chosen nodes; batches include sampled neighbours, their neighbours, and so on.
+    """One pass over nodes, in batches with sampled neighbours, their neighbours, and so on.
 
-    Samples like PyTorch Geometric's ``NeighborLoader`` (``replace=False``,
-    ``subgraph_type="directional"``), without the compiled package it needs. A sample depends on
-    seed, epoch and position alone, so a resumed run continues with the same batches. A batch has
-    ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]`` neighbours
-    per node.
+    Sampling is like PyTorch Geometric's ``NeighborLoader`` (``replace=False``,
+    ``subgraph_type="directional"``), without the compiled package it needs. A batch has
+    ``training.batch_size`` of the nodes and at most ``training.neighbors[hop]`` neighbours per node.
+    It depends only on seed, epoch and position, so a resumed run continues with the same batches.
     """
 
     sample_around: Callable[[I64, Sequence[int], np.random.Generator], Data]  #: samples a batch
-    chosen: I64
+    nodes: I64
     training: TrainingConfig
     pin_memory: bool
     epoch: int = 0
     done: int = 0  #: batches to skip
-    #: True for batches in the order of ``chosen``, with at most ``training.eval_neighbors[hop]``
-    #: neighbours per node, and the same sample every time.
-    evaluated: bool = False
+    #: True to keep the order of ``nodes``, sample at most ``training.eval_neighbors[hop]`` neighbours
+    #: per node, and repeat the same sample in every pass
+    for_evaluation: bool = False
 
     def __len__(self) -> int:
-        return math.ceil(len(self.chosen) / self.training.batch_size)
+        return math.ceil(len(self.nodes) / self.training.batch_size)
 
     def __iter__(self) -> Iterator[Data]:
         training = self.training
         size = training.batch_size
         seeds = [training.seed, self.epoch]
-        order = self.chosen
+        order = self.nodes
         fanouts = training.neighbors
-        if self.evaluated:
+        if self.for_evaluation:
             fanouts = training.eval_neighbors
         elif training.shuffle:
             order = np.random.Generator(np.random.PCG64(seeds)).permutation(order)
 
         def sample(start: int) -> Data:
-            # Each batch has its own generator: batches are drawn in threads, and skipped ones not
-            # at all.
+            # Each batch has its own generator, because threads sample batches in parallel, and
+            # skipped batches are not sampled.
             generator = np.random.Generator(np.random.PCG64([*seeds, start + 1]))
             return self.sample_around(order[start : start + size], fanouts, generator)
 

@@ -1,7 +1,4 @@
-"""Open the data of a run: one :class:`RunData` for builds of many graphs, one for builds of one graph.
-
-What both have in common is in :mod:`.run_data`.
-"""
+"""Open the data of a run, in a subclass of ``RunData`` for many graphs or for a single graph."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from kmip_data.models.training.data.run_data import (
     ALL,
     Pass,
     RunData,
-    checked_target_column,
+    check_target_column,
     uses_page_locked_memory,
 )
 from kmip_data.models.training.tasks import Task
@@ -42,12 +39,12 @@ from kmip_data.text import count_with_noun
 
 @dataclass(frozen=True)
 class TrainBatches:
-    """Train batches of an epoch, in an order that depends only on the seed and that epoch."""
+    """Train batches of an epoch, in an order that depends only on seed and epoch."""
 
     loader: GraphLoader
     epoch: int
     done: int  #: batches to skip
-    of_nodes: bool  #: True if targets are of nodes
+    has_node_targets: bool
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -56,14 +53,14 @@ class TrainBatches:
         loader = self.loader
         state = loader.state_dict()
         loader.load_state_dict({**state, "epoch": self.epoch, "position": self.done})
-        # The last batch may have fewer graphs than processes, and none for this one.
+        # The last batch may have fewer graphs than there are processes, and none for this one.
         size = loader.rule.batch_size
         last_size = len(loader.dataset) % size or size
         rank, _processes = loader.rank_and_world_size()
         for number, batch in enumerate(loader, self.done + 1):
             if rank >= last_size and number == len(self):
-                # This process takes part with another one's graph, but does not learn from it.
-                rows = batch.num_nodes if self.of_nodes else batch.num_graphs
+                # This process takes part with another process's graph, whose rows are masked out.
+                rows = batch.num_nodes if self.has_node_targets else batch.num_graphs
                 batch.train_mask = torch.zeros(rows, dtype=torch.bool)
             yield batch
 
@@ -76,7 +73,7 @@ class ManyGraphs(RunData):
     def _open(self, config: RunConfig) -> None:
         if config.training.neighbors or config.training.eval_neighbors:
             raise UsageError(
-                f"{self.build.card.dataset} has many graphs; neighbours are sampled in a single one.",
+                f"{self.build.card.dataset} has many graphs; neighbours can be sampled only in a single one.",
                 next="leave out --neighbor-sampling",
             )
         if config.training.batch_size < config.processes:
@@ -85,13 +82,12 @@ class ManyGraphs(RunData):
                 f"A batch of {graphs} cannot be divided among {config.processes} processes.",
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
-        self._whole = self._open_records(config)
-        self._datasets = {ALL: self._whole}
+        self._all_records = self._open_records(config)
+        self._datasets = {ALL: self._all_records}
         stored = self.split.parts if self.split_name else {}
         for part in PARTS:
             counts = stored.get(part)
-            # An empty part, possible with `--limit`, would only cause a warning; `check_part`
-            # refuses it.
+            # Skip an empty part, possible with `--limit`; `check_part` raises an error for it.
             if counts is not None and counts.graphs:
                 self._datasets[part] = self._open_records(config, part)
 
@@ -100,7 +96,7 @@ class ManyGraphs(RunData):
 
     @property
     def largest_batch(self) -> BatchSize:
-        """Upper bound of a process's train batch, from the largest graphs."""
+        """Upper bound on a process's train batch, from the largest graphs."""
         dataset = self._datasets["train"]
         count = -(-self.config.training.batch_size // self.config.processes)
         nodes = sorted(dataset.nodes.tolist())[-count:]
@@ -126,7 +122,7 @@ class ManyGraphs(RunData):
 
     @cached_property
     def _train_loader(self) -> GraphLoader:
-        """Loader of train batches, of which every process of a run gets as many."""
+        """Loader of train batches, in equal number for every process of a run."""
         training = self.config.training
         return self._make_loader(
             self._datasets["train"],
@@ -138,25 +134,22 @@ class ManyGraphs(RunData):
         )
 
     def train_batches(self, epoch: int, done: int = 0) -> TrainBatches:
-        """Train batches of an epoch, from 0, without its first ``done``."""
+        """Return the train batches of an epoch, from 0, without the first ``done``."""
         return TrainBatches(self._train_loader, epoch, done, self.task.level == "node")
 
     def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Each part in its own batches, in file order.
-
-        Whole batches go to the processes in turn.
-        """
+        """Return each part in its own batches, in stored order; processes take batches in turn."""
         size = self.config.training.batch_size
         passes = list[Pass]()
         for part in parts:
             dataset = self._datasets[part]
             loader = self._make_loader(dataset, size)
             rank, processes = loader.rank_and_world_size()
-            # A loss may depend on the batching, so batches are as in a single process.
+            # A loss may depend on the batching, so make the batches of a single process.
             if processes > 1:
                 numbers = np.arange(len(dataset))
-                local = numbers[numbers // size % processes == rank].tolist()
-                loader = self._make_loader(dataset[local], size, rank=0, world_size=1)
+                own_numbers = numbers[numbers // size % processes == rank].tolist()
+                loader = self._make_loader(dataset[own_numbers], size, rank=0, world_size=1)
             passes.append(((part,), loader))
         return passes
 
@@ -167,7 +160,7 @@ class ManyGraphs(RunData):
 
 
 class OneGraph(RunData):
-    """A build of one graph; the parts of its split are masks of nodes."""
+    """A build of a single graph; the parts of its split are node masks."""
 
     unit = "nodes"
 
@@ -182,23 +175,23 @@ class OneGraph(RunData):
         super().__init__(build, split_name, config, required, task)
         if self.task.level != "node":
             raise UsageError(
-                f"{build.card.dataset} is one graph with one target: there is nothing to learn from.",
+                f"{build.card.dataset} is one graph with one target, which is too little to train on.",
                 next=f"kmip-data info {build.path}",
             )
-        sampled = config.training.neighbors or config.training.eval_neighbors
-        if sampled and any(encoding.has_node_numbers for encoding in config.model.encodings):
+        is_sampled = config.training.neighbors or config.training.eval_neighbors
+        if is_sampled and any(encoding.names_nodes for encoding in config.model.encodings):
             raise UsageError(
-                "A sampled part of a graph has no expander: its edges reach across the whole graph.",
+                "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",
             )
 
     def _open(self, config: RunConfig) -> None:
         self._dataset = self._open_records(config)
         self._sampled = bool(config.training.neighbors)
-        # A degree profile reads neighbours; all other transforms work row by row.
-        by_row = self._sampled and self.inputs.attributes
-        self._mapped = self._dataset.mapped_edges(0) if by_row else None
-        self._whole = self.example_batch
+        # A degree profile needs the neighbours; all other transforms work row by row.
+        reads_rows = self._sampled and self.inputs.attributes
+        self._mapped = self._dataset.mapped_edges(0) if reads_rows else None
+        self._all_records = self.example_batch
 
     @cached_property
     def graph(self) -> Data:
@@ -217,9 +210,9 @@ class OneGraph(RunData):
         fanouts: Sequence[int],
         generator: np.random.Generator,
     ) -> Data:
-        """Sample around ``seeds``, which come first and form the mask of the part.
+        """Sample around ``seeds``, which come first and are in the part's mask.
 
-        Rows are read from the memory map until the graph is loaded, with equal bits.
+        Until the graph is loaded, rows are read from the memory map, with the same bits.
         """
         sampled = self._neighborhoods.sample_around(seeds, fanouts, generator)
         rows = torch.from_numpy(sampled.nodes)
@@ -247,7 +240,7 @@ class OneGraph(RunData):
 
     @property
     def largest_batch(self) -> BatchSize:
-        """Return the size of the graph; with sampling, of what a batch may reach."""
+        """Size of the graph; with sampling, an upper bound on the size of a batch."""
         if self._sampled:
             training = self.config.training
             nodes, edges = self._neighborhoods.upper_bounds(training.batch_size, training.neighbors)
@@ -263,7 +256,7 @@ class OneGraph(RunData):
 
     @property
     def example_batch(self) -> Data:
-        """Return the graph; with sampling, the neighbourhood of some of its nodes."""
+        """The graph; with sampling, the neighbourhood of some of its nodes."""
         if not self._sampled:
             return self.graph
         seeds = np.arange(min(512, int(self._dataset.nodes[0])))
@@ -274,35 +267,35 @@ class OneGraph(RunData):
         return self.graph
 
     def train_batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
-        """The graph, once per epoch; with sampling, the train nodes and their neighbourhoods."""
+        """Return the graph, once per epoch; with sampling, the train nodes and their neighbourhoods."""
         if not self._sampled:
             return [self.graph]
         if not self.config.training.eval_neighbors:
-            # An evaluation loads the graph anyway, and sampling it in memory takes two thirds of
-            # the time.
+            # Load the graph, as an evaluation needs it anyway: sampling in memory takes only two
+            # thirds of the time.
             _ = self.graph
         return self._neighbor_batches("train", epoch=epoch, done=done)
 
     def _neighbor_batches(self, part: str, **options: Any) -> NeighborBatches:
-        _ = self._neighborhoods  # made once, before threads draw from it
-        chosen = np.arange(int(self._dataset.nodes[0]))
+        _ = self._neighborhoods  # compute once, before threads use it
+        nodes = np.arange(int(self._dataset.nodes[0]))
         if part != ALL:
-            chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
+            nodes = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
         pinned = uses_page_locked_memory(self.config.system.device)
-        around = partial(self._sample_around, part)
-        return NeighborBatches(around, chosen, self.config.training, pinned, **options)
+        sample_around = partial(self._sample_around, part)
+        return NeighborBatches(sample_around, nodes, self.config.training, pinned, **options)
 
     def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Yield all parts in one pass; with sampled evaluations, each in its own batches."""
+        """Return all parts in one pass; with sampled evaluations, each part in its own batches."""
         if self.config.training.eval_neighbors:
-            return [((part,), self._neighbor_batches(part, evaluated=True)) for part in parts]
-        # Moving a graph to a GPU changes the object: keep the sampled one on the CPU.
+            return [((part,), self._neighbor_batches(part, for_evaluation=True)) for part in parts]
+        # Moving a graph to a GPU modifies the object, so keep the sampled graph on the CPU.
         graph = copy.copy(self.graph) if self._sampled else self.graph
         return [(tuple(parts), [graph])] if parts else []
 
     @property
     def evaluated_parts(self) -> tuple[str, ...]:
-        """Return all parts; with sampled evaluations val alone, which decides the best epoch."""
+        """All parts; with sampled evaluations only val, which selects the best epoch."""
         return ("val",) if self.config.training.eval_neighbors else self.parts
 
 
@@ -326,7 +319,7 @@ def open_split(
     """Return the build of ``config.data`` and the name of its split; see :func:`open_data`."""
     data = config.data
     target = build_folder_or_none(data.dataset) or data.dataset
-    # One graph: refuse before it is built.
+    # A city is a single graph: raise before building it.
     if dataset_family(data.dataset) == "city":
         _check_processes(config)
     opened = obtain(
@@ -355,17 +348,17 @@ def open_data(
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
-    Missing encodings are added, unless ``build=False``. ``required`` parts must not be empty;
-    ``split`` is a split of the build instead of ``config.data.split``; with the ``task`` of a
-    finished run, the build needs no targets; other arguments as for
+    Missing encodings are added unless ``build=False``. ``required`` parts must not be empty.
+    ``split`` names a split of the build to use instead of ``config.data.split``. With the ``task``
+    of a finished run, the build needs no targets. Other arguments as for
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.
     """
     opened, name = open_split(config, home=home, build=build, split_name=split, **build_options)
     card = opened.card
-    checked_target_column(opened, config, task)
-    # Data to predict may have no split.
-    of_nodes = task is not None and task.level == "node" and card.counts["graphs"] == 1
+    check_target_column(opened, config, task)
+    # Data to predict may have no split, so the task decides.
+    has_node_masks = task is not None and task.level == "node" and card.counts["graphs"] == 1
     if name:
         entry = card.splits[name]
         parts = read_split(
@@ -374,9 +367,9 @@ def open_data(
             sha256=entry.sha256,
             remedy=opened.remedy,
         )
-        of_nodes = parts.node_code is not None
-    graphs_class = OneGraph if of_nodes else ManyGraphs
-    if graphs_class is OneGraph:
+        has_node_masks = parts.node_code is not None
+    graphs_class = OneGraph if has_node_masks else ManyGraphs
+    if has_node_masks:
         _check_processes(config)
     if build:
         encodings = [encoding.name for encoding in config.model.encodings]

@@ -1,6 +1,6 @@
-"""Base of the data of a run: build, split, parts, task, and transfer to a GPU.
+"""Base class for the data of a run (build, split, parts, task), and transfer to a GPU.
 
-Batches of many graphs or of one graph are in :mod:`.open_data`.
+The subclasses in :mod:`.open_data` make batches of many graphs or of a single one.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from kmip_data.pipelines.added_splits import fill_step
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
-#: Kind of the targets -> default loss.
-USUAL_LOSSES: dict[TargetType, str] = {
+#: Default loss by type of the targets.
+DEFAULT_LOSSES: dict[TargetType, str] = {
     "classification": "cross_entropy",
     "multilabel": "binary_cross_entropy",
     "regression": "l1",
@@ -57,12 +57,12 @@ USUAL_LOSSES: dict[TargetType, str] = {
 def task_of_targets(
     column: Column, config: RunConfig, output_counts: Mapping[TargetType, int]
 ) -> Task:
-    """Return the task of the targets: the task of ``config``, or else by their stored form.
+    """Return the task of the targets: the one in ``config``, or else inferred from their column.
 
-    Integers, one per row, are classes; integers in a row, or others with a number of
-    classes, are labels; other numbers are values; bits of pairs are links. ``output_counts`` maps each
-    possible type of the targets to the number of outputs. Raises ``UsageError`` if task, loss, metric or head of
-    ``config`` do not fit the targets.
+    A single integer per row is a class. Several integers per row, or numbers with a number of
+    classes, are labels. Other numbers are values to regress, and bits of pairs are links.
+    ``output_counts`` maps each possible type of the targets to its number of outputs. Raises
+    ``UsageError`` if task, loss, metric or head of ``config`` do not fit the targets.
     """
     stored = target_type_of(column)
     target_type = config.training.task or stored
@@ -73,15 +73,15 @@ def task_of_targets(
     for name, names in compatible_choices(
         column, target_type, output_counts, output_counts.get(target_type)
     ).items():
-        chosen = key_value(config, name)
-        if chosen is None or chosen in names:
+        value = key_value(config, name)
+        if value is None or value in names:
             continue
         if name != "training.task" and target_type != stored:
             targets += f", learned as {config.training.task}"
         raise UsageError(
-            f"{name} = {chosen} does not fit the targets: {column.attribute} is {targets}.",
+            f"{name} = {value} does not fit the targets: {column.attribute} is {targets}.",
             expected=", ".join(names),
-            next=f"--set {name}=none, chosen by the targets; or one of these",
+            next=f"--set {name}=none (selected by the targets), or one of these",
         )
     return Task(
         level,
@@ -93,7 +93,7 @@ def task_of_targets(
 
 
 def _check_classes_are_numbers(card: Card, task: Task) -> None:
-    """Raise ``UsageError`` for a regression on numbers of classes whose names are other numbers."""
+    """Raise ``UsageError`` for a regression on class numbers if the class names are other numbers."""
     names = card.class_names
     default_names = [str(number) for number in range(len(names))]
     if task.target_type != "regression" or task.stored != "classification":
@@ -109,8 +109,8 @@ def _check_classes_are_numbers(card: Card, task: Task) -> None:
 
 
 def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
-    """Return ``config`` with loss, metric and head filled in by the task."""
-    loss = USUAL_LOSSES[task.target_type]
+    """Return ``config`` with the task's defaults for an unset loss, metric or head."""
+    loss = DEFAULT_LOSSES[task.target_type]
     metric = task.metric or DEFAULT_METRICS[task.target_type]
     if task.target_type == "classification" and task.level == "node":
         loss = "weighted_cross_entropy"
@@ -122,25 +122,24 @@ def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
     return config.with_values("model", head=config.model.head or task.level)
 
 
-ALL = "all"  #: all records, whatever part they are in, as a part
-#: Part -> batch attribute with the rows of its mask, int64.
-ROWS = {part: f"{part}_rows" for part in (*PARTS, ALL)}
-#: Parts, and one pass over their batches.
+ALL = "all"  #: part with all records, regardless of the split
+#: Batch attribute with the numbers of the rows in a part's mask, int64, by part.
+ROW_ATTRIBUTES = {part: f"{part}_rows" for part in (*PARTS, ALL)}
+#: Parts that share batches, and these batches.
 Pass = tuple[tuple[str, ...], Iterable[Data]]
-#: Records read at a time.
-PIECE = 4096
+RECORDS_PER_READ = 4096
 
 
 class RunData(ABC):
-    """A build, opened for a run.
+    """Build opened for a run.
 
-    ``task``: the task of a finished run, for a build without targets.
+    ``task`` is the task of a finished run, for a build without targets.
     """
 
-    #: Unit of a part: graphs or nodes.
+    #: unit of a part: graphs or nodes
     unit: str
-    #: All parts.
-    _whole: ShardedDataset | Data
+    #: records of all parts
+    _all_records: ShardedDataset | Data
 
     def __init__(
         self,
@@ -151,13 +150,13 @@ class RunData(ABC):
         task: Task | None = None,
     ) -> None:
         self.build = build
-        #: Key of ``card.splits``.
+        #: key in ``card.splits``
         self.split_name = split_name
-        #: Source of the node features.
+        #: source of the node features
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
-        column = checked_target_column(build, config, task)
+        column = check_target_column(build, config, task)
         self._open(config)
-        #: Part -> number of its graphs (or nodes), for parts that have any, in order.
+        #: number of graphs (or nodes) of each part that is not empty
         self.sizes: dict[str, int] = {}
         for part in PARTS:
             size = self._part_size(part)
@@ -166,7 +165,7 @@ class RunData(ABC):
         for part in required:
             self.check_part(part, fill_step(build.card, split_name, part))
         self.task = self._choose_task(column, config) if column is not None else cast(Task, task)
-        #: Configuration with loss, metric and head filled in.
+        #: configuration with the task's loss, metric and head
         self.config = with_task_defaults(config, self.task)
 
     def _choose_task(self, column: Column, config: RunConfig) -> Task:
@@ -175,22 +174,22 @@ class RunData(ABC):
         if task.stored is not None:
             _check_classes_are_numbers(card, task)
             return task
-        # A manifest may name another metric than the usual one of its targets.
+        # A manifest may replace the default metric of the targets.
         return replace(task, metric=eval_metric(card.schema_, card.manifest))
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:
-        """Open the parts of the build that ``config`` names."""
+        """Open the build's records, with the columns that ``config`` needs."""
 
     def _output_counts(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
-        """Return possible types of the targets, with the number of outputs."""
+        """Return the possible types of the targets, each with its number of outputs."""
         stored = target_type_of(column)
         if stored == "classification":
             # Count classes over all records, as a part may lack some.
             records = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
             return target_types_of_classes(int(records.num_classes))
         if config.training.task is not None and stored != "links":
-            return target_types_of_values(self.rows_of("y"))
+            return target_types_of_values(self.read_rows("y"))
         return {stored: column.shape[0] if column.shape and stored != "links" else 1}
 
     def attributes_read(self, config: RunConfig) -> list[str]:
@@ -201,7 +200,7 @@ class RunData(ABC):
         return names
 
     def _open_records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
-        """Open a part, or all, with only the columns that the network reads."""
+        """Open a part, or all records, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
         names = [name for name in (*self.attributes_read(config), "y", LINKS) if name in stored]
         added = added_column_names(self.build.path)
@@ -217,22 +216,22 @@ class RunData(ABC):
 
     @abstractmethod
     def _part_size(self, part: str) -> int:
-        """Number of graphs (or nodes) of a part."""
+        """Return the number of graphs (or nodes) of a part."""
 
     @property
     @abstractmethod
     def largest_batch(self) -> BatchSize:
-        """Return an upper bound on the size of a train batch."""
+        """Upper bound on the size of a train batch."""
 
     @property
     @abstractmethod
     def is_ragged(self) -> bool:
-        """True if train batches before the last differ in their numbers of nodes or edges."""
+        """True if train batches, except the last, differ in their numbers of nodes or edges."""
 
     @property
     @abstractmethod
     def example_batch(self) -> Data:
-        """Return a small batch with the columns that the network reads."""
+        """Small batch with the columns that the network reads."""
 
     @abstractmethod
     def record_batch(self, part: str, position: int) -> Data:
@@ -240,19 +239,19 @@ class RunData(ABC):
 
     @abstractmethod
     def train_batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
-        """Return the train batches of an epoch, from 0, without its first ``done``."""
+        """Return the train batches of an epoch, from 0, without the first ``done``."""
 
     @abstractmethod
     def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Return passes over ``parts`` that visit every row once over all processes."""
+        """Return passes over ``parts`` in which all processes together visit every row once."""
 
-    def rows_of(self, attribute: str) -> Iterator[torch.Tensor]:
-        """Yield the stored rows of a node or edge attribute of all parts, :data:`PIECE` records at a time."""
+    def read_rows(self, attribute: str) -> Iterator[torch.Tensor]:
+        """Yield the stored rows of a node or edge attribute, some records of all parts at a time."""
         for batch in _stored_batches(ShardedDataset(self.build, columns=[attribute])):
             yield batch[attribute]
 
-    def targets_of(self, part: str) -> torch.Tensor:
-        """Return all targets ``y`` of a part of a regression, (rows, outputs)."""
+    def read_targets(self, part: str) -> torch.Tensor:
+        """Return all targets ``y`` of a part for a regression, (rows, outputs)."""
         dataset = ShardedDataset(
             self.build,
             None if self.unit == "nodes" else part,
@@ -260,8 +259,7 @@ class RunData(ABC):
             columns=["y"],
         )
         if self.unit == "nodes":
-            whole = dataset[0]
-            targets = self.task.targets(whole)[dataset.masks[f"{part}_mask"]]
+            targets = self.task.targets(dataset[0])[dataset.masks[f"{part}_mask"]]
             return targets.view(-1, self.task.outputs)
         return torch.cat(
             [
@@ -276,7 +274,7 @@ class RunData(ABC):
         return tuple(self.sizes)
 
     def check_part(self, part: str, step: str = "") -> None:
-        """Raise ``UsageError``, with the next ``step``, where the part does not exist or is empty."""
+        """Raise ``UsageError``, with the remedy ``step``, if the part does not exist or is empty."""
         if part not in (*self.sizes, ALL):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
@@ -286,13 +284,13 @@ class RunData(ABC):
 
     @property
     def evaluated_parts(self) -> tuple[str, ...]:
-        """Parts measured in an evaluation; train is measured while learning."""
+        """Parts measured in an evaluation; train is measured during training."""
         return tuple(part for part in self.sizes if part != "train")
 
     @property
     def in_channels(self) -> int:
         """Columns of ``x``."""
-        return int(self._whole.num_node_features)
+        return int(self._all_records.num_node_features)
 
     @property
     def network_sizes(self) -> dict[str, Any]:
@@ -300,17 +298,17 @@ class RunData(ABC):
         return {
             "in_channels": self.in_channels,
             "num_classes": self.task.outputs,
-            "edge_channels": int(self._whole.num_edge_features) or None,
+            "edge_channels": int(self._all_records.num_edge_features) or None,
         }
 
     @property
     def split(self) -> SplitEntry:
-        """The split's entry in the card."""
+        """Entry of the split in the card."""
         return self.build.card.splits[self.split_name]
 
     @property
     def description(self) -> str:
-        """Describe the data in a line."""
+        """Description of the data in one line."""
         card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
         line = (
@@ -323,20 +321,20 @@ class RunData(ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Digests of build, shards and split, which a resumed run compares."""
+        """Digests of build, shards and split, which must not change before a run is resumed."""
         card = self.build.card
         digests = {name: entry.digest for name, entry in self.split.parts.items()}
         return {"build_key": card.key, "shards": shards_digest(card), "split": digests}
 
     def sample_evaluation(self) -> None:
-        """Sample evaluations like training: fill in ``training.eval_neighbors``."""
+        """Set ``training.eval_neighbors`` so that evaluations sample like training."""
         neighbors = self.config.training.neighbors
         self.config = self.config.with_values("training", eval_neighbors=neighbors)
 
     def pin_settings(self, config: RunConfig) -> RunConfig:
-        """Return ``config`` with all settings determined by the data.
+        """Return ``config`` with the settings that the data determine.
 
-        They are build, split, task, width, and whether evaluations are sampled.
+        These are build, split, task, width, and whether evaluations are sampled.
         """
         card = self.build.card
         folder = build_folder_or_none(config.data.dataset)
@@ -356,22 +354,20 @@ class RunData(ABC):
 
 
 def _stored_batches(dataset: ShardedDataset) -> Iterator[Data]:
-    """Yield the records of a dataset in order, :data:`PIECE` at a time."""
+    """Yield the records of a dataset in order, :data:`RECORDS_PER_READ` at a time."""
     assembler = dataset.assembler
     if assembler is None:
-        # The items of a city or of another single graph are made one by one.
+        # A city or another single graph cannot be batched.
         yield from dataset
         return
-    for start in range(0, len(dataset), PIECE):
-        yield make_batch(assembler, dataset.records[start : start + PIECE])
+    for start in range(0, len(dataset), RECORDS_PER_READ):
+        yield make_batch(assembler, dataset.records[start : start + RECORDS_PER_READ])
 
 
-def checked_target_column(
-    build: Build, config: RunConfig, task: Task | None = None
-) -> Column | None:
+def check_target_column(build: Build, config: RunConfig, task: Task | None = None) -> Column | None:
     """Return the target column; raise ``UsageError`` if features or targets are missing.
 
-    With the ``task`` of a run targets may be missing.
+    With the ``task`` of a finished run, targets may be missing.
     """
     features = config.data.features != DEGREE_PROFILE
     if task is not None and target_column(build.card.schema_) is None:
@@ -381,50 +377,50 @@ def checked_target_column(
 
 
 def prefetch_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
-    """Return the batches; for a GPU, each is copied during the previous step."""
+    """Return the batches on ``device``; a GPU copies each one during the previous step."""
     return copy_ahead(batches, device) if device.type == "cuda" else batches
 
 
-def uses_page_locked_memory(wanted: str) -> bool:
-    """True if batches for this ``system.device`` are page-locked, to be copied during a step."""
-    return wanted != "cpu" and torch.cuda.is_available()
+def uses_page_locked_memory(device: str) -> bool:
+    """True if batches for this ``system.device`` are page-locked, so that copies overlap steps."""
+    return device != "cpu" and torch.cuda.is_available()
 
 
 @functools.cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream for all copies, as the allocator reuses memory within a stream alone."""
+    """Return the stream for all copies; the allocator reuses memory only within a stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def copy_ahead(batches: Iterable[Data], device: torch.device) -> Iterator[Data]:
     """Yield the batches on a GPU, each copied ahead of its use.
 
-    Copies from :func:`uses_page_locked_memory` memory overlap the step. Rows of masks are found on the host
-    first, because on the GPU the host would wait for their number.
+    Copies from page-locked memory overlap the step. The row numbers of masks are computed on the
+    host, because on the GPU the host would wait for their count.
     """
-    sent = map(functools.partial(_start_copy, device), batches)
-    previous = next(sent, None)
-    while previous is not None:
-        following = next(sent, None)  # begins its copy
-        yield _wait_for_copy(device, *previous)
-        previous = following
+    copies = map(functools.partial(_start_copy, device), batches)
+    current = next(copies, None)
+    while current is not None:
+        following = next(copies, None)  # starts its copy
+        yield _wait_for_copy(device, *current)
+        current = following
 
 
-@torch.inference_mode(False)  # an evaluation's graph may be trained on, too
+@torch.inference_mode(False)  # an evaluated graph may also be trained on
 def _start_copy(device: torch.device, batch: Data) -> tuple[Data, torch.cuda.Event]:
-    """Begin the copy, and record an event for its end."""
-    for part, rows in ROWS.items():
+    """Start the copy, and record an event for its end."""
+    for part, attribute in ROW_ATTRIBUTES.items():
         mask = getattr(batch, f"{part}_mask", None)
-        # A dataset of one graph has the same batch in every epoch.
-        if mask is not None and rows not in batch:
-            batch[rows] = mask.nonzero()[:, 0]
+        # A single graph is the same batch in every epoch, and already has its rows.
+        if mask is not None and attribute not in batch:
+            batch[attribute] = mask.nonzero()[:, 0]
     stream = _copy_stream(device)
     with torch.cuda.stream(stream):
         return batch.to(device, non_blocking=True), stream.record_event()
 
 
 def _wait_for_copy(device: torch.device, batch: Data, copied: torch.cuda.Event) -> Data:
-    """Make the GPU, not the host, wait for the copy, and keep the batch's memory until the step's end."""
+    """Make the GPU, not the host, wait for the copy; keep the batch's memory until the step ends."""
     stream = torch.cuda.current_stream(device)
     stream.wait_event(copied)
     return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(stream))

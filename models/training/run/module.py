@@ -21,7 +21,7 @@ from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import (
-    ROWS,
+    ROW_ATTRIBUTES,
     RunData,
     prefetch_to_device,
     with_task_defaults,
@@ -164,7 +164,7 @@ def select_part_rows(
 ) -> tuple[Tensor, Tensor]:
     """Select the rows (N, C) of a part: the rows in its mask, or all rows without masks."""
     # Stored row numbers spare a GPU the wait of mask indexing, where the host needs the row count.
-    rows = getattr(batch, ROWS[part], None)
+    rows = getattr(batch, ROW_ATTRIBUTES[part], None)
     if rows is not None:
         return logits.index_select(0, rows), target.index_select(0, rows)
     mask = getattr(batch, f"{part}_mask", None)

@@ -257,9 +257,9 @@ def _metric_of_constant(data: RunData, metric: str) -> float | None:
 
     from kmip_data.models.training.accumulators import SplitMetrics
 
-    train = data.targets_of("train")
+    train = data.read_targets("train")
     center = train.nanmedian(dim=0).values if metric == "mae" else train.nanmean(dim=0)
-    test = data.targets_of("test")
+    test = data.read_targets("test")
     metrics = SplitMetrics(data.task, metric)
     metrics.update(center.expand_as(test), test, torch.zeros(()))
     value = metrics.compute()[metric]

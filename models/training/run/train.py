@@ -258,7 +258,7 @@ def _check_features(config: RunConfig, data: RunData) -> None:
     stored = {column.attribute for column in data.build.card.schema_.columns}
     for attribute, encoder in encoders.items():
         if encoder.integers is not None and attribute in stored:
-            check_integers(encoder.integers, data.rows_of(attribute))
+            check_integers(encoder.integers, data.read_rows(attribute))
 
     # A plugin's encoder may accept NaN.
     if not config.plugins:

@@ -19,8 +19,8 @@ from kmip_data.models.reports.result_tables import read_finished_runs, tables_of
 from kmip_data.models.reports.shipped_results import (
     ShippedResult,
     check_reproduced,
+    find_shipped_result,
     read_shipped_results,
-    row_of_result,
     shipped_result,
 )
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
@@ -204,12 +204,12 @@ def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypa
     monkeypatch.setattr(
         shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": row}
     )
-    assert row_of_result(result) is None
+    assert find_shipped_result(result) is None
     plain = row.model_copy(update={"set": ()})
     monkeypatch.setattr(
         shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": plain}
     )
-    assert row_of_result(result) == plain
+    assert find_shipped_result(result) == plain
 
 
 def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:

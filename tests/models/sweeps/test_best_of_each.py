@@ -13,8 +13,8 @@ from kmip_data.models.sweeps.cells import (
     Cell,
     Plan,
     best_on_val,
-    cells_of,
     combined_change_cells,
+    expand_plan,
     read_plan,
 )
 
@@ -44,7 +44,7 @@ def finish(cells: list[Cell], **values: float) -> None:
 
 
 def test_the_winner_of_each_axis_is_taken(home, plan):
-    cells = cells_of(plan, home)
+    cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
     best = combined_change_cells(plan, cells, home)
     assert [(cell.model, cell.change, cell.seed) for cell in best] == [
@@ -59,7 +59,7 @@ def test_the_winner_of_each_axis_is_taken(home, plan):
 
 
 def test_of_equals_the_first_in_the_plan_wins(home, plan):
-    cells = cells_of(plan, home)
+    cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.6, fast=0.5, k5=0.8)
     [first, _] = combined_change_cells(plan, cells, home)
     assert (first.config.model.layers, first.config.optimizer.lr) == (
@@ -69,7 +69,7 @@ def test_of_equals_the_first_in_the_plan_wins(home, plan):
 
 
 def test_it_waits_for_the_last_cell_of_its_model(home, plan):
-    cells = cells_of(plan, home)
+    cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.9, k5=0.55)
     last = next(cell for cell in cells if cell.model == "gps-kmip")
     (last.folder / "result.json").unlink()
@@ -77,7 +77,7 @@ def test_it_waits_for_the_last_cell_of_its_model(home, plan):
 
 
 def test_an_edited_result_chooses_nothing(home, plan):
-    cells = cells_of(plan, home)
+    cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
     path = cells[0].folder / "result.json"
     path.write_text(path.read_text().replace('"seed": ', '"seed": 1', 1))

@@ -15,7 +15,7 @@ from support.runs.sweeps import write_plan
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.errors import UsageError
-from kmip_data.models.sweeps.cells import cells_of, changed_keys_digest, read_plan, sweep_names
+from kmip_data.models.sweeps.cells import changed_keys_digest, expand_plan, read_plan, sweep_names
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
@@ -48,13 +48,13 @@ def test_the_cells_are_those_of_nested_loops(tmp_path, home):
         if change["name"] != "deep" or dataset == "paris"
         for seed in range(3)
     ]
-    cells = cells_of(plan_of(tmp_path, **AXES, changes=CHANGES), home)
+    cells = expand_plan(plan_of(tmp_path, **AXES, changes=CHANGES), home)
     assert [(cell.dataset, cell.model, cell.change, cell.seed) for cell in cells] == expected
     assert len({cell.folder for cell in cells}) == len(cells)
 
 
 def test_without_changes_a_cell_is_the_preset(tmp_path, home):
-    cells = cells_of(plan_of(tmp_path, **AXES, epochs=1500), home)
+    cells = expand_plan(plan_of(tmp_path, **AXES, epochs=1500), home)
     axes = product(AXES["datasets"], AXES["models"], range(3))
     for cell, (dataset, model, seed) in zip(cells, axes, strict=True):
         assert cell.config == config_for_data(dataset, model).with_seed(seed)
@@ -65,9 +65,9 @@ def test_without_changes_a_cell_is_the_preset(tmp_path, home):
 def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
     settings = ["optimizer.lr=3e-3", "model.dropout=0.3"]
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
-    cells = cells_of(plan_of(tmp_path, **keys), home)
+    cells = expand_plan(plan_of(tmp_path, **keys), home)
     sample = learnable_build(tmp_path / "sample", sample=True)
-    [short] = cells_of(
+    [short] = expand_plan(
         plan_of(tmp_path, datasets=[str(sample.path)], models=["gcn"], seeds=[0]), home
     )
     assert short.config.training.epochs == SAMPLE_EPOCHS
@@ -103,7 +103,7 @@ def test_the_shipped_plans_are_right_in_every_cell(home):
     def check(name):
         plan = read_plan(name)
         assert (plan.name, plan.about[-1]) == (name, ".")
-        cells = cells_of(plan, home)
+        cells = expand_plan(plan, home)
         assert len(cells) == OF_THE_PAPER.get(name, len(cells))
         assert not home.path.exists()
 
@@ -118,12 +118,12 @@ def test_the_shipped_plans_are_right_in_every_cell(home):
 
 def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
     of = {"gps-kmip": ["model.attention.k=5"], "paris": ["model.layers=3"]}
-    for cell in cells_of(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
+    for cell in expand_plan(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
         assert cell.config.model.layers == (3 if cell.dataset == "paris" else 4)
         assert getattr(cell.config.model.attention, "k", 5) == 5
     base = {
         cell.dataset: cell
-        for cell in cells_of(read_plan("influence-of-k"), home)
+        for cell in expand_plan(read_plan("influence-of-k"), home)
         if cell.change == "k10"
     }
     rows = read_shipped("results", "influence-of-k")["row"]
@@ -138,14 +138,14 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
 def test_seeds_of_a_cell_and_what_is_left_out(tmp_path, home):
     of = {"gcn": [5], "paris/gcn": "1..2"}
     plan = plan_of(tmp_path, **AXES, seeds_of=of, leave_out=["helsinki/gps-kmip"])
-    cells = [(cell.dataset, cell.model, cell.seed) for cell in cells_of(plan, home)]
+    cells = [(cell.dataset, cell.model, cell.seed) for cell in expand_plan(plan, home)]
     paris = [
         *(("paris", "gps-kmip", seed) for seed in range(3)),
         *(("paris", "gcn", s) for s in (1, 2)),
     ]
     assert cells == [("helsinki", "gcn", 5), *paris]
     without = plan_of(tmp_path, **AXES, leave_out=["gcn"])
-    assert {cell.model for cell in cells_of(without, home)} == {"gps-kmip"}
+    assert {cell.model for cell in expand_plan(without, home)} == {"gps-kmip"}
 
 
 def test_a_digest_is_that_of_what_a_run_learns():
@@ -166,7 +166,7 @@ def test_own_builds_stand_for_a_dataset(tmp_path, home):
     build = learnable_build(home.built / "clouds")
     sample = learnable_build(tmp_path / "elsewhere", sample=True)
     datasets = ["clouds", str(build.path), str(sample.path)]
-    cells = cells_of(plan_of(tmp_path, datasets=datasets, models=["gps-kmip"], seeds=[0]), home)
+    cells = expand_plan(plan_of(tmp_path, datasets=datasets, models=["gps-kmip"], seeds=[0]), home)
     assert [cell.folder.parents[1].name for cell in cells] == ["clouds", "clouds", "clouds-sample"]
     assert [cell.config.data.dataset for cell in cells] == datasets
 
@@ -175,7 +175,7 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
     def check(case):
         keys, said = case
         with pytest.raises(Exception, match=said) as error:
-            cells_of(plan_of(tmp_path, **keys), home)
+            expand_plan(plan_of(tmp_path, **keys), home)
         assert error.value.exit_code in {2, 4}
 
     helsinki = {"datasets": ["helsinki"]}
@@ -191,9 +191,10 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
     check_each(check, cases)
     only = plan_of(tmp_path, **helsinki, models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}])
     with pytest.raises(UsageError, match=only.name):
-        cells_of(only.model_copy(update={"models": ("gat",)}), home)
+        expand_plan(only.model_copy(update={"models": ("gat",)}), home)
     assert (
-        len(cells_of(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home)) == 1
+        len(expand_plan(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home))
+        == 1
     )
 
 

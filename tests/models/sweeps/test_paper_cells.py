@@ -12,7 +12,7 @@ from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
-from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
+from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan, sweep_names
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import (
     PaperTable,
@@ -50,7 +50,7 @@ def home(tmp_path) -> Home:
 def by_cell(plan: str, home: Home) -> dict[tuple[str, str, str], list[Cell]]:
     """Cells of a plan by dataset, model and change, one for each seed."""
     groups = defaultdict(list)
-    for cell in cells_of(read_plan(plan), home):
+    for cell in expand_plan(read_plan(plan), home):
         groups[cell.dataset, cell.model, cell.change].append(cell)
     return groups
 
@@ -210,7 +210,7 @@ def test_hours_of_the_page_are_those_of_the_commands(home):
         [total] = re.findall(rf"^\| {title} \(.*\| ([\d,]+) \|$", PAGE, re.MULTILINE)
         assert total == f"{points[dataset]:,.0f}"
     [(runs, total)] = re.findall(r"(\d+) runs, (\d+) hours", PAGE)
-    assert int(runs) == len(cells_of(read_plan("paper-city"), home))
+    assert int(runs) == len(expand_plan(read_plan("paper-city"), home))
     assert total == f"{city:.0f}"
 
     cells = 0

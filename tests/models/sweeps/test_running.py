@@ -19,8 +19,8 @@ from support.runs.sweeps import environment, events, start, wait_for, write_plan
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import folder_lock, lock_path
 from kmip_data.models.sweeps import running
-from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
-from kmip_data.models.sweeps.running import log_of_cell
+from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan
+from kmip_data.models.sweeps.running import log_path
 from kmip_data.models.training.run.states import run_status
 from kmip_data.runtime import parallel
 
@@ -29,14 +29,14 @@ from kmip_data.runtime import parallel
 def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Run a plan by the stand-in, in this process, and return its cells."""
     monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
-    monkeypatch.setattr(running, "LOOK", 0.01)
+    monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
 
     def call(
         plan: Path, *, offline: bool = False, gpus: tuple[str, ...] = (), **settings: object
     ) -> list[Cell]:
         for name, value in environment(**settings).items():
             monkeypatch.setenv(name, value)
-        cells = cells_of(read_plan(str(plan)), home)
+        cells = expand_plan(read_plan(str(plan)), home)
         where = {"home": home, "folder": place(home, plan)}
         running.run_cells(
             cells, jobs=2, options={"quiet": True, "offline": offline}, gpus=gpus, **where
@@ -66,7 +66,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     check_once(home, cells)
     assert [run_status(cell.folder, home).state for cell in cells] == ["done"] * 4
     before = events(home.path)
-    lock_path(log_of_cell(cells[0], place(home, plan))).touch()  # of a sweep that was killed
+    lock_path(log_path(cells[0], place(home, plan))).touch()  # of a sweep that was killed
     run(plan)
     assert events(home.path) == before
     assert not list(home.path.rglob("*.lock"))
@@ -126,7 +126,7 @@ def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
 
 def test_a_running_cell_says_how_far_it_is(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
-    [cell] = cells_of(read_plan(str(plan)), home)
+    [cell] = expand_plan(read_plan(str(plan)), home)
     assert run_status(cell.folder, home).state == "waiting"
     cell.folder.mkdir(parents=True)
     (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
@@ -139,7 +139,7 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
             ("epochs", 3),
             ("left", "80 s"),
         }
-    log = log_of_cell(cell, place(home, plan))
+    log = log_path(cell, place(home, plan))
     log.parent.mkdir(parents=True)
     log.touch()
     with folder_lock(log):
@@ -200,7 +200,7 @@ def check_survivors(home: Home, plan: Path) -> None:
 
     An epoch that was done is done again only where its process was killed.
     """
-    cells = cells_of(read_plan(str(plan)), home)
+    cells = expand_plan(read_plan(str(plan)), home)
     counts = events(home.path)
     assert whole(cells) <= counts.keys()
     for cell in cells:

@@ -13,7 +13,7 @@ from support.runs.sweeps import StandInSubmission, environment, events, wait_for
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import submitting
-from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
+from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan
 from kmip_data.models.training.run.states import run_status
 
 submitit = pytest.importorskip("submitit", reason="the extra slurm is not installed")
@@ -30,7 +30,7 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
             monkeypatch.setenv(name, value)
         paths = Path(submitit.__file__).parents[1]  # where it is on the path of these tests alone
         monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{paths}")
-        cells = cells_of(read_plan(str(plan)), home)
+        cells = expand_plan(read_plan(str(plan)), home)
         options = {"quiet": True, "offline": True}
         folder = home.path / "sweeps" / plan.stem
         submitting.submit_cells(cells, home=home, folder=folder, options=options, settings={})

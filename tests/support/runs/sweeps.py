@@ -82,8 +82,8 @@ def main(plan: str, home: str, jobs: str) -> None:
     """Run a plan."""
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps import running
-    from kmip_data.models.sweeps.cells import cells_of, read_plan
-    from kmip_data.runtime.signals import TERMINATION_SIGNALS, unwind_on_signal
+    from kmip_data.models.sweeps.cells import expand_plan, read_plan
+    from kmip_data.runtime.signals import ENDING, unwind_on_signal
 
     for number in TERMINATION_SIGNALS:
         signal.signal(number, unwind_on_signal)
@@ -91,7 +91,7 @@ def main(plan: str, home: str, jobs: str) -> None:
     sweep_plan, place = read_plan(plan), Home.locate(home)
     folder = place.path / "sweeps" / sweep_plan.name
     running.run_cells(
-        cells_of(sweep_plan, place),
+        expand_plan(sweep_plan, place),
         home=place,
         folder=folder,
         jobs=int(jobs),

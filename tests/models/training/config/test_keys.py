@@ -187,7 +187,7 @@ def test_another_kind_begins_with_its_own_keys():
 def test_wrong_keys_of_parts_in_files_are_named():
     with pytest.raises(UsageError) as caught:
         config(model={"attention": {"kind": "none", "k": 3}, "local": {"residual": "sideways"}})
-    assert "model.attention.k is a key of model.attention.kind = k-mip alone" in str(caught.value)
+    assert "model.attention.k is a key only of model.attention.kind = k-mip" in str(caught.value)
     assert "model.local.residual: " in str(caught.value)
 
 
