@@ -41,19 +41,19 @@ from kmip_data.models.training.run.result import metric_title, sample_std
 from kmip_data.models.training.run.run_folder import metrics_columns
 
 MAX_CHANGES = 2  #: changes named in a legend entry
-LABEL_OFFSET = 5.0  #: between a point and its label, across and up
+LABEL_OFFSET = 5.0  #: distance between a point and its label in both directions, in points
 ERROR_BAR_STYLE = {
     "linestyle": "none",
     "capsize": 2,
     "elinewidth": 0.8,
     "markersize": 5,
     "zorder": 3,
-}  #: style of points with their deviation
-Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
+}
+Draw = Callable[[Figure, Table], None]  #: function that draws a table on an empty figure
 
 
 def plots_of_table(table: Table) -> list[str]:
-    """Return the plots of a table as SVG in the colours of the surrounding page."""
+    """Return the plots of a table as SVG that adapts to the page's light or dark background."""
     draws = [draw_curves, draw_over_hours]
     ours, _ = rows_over_k(table)
     if ours:
@@ -64,13 +64,12 @@ def plots_of_table(table: Table) -> list[str]:
 def legend_names(table: Table) -> list[str]:
     """Return the legend name of each row, without the changes that all rows share."""
     changes = [row["changes"].split("; ") for row in table.rows]
-    # A change shared by all rows distinguishes none; a single row keeps its changes.
     shared = set()
-    if len(changes) > 1:
+    if len(changes) > 1:  # a single row keeps its changes
         shared = set(changes[0]).intersection(*changes[1:])
     names = []
-    for row, of_row in zip(table.rows, changes, strict=True):
-        distinct = [change for change in of_row if change not in shared]
+    for row, row_changes in zip(table.rows, changes, strict=True):
+        distinct = [change for change in row_changes if change not in shared]
         names.append(short_name({**row, "changes": "; ".join(distinct)}))
     return names
 
@@ -119,7 +118,7 @@ def draw_curves(figure: Figure, table: Table) -> None:
 def mean_over_seeds(
     runs: Sequence[Run], column: str, scale: float
 ) -> tuple[list[int], list[float], list[float]]:
-    """Return epochs, from 1, and mean and deviation over the seeds with a value."""
+    """Return the epochs, from 1, and for each the mean and deviation over the runs with a value."""
     values: dict[int, list[float]] = {}
     for run in runs:
         for epoch, value in metrics_columns(run.folder).get(column, []):
@@ -132,10 +131,9 @@ def mean_over_seeds(
 
 
 def draw_over_hours(figure: Figure, table: Table) -> None:
-    """Draw the metric over training time: val epoch by epoch, test at the end, and the paper's results.
+    """Draw the metric over training time: val per epoch, test at the end, and the paper's results.
 
-    Each model has one colour. The paper's results are shown only for complete published data, as in
-    the table.
+    The paper's results are shown only for complete published data, as in the table.
     """
     first = table.rows[0]
     metric = first["metric"]
@@ -143,7 +141,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     paper = {}
     if first["share"] == "all":
         paper = published_hours(first["dataset"], metric)
-    # Rows have the colours of the table; a result of the paper has the colour of its model, if that has a row.
+    # Rows have the same colours as in the table, and a result of the paper that of its model.
     rows = legend_names(table)
     names = [*rows, *(model for model in paper if model not in rows)]
     colors = dict(zip(names, class_colors(len(names)), strict=True))
@@ -186,7 +184,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
 
 
 def time_unit(hours: float) -> tuple[str, float]:
-    """Return the unit in which the longest of several times is read, and how many of it are an hour.
+    """Return the unit for times of up to ``hours``, and the number of units per hour.
 
     >>> time_unit(0.01), time_unit(1.5), time_unit(30)
     (('s', 3600.0), ('min', 60.0), ('h', 1.0))
@@ -197,32 +195,32 @@ def time_unit(hours: float) -> tuple[str, float]:
 
 
 def row_colors(table: Table) -> list[str]:
-    """Return CSS for the colour of each row's curves, for light and dark backgrounds."""
+    """Return the colour of each row's curves as CSS for light and dark backgrounds."""
     colors = _colors_of_page()
     with using_style("light"):
         return [colors[color] for color in class_colors(len(table.rows))]
 
 
 def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
-    """Return hours since the start and the mean of a column, at each epoch that all runs have reached."""
+    """Return the mean hours and the mean of a column at each epoch that all runs have reached."""
     curves = [_hours_by_epoch(run, column) for run in runs]
     shared = sorted(set(curves[0]).intersection(*curves[1:]))
     hours = []
     means = []
     for epoch in shared:
-        of_epoch = [curve[epoch] for curve in curves]
-        hours.append(statistics.fmean(elapsed for elapsed, _ in of_epoch))
-        means.append(statistics.fmean(value for _, value in of_epoch))
+        points = [curve[epoch] for curve in curves]
+        hours.append(statistics.fmean(elapsed for elapsed, _ in points))
+        means.append(statistics.fmean(value for _, value in points))
     return hours, means
 
 
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
-    """Return hours until the end of each epoch, and its value; empty if seconds are missing."""
+    """Return the hours until each epoch's end, and its value; empty if seconds are missing."""
     columns = metrics_columns(run.folder)
     hours = {}
     total = 0.0
     for number, (epoch, seconds) in enumerate(columns.get("seconds", []), start=1):
-        # After a gap the time of every later epoch is unknown.
+        # After a gap, the times of all later epochs are unknown.
         if epoch != number or seconds <= 0:
             return {}
         total += seconds / 3600
@@ -232,7 +230,7 @@ def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
 
 
 def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
-    """Return the paper's result of each model on a dataset for which it states training hours."""
+    """Return the paper's results on a dataset, by model, if they state training hours."""
     if dataset not in dataset_names():
         return {}
     results = {}
@@ -244,9 +242,9 @@ def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
 
 
 def draw_frontier(figure: Figure, table: Table) -> None:
-    """Draw the metric on test over seconds of a training epoch for each k, with the Pareto frontiers.
+    """Draw the metric on test over seconds per training epoch for each k, with Pareto frontiers.
 
-    Filled points are rows that differ in k alone; hollow points are the paper's, on complete
+    Filled points are rows that differ only in k; hollow points are the paper's, on complete
     published data.
     """
     ours, paper = rows_over_k(table)
@@ -284,7 +282,7 @@ def _draw_over_seconds(
     metric: str,
     style: Mapping[str, str],
 ) -> None:
-    """Draw points with their k and their frontier, dashed for hollow points."""
+    """Draw points labelled by k, and their frontier, dashed for hollow points."""
     columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
     seconds, test, spread = np.array(columns).T
     test = _unit_factor(metric) * test
@@ -293,48 +291,48 @@ def _draw_over_seconds(
     higher_is_better = all_metrics()[metric].higher_is_better
     best = pareto_frontier(points, higher_is_better=higher_is_better)
 
-    # Stairs: between two points of a frontier, only the value of the cheaper one is attained.
+    # Draw a staircase: between two points of the frontier, only the cheaper one's value is reached.
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
     stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
     axes.step(seconds[best], test[best], where="post", **stairs)
     axes.errorbar(seconds, test, spread, **style, **ERROR_BAR_STYLE)
 
-    # No point is both faster and better than one of the frontier, so there is room for its k; for
-    # other points it is drawn on the opposite side.
+    # No point is both faster and better than a frontier point, so its label has room on that side;
+    # other points have their label on the opposite side.
     text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
-    up = LABEL_OFFSET if higher_is_better else -LABEL_OFFSET
+    better = LABEL_OFFSET if higher_is_better else -LABEL_OFFSET
     for number, row in enumerate(rows):
-        side = {"ha": "left", "xytext": (LABEL_OFFSET, -up)}
+        position = {"ha": "left", "xytext": (LABEL_OFFSET, -better)}
         if number in best:
-            side = {"ha": "right", "xytext": (-LABEL_OFFSET, up)}
-        axes.annotate(str(row["k"]), points[number], **side, **text)
+            position = {"ha": "right", "xytext": (-LABEL_OFFSET, better)}
+        axes.annotate(str(row["k"]), points[number], **position, **text)
 
 
 def pareto_frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
-    """Return the points (seconds, metric) that no other point beats in both, by increasing seconds.
+    """Return the indices of the points (seconds, metric) that no other point beats in both.
 
     >>> pareto_frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], higher_is_better=True)
     [0, 1]
     """
-    # By increasing seconds, ties best first: a point counts if it beats all earlier ones.
+    # Sort by seconds, ties by metric: a point is on the frontier if it beats all earlier ones.
     sign = -1 if higher_is_better else 1
     ranked = [(seconds, sign * metric, i) for i, (seconds, metric) in enumerate(points)]
     best = math.inf
-    chosen = []
-    for _, loss, number in sorted(ranked):
+    frontier = []
+    for _, loss, index in sorted(ranked):
         if loss < best:
             best = loss
-            chosen.append(number)
-    return chosen
+            frontier.append(index)
+    return frontier
 
 
 def _unit_factor(metric: str) -> float:
-    """Return the factor to the unit in which a metric is usually read."""
+    """Return the factor from a metric to its displayed unit."""
     return 100 if is_percent(metric) else 1
 
 
 def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
-    """Add a legend of colours, then of marks: "-" a line, "o" filled points, "D" hollow ones."""
+    """Add a legend of colours, then of marks: "-" for a line, "o" filled and "D" hollow points."""
     from matplotlib.lines import Line2D
 
     handles = []
@@ -360,10 +358,10 @@ def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, s
 
 
 def _draw_svg(draw: Draw, table: Table) -> str:
-    """Return a plot as SVG whose colours follow the light or dark background of the page."""
-    picture = StringIO()
-    _write_svg(draw, table, picture)
-    svg = picture.getvalue()
+    """Return a plot as SVG whose colours adapt to the page's light or dark background."""
+    file = StringIO()
+    _write_svg(draw, table, file)
+    svg = file.getvalue()
     colors = _colors_of_page()
     svg = svg[svg.index("<svg") :]
     return re.sub(r"#[0-9a-f]{6}\b", lambda color: colors.get(color[0], color[0]), svg)
@@ -373,15 +371,15 @@ def _draw_svg(draw: Draw, table: Table) -> str:
 def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
     import matplotlib as mpl
 
-    figure = new_figure(6, 4)  # text has the size of the page's text, also on a phone
+    figure = new_figure(6, 4)  # inches; its text is as large as the page's, even on a phone
     draw(figure, table)
-    with mpl.rc_context({"svg.fonttype": "none"}):  # keep text as text
+    with mpl.rc_context({"svg.fonttype": "none"}):  # keep text as text, not as paths
         figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
 
 
 @functools.cache
 def _colors_of_page() -> dict[str, str]:
-    """Return CSS for a colour of the light style: one value for each background."""
+    """Return CSS for light and dark backgrounds, by colour of the light style."""
     light = STYLES["light"]
     dark = STYLES["dark"]
     shades = len(light.palette) * len(SHADES)

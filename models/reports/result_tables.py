@@ -1,7 +1,7 @@
-"""Finished runs, read as untrusted data, and grouped into tables.
+"""Read finished runs as untrusted data, and group them into tables.
 
-A row has the seeds of one configuration, a table the rows on the same data. Rows that differ in k
-alone form curves, next to the curves of the paper's experiment on the influence of k.
+A row holds the seeds of one configuration, a table holds the rows on the same data. Rows that differ
+only in k form curves, shown with those of the paper's experiment on the influence of k.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, configuration and result."""
+    """A finished run."""
 
     folder: Path
     result: RunResult
     config: RunConfig
-    changes: tuple[str, ...]  #: ``key=value (value of the preset, or else the default)``
-    paper: PaperResult | None  #: paper's result for its preset; None on other data
-    exact: bool  #: True if that result belongs to this configuration, of code or text
+    changes: tuple[str, ...]  #: ``key=value instead of the value in the preset or the default``
+    paper: PaperResult | None  #: paper's result for its preset; ``None`` on other data
+    has_paper_settings: bool  #: True if the paper's result is for exactly this configuration
     edited: bool  #: True if ``result.json`` was edited after it was written
 
     @property
     def test(self) -> float:
-        """The metric that chose the epoch, on test."""
+        """Value on test of the metric that selects the best epoch."""
         return self.result.metrics["test"][self.result.metric]
 
 
 def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the finished runs in ``folders``, and a notice for each edited or omitted one."""
+    """Read the finished runs in ``folders``; also return a notice for each edited or skipped one."""
     runs = []
     notices = []
     for folder in folders:
@@ -71,102 +71,104 @@ def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
             if run.edited:
                 notices.append(f"{folder / RESULT_NAME} was edited after it was written.")
         except KmipDataError as error:
-            # On one line, naming the folder once.
-            why = " ".join(f"{error.message} {error.found or ''}".split())
-            why = why.replace(f"{folder}/", "")
-            notices.append(f"{folder} is left out: {why}")
+            # Join the lines, and name the folder only once.
+            reason = " ".join(f"{error.message} {error.found or ''}".split())
+            reason = reason.replace(f"{folder}/", "")
+            notices.append(f"{folder} is skipped: {reason}")
     return runs, notices
 
 
 def _read_run(folder: Path) -> Run:
-    """Read a finished run; raise KmipDataError if its files or results are damaged."""
-    # 1. A metric that can be summed over seeds.
+    """Read a finished run; raise ``KmipDataError`` if its files or results are damaged."""
+    # 1. Require a metric that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
     if value is None or abs(value) > MAX_METRIC or abs(result.seconds.total) > MAX_METRIC:
         raise DamagedInput(f"It has no {result.metric} on test.")
 
-    # 2. Base of the changes: the preset of the run, or else the defaults.
+    # 2. Compare with the preset of the run, or else with the defaults.
     config = config_from_mapping(result.config, RESULT_NAME)
     paper = None
     defaults = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(defaults, "the defaults")
-    exact = False
-    with contextlib.suppress(UsageError):  # unknown preset, of another version or installation
+    is_published_variant = False
+    with contextlib.suppress(UsageError):  # a preset of another version or installation
         dataset, _, model = config.preset.partition("/")
         base = load_preset(dataset, model, config.variant)
         preset = read_preset(dataset, model)
-        exact = config.variant in {preset.default, "text"}
+        is_published_variant = config.variant in {preset.default, "text"}
 
-        # 3. The paper's result applies to the complete data and the metric of the preset.
-        same = config.preset == f"{result.dataset}/{result.model}"
-        complete = result.complete and not result.sample
+        # 3. The paper's result applies to the complete data and the preset's metric.
+        is_own_preset = config.preset == f"{result.dataset}/{result.model}"
+        is_complete = result.complete and not result.sample
         published = preset.paper
-        if same and complete and published and config.variant not in preset.ours:
+        if is_own_preset and is_complete and published and config.variant not in preset.ours:
             paper = published if published.metric == result.metric else None
 
-    # 4. It belongs to this configuration if nothing differs from the published variant.
+    # 4. It is for exactly this configuration if nothing differs from the published variant.
     changes = tuple(_changed_settings(config, base, result))
-    exact = exact and paper is not None and not changes
-    return Run(folder, result, config, changes, paper, exact, is_edited(folder))
+    has_paper_settings = is_published_variant and paper is not None and not changes
+    return Run(folder, result, config, changes, paper, has_paper_settings, is_edited(folder))
 
 
 def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
-    """Yield the settings that differ from ``base``, except keys filled in from the data."""
-    usual = dict(dotted_keys(base.model_dump()))
-    chosen = dict(dotted_keys(config.model_dump()))
-    # A warm-up shortened to fit a shorter run is not a choice.
-    shorter = with_epochs(base, config.training.epochs).schedule.warmup_epochs
-    if config.schedule.warmup_epochs == shorter:
-        usual["schedule.warmup_epochs"] = shorter
+    """Yield the settings that differ from ``base``, except those determined by the data."""
+    base_values = dict(dotted_keys(base.model_dump()))
+    values = dict(dotted_keys(config.model_dump()))
+    # A warm-up shortened to fit a shorter run is not a change.
+    shortened = with_epochs(base, config.training.epochs).schedule.warmup_epochs
+    if config.schedule.warmup_epochs == shortened:
+        base_values["schedule.warmup_epochs"] = shortened
     if config.plugins:
         # Another plugin of the same name is a change, detected by its digest.
         plugins = [f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins]
-        chosen["plugins"] = ", ".join(plugins)
+        values["plugins"] = ", ".join(plugins)
 
     budget = base.model.parameter_budget
     if budget:
-        chosen["model.parameter_budget"] = budget
+        values["model.parameter_budget"] = budget
         width = config.model.hidden_dim
         count = result.num_parameters
-        # Parameters grow at most quadratically with the width: one more step exceeds the budget.
+        # The width follows from the budget if the next larger width would exceed it; the number of
+        # parameters grows at most quadratically.
         step = math.lcm(config.model.attention.dim_multiple, config.model.local.dim_multiple)
         if count <= budget < count * ((width + step) / width) ** 2:
-            del usual["model.hidden_dim"], chosen["model.hidden_dim"]
+            del base_values["model.hidden_dim"], values["model.hidden_dim"]
     for key in ("model.head", "training.loss", "training.metric"):
-        if not usual[key]:  # filled in by the task
-            chosen[key] = None
+        if not base_values[key]:  # determined by the task
+            values[key] = None
 
     if result.dataset in dataset_names():
         # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
-            usual |= parameters_on_card(result.dataset, base.data.parameters)
-            chosen |= result.build_parameters
-        # If the split follows the run, each seed has its published split.
-        ending = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"
+            base_values |= parameters_on_card(result.dataset, base.data.parameters)
+            values |= result.build_parameters
+        # If the split's seed follows the run's, each seed has its own published split.
+        suffix = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"
         name = result.split.name
         splits = load_manifest(result.dataset).expected.splits
-        alike = {re.sub(ending, "", published) for published in splits}
-        chosen["split"] = name
-        usual["split"] = name
-        if splits and re.sub(ending, "", name) not in alike:
-            usual["split"] = ", ".join(splits)
+        published_names = {re.sub(suffix, "", published) for published in splits}
+        values["split"] = name
+        base_values["split"] = name
+        if splits and re.sub(suffix, "", name) not in published_names:
+            base_values["split"] = ", ".join(splits)
 
-    # Encoders of atoms and bonds are filled in where the columns are their indices.
+    # Without a preset, atom and bond indices determine their encoders.
     if not config.preset and result.columns == ATOM_FIELDS:
-        usual["model.node_encoder"] = "atom"
-        if chosen["model.edge_encoder"] == "bond":
-            usual["model.edge_encoder"] = "bond"
+        base_values["model.node_encoder"] = "atom"
+        if values["model.edge_encoder"] == "bond":
+            base_values["model.edge_encoder"] = "bond"
 
-    # Compare both ways: a key may belong to one kind of attention alone, which the kind says.
-    for key in {**usual, **chosen}:
-        value = chosen.get(key)
-        before = usual.get(key)
+    # Skip keys that exist only because the kind of their section differs.
+    for key in {**base_values, **values}:
+        value = values.get(key)
+        base_value = base_values.get(key)
         kind = f"{key.rpartition('.')[0]}.kind"
-        if not (key in usual and key in chosen) and chosen.get(kind) != usual.get(kind):
+        in_both = key in base_values and key in values
+        if not in_both and values.get(kind) != base_values.get(kind):
             continue
-        if value != before and is_compared(key):
-            yield f"{key}={_format_setting(value)} instead of {_format_setting(before)}"
+        if value != base_value and is_compared(key):
+            yield f"{key}={_format_setting(value)} instead of {_format_setting(base_value)}"
 
 
 def _format_setting(value: object) -> str:
@@ -177,33 +179,36 @@ def _format_setting(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-Row = dict[str, Any]  #: keys as in docs/reports.md; shares, not percent
-K_COLUMNS = ("test", "test_std", "seconds", "seconds_std")  #: compared with the paper's
+Row = dict[str, Any]  #: keys as in docs/reports.md; fractions, not percent
+#: Columns of a curve over k that are compared with the paper's.
+K_COLUMNS = ("test", "test_std", "seconds", "seconds_std")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Comparable rows: one metric, one build, one split."""
+    """Comparable rows with the same metric, build and split."""
 
     rows: Sequence[Row]
     runs: Sequence[Sequence[Run]]  #: runs of each row, by seed
-    reference: str  #: reference of the differences; empty for a single row
+    reference: (
+        str  #: model, or "the best", whose row others are compared with; empty for a single row
+    )
 
 
 def tables_of_runs(
     runs: Sequence[Run], against: str | None = None
 ) -> tuple[list[Table], list[str]]:
-    """Return the tables of ``runs``, and a notice for each omitted run.
+    """Group ``runs`` into tables; also return a notice for each skipped run.
 
-    Differences are taken seed by seed from the best row of model ``against``, or of all. Raises
-    ``UsageError`` if there is no run of that model.
+    Rows are compared seed by seed with the best row of the model ``against``, or of all models.
+    Raises ``UsageError`` if no run has that model.
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
         raise unknown_name_error(
             "model", against, models, command=f"--against {models[0]}", where="among the runs"
         )
-    # Table -> row -> fold and seed -> run.
+    # Runs by table, row, and fold and seed.
     groups: dict[str, dict[str, dict[tuple[int, int], Run]]] = {}
     notices = []
     for run in sorted(runs, key=_sort_key):
@@ -212,26 +217,25 @@ def tables_of_runs(
         other = by_seed.get(number)
         if other is not None:
             notices.append(
-                f"{other.folder} is left out: {run.folder} has the same configuration and seed."
+                f"{other.folder} is skipped: {run.folder} has the same configuration and seed."
             )
         by_seed[number] = run
 
     tables = []
     for rows in groups.values():
-        # Seeds and folders of a row are listed in the order of seeds.
-        in_order = [[by_seed[number] for number in sorted(by_seed)] for by_seed in rows.values()]
-        tables.append(_compare_rows(in_order, against))
+        sorted_rows = [[by_seed[number] for number in sorted(by_seed)] for by_seed in rows.values()]
+        tables.append(_compare_rows(sorted_rows, against))
     return tables, notices
 
 
 def _fold_of_run(run: Run) -> int | None:
-    """Return the index of a run's published split, if there are several."""
+    """Return the number of a run's published split; ``None`` if there is only one."""
     fold: int | None = run.result.split.parameters.get("fold")
     return fold
 
 
 def _sort_key(run: Run) -> tuple[object, ...]:
-    """Return the key that sorts runs: by dataset, model and changes, k = 3 before k = 10."""
+    """Return the sort key of a run: dataset, model and changes, with k = 3 before k = 10."""
     return (
         run.result.dataset,
         run.result.model,
@@ -240,12 +244,12 @@ def _sort_key(run: Run) -> tuple[object, ...]:
 
 
 def _data_digest(run: Run) -> str:
-    """Return the digest of the data shared by the runs of a table."""
+    """Return a digest of the data that the runs of a table share."""
     result = run.result
     split: object = result.split.digests
-    if run.config.data.split_seed_follows_run:  # rule by which each seed draws its own split
+    if run.config.data.split_seed_follows_run:  # each seed has its own split by the same rule
         split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
-    if _fold_of_run(run) is not None:  # folds are one row, as papers average over them
+    if _fold_of_run(run) is not None:  # folds share a row, because papers average over them
         split = [result.split.rule, {**result.split.parameters, "fold": None}]
     return json_digest(
         [
@@ -260,9 +264,9 @@ def _data_digest(run: Run) -> str:
 
 
 def configuration_digest(run: Run | OpenedRun) -> str:
-    """Return the digest of a run's configuration without seed, machine and data."""
+    """Return a digest of a run's configuration without seed, machine and data."""
     config = run.config.with_seed(0)
-    # Only the numbers of devices and nodes of the machine matter.
+    # Of the system settings, only the numbers of devices and nodes matter.
     system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
     split = {key: value for key, value in config.data.split.items() if key != "fold"}
     data = config.data.model_copy(update={"dataset": run.result.dataset, "split": split})
@@ -274,27 +278,29 @@ def _compare_rows(groups: Sequence[Sequence[Run]], against: str | None) -> Table
     if len(rows) == 1:
         return Table(rows, groups, "")
 
-    # 1. Mark the best and the second row.
-    higher = all_metrics()[rows[0]["metric"]].higher_is_better
-    both = zip(rows, groups, strict=True)
-    ranked = sorted(both, key=lambda ranked: float(ranked[0]["test"]), reverse=higher)
+    # 1. Mark the best and the second-best row.
+    higher_is_better = all_metrics()[rows[0]["metric"]].higher_is_better
+    rows_and_runs = zip(rows, groups, strict=True)
+    ranked = sorted(
+        rows_and_runs, key=lambda pair: float(pair[0]["test"]), reverse=higher_is_better
+    )
     for number, (row, _) in enumerate(ranked[:2], start=1):
         row["rank"] = number
 
-    # 2. Reference row: the best of the named model, or of all.
-    named = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
-    if not named:
+    # 2. Find the reference row: the best of the model ``against``, or of all.
+    candidates = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
+    if not candidates:
         return Table(rows, groups, "")
-    reference, reference_runs = named[0]
-    theirs = {(run.result.seed, _split_digest(run)): run.test for run in reference_runs}
+    reference, reference_runs = candidates[0]
+    reference_tests = {(run.result.seed, _split_digest(run)): run.test for run in reference_runs}
 
     for row, runs in zip(rows, groups, strict=True):
-        # 3. Pairs: seeds that both rows have, on the same split.
+        # 3. Compare the seeds that both rows have on the same split.
         differences = []
         for run in runs:
-            their = theirs.get((run.result.seed, _split_digest(run)))
-            if their is not None:
-                differences.append(run.test - their)
+            reference_test = reference_tests.get((run.result.seed, _split_digest(run)))
+            if reference_test is not None:
+                differences.append(run.test - reference_test)
         if differences and row is not reference:
             row["pairs"] = len(differences)
             row["to_reference"] = statistics.fmean(differences)
@@ -312,7 +318,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
     if first.complete and not share:
         share = "all"
 
-    # Seeds of a row may have run on several devices and versions: list each once.
+    # The seeds of a row may have different devices and versions.
     def join_distinct(value: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(value, runs)))
 
@@ -350,7 +356,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
 
 
 def _published_columns(run: Run, mean: float) -> Row:
-    """Return the columns with results of the paper, of a leaderboard and of ours."""
+    """Return the columns with the results of the paper, a leaderboard and this package."""
     result = run.result
     paper = run.paper
     board = leaderboard_entry(result.dataset, result.model, result.metric)
@@ -374,7 +380,7 @@ def _published_columns(run: Run, mean: float) -> Row:
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
         "ours_runs": ours and len(ours.runs),
-        "to_paper": mean - published if published is not None and run.exact else None,
+        "to_paper": mean - published if published is not None and run.has_paper_settings else None,
     }
 
 
@@ -383,22 +389,23 @@ def _split_digest(run: Run) -> str:
 
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
-    """Return the paper's rows: ``k``, :data:`K_COLUMNS` and ``runs``; none for other datasets."""
+    """Return the paper's rows with ``k``, :data:`K_COLUMNS` and ``runs``; empty for other datasets."""
     paper = experiment_on_k()
     rows = []
     for row in paper["row"]:
         if (row["dataset"], row["metric"]) == (dataset, metric):
-            shares = {name: row[name] / 100 for name in ("test", "test_std")}  # all are shares
-            rows.append({**row, **shares, "runs": paper["runs"]})
+            # All metrics in the experiment are in percent.
+            fractions = {name: row[name] / 100 for name in ("test", "test_std")}
+            rows.append({**row, **fractions, "runs": paper["runs"]})
     return rows
 
 
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
-    """Return the rows that differ in k alone with the paper's results, and all rows of the paper.
+    """Return the rows that differ only in k, with the paper's results, and all rows of the paper.
 
-    ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std``
-    are of a training epoch. The paper's results, ``paper_…``, are present only for complete
-    published data.
+    ``curve`` names a row's curve by model and shared changes. ``seconds`` and ``seconds_std`` are
+    per training epoch. The paper's results, ``paper_…``, are present only for complete published
+    data.
     """
     first = table.rows[0]
     share = ""
@@ -422,17 +429,17 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
 
         columns = ("dataset", "metric", "runs", "seeds", "device", "test", "test_std")
         seconds = [run.result.seconds.train_epoch for run in runs]
-        row_of_k = {
+        k_row = {
             "curve": name,
             "k": k,
             **{column: row[column] for column in columns},
             "seconds": statistics.fmean(seconds),
             "seconds_std": sample_std(seconds),
         }
-        their = published.get(k, {})
+        paper_row = published.get(k, {})
         for column in ("runs", *K_COLUMNS):
-            row_of_k[f"paper_{column}"] = their.get(column)
-        curves.setdefault(name, []).append(row_of_k)
+            k_row[f"paper_{column}"] = paper_row.get(column)
+        curves.setdefault(name, []).append(k_row)
 
     # A single k is not a curve.
     ours = []

@@ -21,8 +21,8 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import format_metric, metric_title
 from kmip_data.text import format_duration
 
-FEWER_RUNS_MARK = "†"  #: marks a mean over fewer runs than the paper's
-EDITED_MARK = "(edited)"  #: marks a mean that includes an edited result
+FEWER_RUNS_MARK = "†"  #: mark of a mean over fewer runs than the paper's
+EDITED_MARK = "(edited)"  #: mark of a mean that includes an edited result
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -40,15 +40,14 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of results as cells of text, for people."""
+    """A table of results, formatted for people."""
 
     title: str
     docs: dict[str, str]  #: meaning of each column, by its name
     cells: list[list[str]]
-    ranks: list[
-        int | None
-    ]  #: 1 for the best row, 2 for the second, where the best is clearly ahead
-    colors: list[str]  #: CSS of the colour of each row's curves
+    #: 1 for the best row and 2 for the second-best, if the best is clearly ahead
+    ranks: list[int | None]
+    colors: list[str]  #: colour of each row's curves, as CSS
     shared: str  #: properties shared by all rows
     notes: str
 
@@ -60,11 +59,11 @@ class Sheet:
     @property
     def is_numeric_column(self) -> list[bool]:
         """True for each column of numbers, which are right-aligned."""
-        numbers = []
+        are_numeric = []
         for cells in zip(*self.cells, strict=True):
-            with_value = [cell for cell in cells if cell != "–"]
-            numbers.append(bool(with_value) and all(map(_NUMBER.match, with_value)))
-        return numbers
+            values = [cell for cell in cells if cell != "–"]
+            are_numeric.append(bool(values) and all(map(_NUMBER.match, values)))
+        return are_numeric
 
     @property
     def remarks(self) -> str:
@@ -72,7 +71,7 @@ class Sheet:
         return " ".join(filter(None, [self.shared, self.notes]))
 
     def to_text(self, form: str) -> str:
-        """Return the table as ``markdown`` or ``latex``; ``ranks`` mark ``test``."""
+        """Return the table as ``markdown`` or ``latex``, with the best values of ``test`` marked."""
         return page_template("kmip_data.drawing", f"report.{form}", _escape_latex).render(
             sheet=self
         )
@@ -84,10 +83,10 @@ def _escape_latex(text: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column for people: its meaning, for the page, and its cell, empty without a value."""
+    """Column of a sheet."""
 
-    doc: str
-    cell: Callable[[Row], str]
+    doc: str  #: meaning, shown on the page
+    cell: Callable[[Row], str]  #: formats a row's cell; empty without a value
 
 
 def _format_mean(name: str, row: Row) -> str:
@@ -139,26 +138,26 @@ def _published_time(row: Row) -> str:
     return f"{format_duration(3600 * row['paper_hours'])}, {row['paper_hardware']}"
 
 
-#: Columns by name; ``reference`` in a name stands for the row or model that others are compared with.
+#: Columns by name; ``reference`` in a name is replaced by the row or model that others are compared with.
 COLUMNS = {
     "model": Column("model, with the variant of its preset unless that is code", _format_model),
     "test": Column(
-        "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
-        "deviation over the seeds; the best is bold and the second underlined where they are more "
+        "the metric on the test part, with the weights of the best epoch on val: mean ± standard "
+        "deviation over the seeds; the best is bold and the second-best underlined if they are more "
         "than a standard error apart",
         _format_test,
     ),
     "n": Column(
-        "number of runs, one per seed; “2 of 4”: the published mean is over four", _format_run_count
+        "number of runs, one per seed; “2 of 4”: the published mean has four", _format_run_count
     ),
     "paper": Column(
         "the paper's result for this model on this data", partial(_format_mean, "paper")
     ),
     "leaderboard": Column(
-        "the entry of the same network on a leaderboard, or the best one", _format_leaderboard
+        "the entry of the same network on a leaderboard, or the best entry", _format_leaderboard
     ),
     "ours": Column(
-        "the result that comes with kmip-data, for the same configuration",
+        "the result shipped with kmip-data for the same configuration",
         partial(_format_mean, "ours"),
     ),
     "Δ paper": Column(
@@ -176,13 +175,13 @@ COLUMNS = {
     "paper's": Column("the paper's time of a training, and its hardware", _published_time),
     "device": Column("GPU or processor that the runs were trained on", itemgetter("device")),
     "memory": Column(
-        "peak memory of a run, on the device or else in the process",
+        "peak memory of a run on the GPU, or else of the process",
         lambda row: f"{row['memory'] / 1e9:.2f} GB",
     ),
     "parameters": Column("number of learned parameters", lambda row: f"{row['parameters']:,}"),
     "version": Column("version of kmip-data", itemgetter("version")),
     "changes": Column(
-        "settings that differ from the preset, with its value after “instead of”",
+        "settings that differ from the preset, whose value follows “instead of”",
         itemgetter("changes"),
     ),
 }
@@ -193,12 +192,11 @@ def _format_cells(row: Row) -> dict[str, str]:
 
 
 def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
-    """Return a table of results for people, the best row first, without empty columns.
+    """Format a table of results, the best row first, without empty columns.
 
-    Properties shared by all rows appear once, above them.
-
-    ``narrow``: for a printed page, with room for one difference: to the model of
-    ``--against``, else to the paper, else to the best.
+    Properties shared by all rows are listed once. A ``narrow`` sheet fits a printed page and has
+    only one column of differences: to the model of ``--against``, else to the paper, else to the
+    best row.
     """
     first = table.rows[0]
     higher = all_metrics()[first["metric"]].higher_is_better
@@ -211,7 +209,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     if "," not in first["split"]:
         title += f" ({first['split_digest']})"
 
-    # Columns: those with any value, or the few that fit on paper.
+    # 1. Select the columns with any value, or the few that fit on paper.
     shared = ""
     if narrow:
         against = "Δ reference"
@@ -229,7 +227,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
         docs[name.replace("reference", table.reference)] = COLUMNS[name].doc
     lines = [[cells[name] or "–" for name in names] for cells in rows]
 
-    # Notes: the meaning of marks, and of differences.
+    # 2. Explain marks and differences.
     notes = []
     if any(_has_fewer_runs(row) for row in ranked):
         notes.append(f"{FEWER_RUNS_MARK} mean over fewer runs than the paper's.")
@@ -269,7 +267,7 @@ def _take_shared(rows: list[dict[str, str]]) -> str:
     texts = []
     for name in list(rows[0]):
         value = rows[0][name]
-        # Differences and results stay with their rows even if equal.
+        # Results and differences stay in their rows even if they are equal.
         stays = name in {"model", "test", "changes"} or name.startswith("Δ")
         if stays or any(row[name] != value for row in rows):
             continue
@@ -279,16 +277,16 @@ def _take_shared(rows: list[dict[str, str]]) -> str:
             del row[name]
 
     changes = [row["changes"].split("; ") for row in rows]
-    common = [change for change in changes[0] if all(change in of_row for of_row in changes)]
-    for row, of_row in zip(rows, changes, strict=True):
-        row["changes"] = "; ".join(change for change in of_row if change not in common)
-    texts += filter(None, common)
+    shared = [change for change in changes[0] if all(change in others for others in changes)]
+    for row, row_changes in zip(rows, changes, strict=True):
+        row["changes"] = "; ".join(change for change in row_changes if change not in shared)
+    texts += filter(None, shared)
     return f"All rows: {'; '.join(texts)}." if texts else ""
 
 
 def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
-    """Return the page: the sheet of each table, followed by its plots."""
-    # The script is embedded: the page works as a single file, offline.
+    """Return the HTML page with the sheet of each table, followed by its plots."""
+    # Embed the script, so that the page is a single file that works offline.
     page = page_template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",

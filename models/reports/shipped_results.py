@@ -1,7 +1,7 @@
-"""Results of this package as data: the rows of ``manifests/results/measured``.
+"""Results measured with this package, shipped as rows of ``manifests/results/measured``.
 
-A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report``
-shows it next to the paper's result, ``kmip-data train --reproduce DATASET/ROW`` repeats it.
+A row holds the metric, digests of weights, seconds and machine for a preset's seeds. ``kmip-data
+report`` shows it next to the paper's result; ``kmip-data train --reproduce DATASET/ROW`` repeats it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kmip_data.models.training.run.result import (
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
-#: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).
+#: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
 LOSS_TOLERANCE = 0.01
 METRIC_TOLERANCE = 0.001
 
-#: Column of a file's runs -> list of :class:`ShippedResult`. All others: columns of ``metrics.csv``.
+#: Fields of :class:`ShippedResult` by column of a file's runs; other columns are in ``metrics.csv``.
 RUN_COLUMNS = {
     "seed": "seeds",
     "fold": "folds",
@@ -42,53 +42,53 @@ RUN_COLUMNS = {
 
 
 class ShippedResult(Strict):
-    """One row; lists have one value per seed."""
+    """One row; tuples have one value per run."""
 
     name: str
     dataset: str
     build: str  #: key of the build
     model: str
     variant: str
-    metric: str  #: the metric that chose the epoch; shares, not percent
+    metric: str  #: metric that selects the best epoch; values are fractions, not percent
     epochs: int
-    planned: int | None = None  #: epochs of the schedule; none: those trained
+    planned: int | None = None  #: epochs of the schedule; ``None``: the trained epochs
     parameters: int
-    nodes: int | None = None  #: average nodes per graph, of real data
+    nodes: int | None = None  #: average number of nodes per graph in the real data
     hardware: str  #: processor and threads, or GPU
     torch: str
     commit: str
     note: str = ""
-    set: tuple[str, ...] = ()  #: keys besides the preset, as of --set
-    #: mean and deviation on test by the source of the settings
+    set: tuple[str, ...] = ()  #: settings in addition to the preset, like --set
+    #: mean and deviation on test that the source of the settings published
     published: tuple[float, float] | None = None
     seeds: tuple[int, ...] = Field(min_length=1)
-    folds: tuple[int, ...] = ()  #: published split of each run, if several
+    folds: tuple[int, ...] = ()  #: number of the published split, if there are several
     splits: tuple[str, ...]  #: digest of the split
     val: tuple[float, ...]
     test: tuple[float, ...]
-    seconds: tuple[float, ...]  #: seconds of the whole training
+    seconds: tuple[float, ...]  #: duration of the training
     weights: tuple[Digest, ...]  #: SHA-256 of model.safetensors
     #: columns of metrics.csv in the first epochs
     first_epochs: tuple[dict[str, tuple[float, ...]], ...] = ()
 
     @property
     def schedule_epochs(self) -> int:
-        """Epochs of the schedule; training may have stopped earlier."""
+        """Epochs of the schedule, before which training may have stopped."""
         return self.planned or self.epochs
 
     @property
     def mean(self) -> float:
-        """Return the mean of the metric on test over the seeds."""
+        """Mean of the metric on test over the runs."""
         return statistics.fmean(self.test)
 
     @property
     def std(self) -> float | None:
-        """Standard deviation on test; None for one run."""
+        """Standard deviation on test; ``None`` for a single run."""
         return self._std_over_runs(self.test)
 
     @property
     def runs(self) -> tuple[int, ...]:
-        """Number that identifies each run: fold, or seed."""
+        """Number that identifies each run: its fold or its seed."""
         return self.folds or self.seeds
 
     def _std_over_runs(self, values: tuple[float, ...]) -> float | None:
@@ -97,25 +97,25 @@ class ShippedResult(Strict):
         return statistics.stdev(values)
 
     def format_mean(self, part: str = "test") -> str:
-        """Format mean and standard deviation on ``val`` or ``test``."""
+        """Format the mean and the standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
         return format_metric(self.metric, statistics.fmean(values), self._std_over_runs(values))
 
 
 @functools.cache
 def read_shipped_results() -> dict[str, ShippedResult]:
-    """Return every row by ``FILE/NAME``."""
+    """Read all rows by ``FILE/NAME``."""
     rows = {}
     for file in shipped_names("results/measured"):
         values = read_shipped("results/measured", file)
         for row in values["row"]:
-            # Values shared by all rows of a file are in its table ``common``.
+            # The table ``common`` holds the values that all rows of a file share.
             rows[f"{file}/{row['name']}"] = _read_row(values["common"] | row)
     return rows
 
 
 def _read_row(row: dict[str, Any]) -> ShippedResult:
-    """Read a row: ``columns`` are names, ``runs`` has a line of their values for each run."""
+    """Read a row, whose ``runs`` hold a list of values for each run, named by ``columns``."""
     columns = row.pop("columns")
     runs = row.pop("runs")
     for name, values in zip(columns, zip(*runs, strict=True), strict=True):
@@ -131,7 +131,7 @@ def _read_row(row: dict[str, Any]) -> ShippedResult:
 
 
 def shipped_result(name: str) -> ShippedResult:
-    """Return a row by ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
+    """Return the row ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
     rows = read_shipped_results()
     if name not in rows:
         raise unknown_name_error(
@@ -141,33 +141,40 @@ def shipped_result(name: str) -> ShippedResult:
 
 
 def find_shipped_result(result: RunResult) -> ShippedResult | None:
-    """Return the row with the data, model, variant and epochs of ``result``, for any seeds."""
+    """Find the row with the data, model, variant and epochs of ``result``, for any seeds."""
     planned = result.config["training"]["epochs"]
-    wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
+    identity = (
+        result.build_key,
+        result.model,
+        result.variant,
+        result.metric,
+        result.epochs,
+        planned,
+    )
     for row in read_shipped_results().values():
         length = (row.epochs, row.schedule_epochs)
-        settings = (row.build, row.model, row.variant, row.metric, *length)
-        if settings == wanted and not row.set:
+        row_identity = (row.build, row.model, row.variant, row.metric, *length)
+        if row_identity == identity and not row.set:
             return row
     return None
 
 
 def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, object], str]:
-    """Compare each seed of ``summary`` with ``row``; return the comparison as a dictionary and as text.
+    """Compare each run of ``summary`` with ``row``; return the comparison as a dictionary and as text.
 
-    A seed is *equal* where test metric and SHA-256 of the weights equal the row's or, in a run
-    that stopped before the row's last epoch, every value of the row's first epochs. Equality is
-    promised only on the row's commit, processor, threads and torch. Elsewhere a seed must be
-    *close*: training loss and val metric of the second epoch within ``LOSS_TOLERANCE`` and ``METRIC_TOLERANCE`` of the
-    row's, and the test metric of a whole training within three standard deviations of the row's
-    mean.
+    A run is *equal* if its test metric and the SHA-256 of its weights equal the row's. If it stopped
+    before the row's last epoch, all values of the row's first epochs must be equal. Equality is
+    promised only for the row's commit, processor, threads and torch. Otherwise a run must be
+    *close*: in the second epoch, training loss and val metric must lie within ``LOSS_TOLERANCE`` and
+    ``METRIC_TOLERANCE`` of the row's. The test metric of a complete run must lie within three
+    standard deviations of the row's mean.
 
-    Raises ``UsageError`` if the run stopped early and the row has no values of single epochs,
-    ``NotReproduced`` if a seed is not close or was trained on another build or split.
+    Raises ``UsageError`` if the run stopped early and the row has no values of single epochs;
+    ``NotReproduced`` if a run is not close or was trained on another build or split.
     """
     first = summary.results[0]
-    whole = first.epochs >= row.epochs
-    if not whole and not row.first_epochs:
+    is_complete = first.epochs >= row.epochs
+    if not is_complete and not row.first_epochs:
         raise UsageError(
             f"{row.dataset}/{row.name} has no values of single epochs.",
             next=f"kmip-data train --reproduce {row.dataset}/{row.name}, without --stop-after",
@@ -178,48 +185,48 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     reproduced = True
     repetition = "fold" if row.folds else "seed"
     columns = zip(row.test, row.weights, row.splits, strict=True)
-    of_run = dict(zip(row.runs, columns, strict=True))
+    shipped_runs = dict(zip(row.runs, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        # 1. Data and values of this seed and of the row.
+        # 1. Collect data and values of the run and of the row.
         number = result.split.parameters["fold"] if row.folds else result.seed
-        published, weights, split = of_run.get(number, (None, None, None))
+        published, weights, split = shipped_runs.get(number, (None, None, None))
         values = _first_values(row, folder, number)
         deciding = _deciding_values(row, values)
         same_split = split in {None, json_digest(result.split.digests)[:12]}
         same_data = same_split and result.build_key == row.build
 
-        # 2. Equal to the last bit, or close.
+        # 2. Decide whether they are bitwise equal, or close.
         test = None
-        equal = bool(values) and all(value.here == value.row for value in values)
-        if whole:
+        is_equal = bool(values) and all(value.here == value.row for value in values)
+        if is_complete:
             test = result.metrics["test"][row.metric]
-            equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (published, weights)
-        reproduced &= same_data and (equal or _is_close(row, test, deciding))
+            is_equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (published, weights)
+        reproduced &= same_data and (is_equal or _is_close(row, test, deciding))
 
-        # 3. The seed in the dictionary, and as a line.
+        # 3. Describe the run in the dictionary, and in a line.
         seeds.append(
             {
                 repetition: number,
                 "test": test,
                 "row": published,
-                "equal": equal and same_data,
+                "equal": is_equal and same_data,
                 "values": [value._asdict() for value in deciding],
             }
         )
         parts = []
         if test is not None:
-            before = "–" if published is None else format_metric_with_unit(row.metric, published)
-            parts.append(f"test {format_metric_with_unit(row.metric, test)}, row {before}")
+            shipped = "–" if published is None else format_metric_with_unit(row.metric, published)
+            parts.append(f"test {format_metric_with_unit(row.metric, test)}, row {shipped}")
         parts += [value.text() for value in deciding]
         if not same_data:
             parts.append("other data")
-        elif equal:
-            parts.append("equal, weights too" if whole else f"all {len(values)} values equal")
+        elif is_equal:
+            parts.append("equal, weights too" if is_complete else f"all {len(values)} values equal")
         lines.append(f"{repetition} {number}: {'; '.join(parts)}")
 
     lines.append(
         f"row: {row.format_mean()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
-        f"torch {row.torch}; equal to the last bit only at commit {row.commit}"
+        f"torch {row.torch}; bitwise equal only at commit {row.commit}"
     )
     lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")
     text = "\n".join(lines)
@@ -247,7 +254,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
 
 
 class EpochValue(NamedTuple):
-    """A value of one epoch: of a row, and of a run here."""
+    """A value of one epoch, in a row and in a run measured here."""
 
     name: str
     epoch: int
@@ -260,50 +267,50 @@ class EpochValue(NamedTuple):
 
 
 def _first_values(row: ShippedResult, folder: Path, number: int) -> list[EpochValue]:
-    """Compare the columns of ``metrics.csv`` with the first epochs of ``row``."""
+    """Pair the columns of ``metrics.csv`` with the first epochs of ``row``."""
     measured = metrics_columns(folder)
     stored = dict(zip(row.runs, row.first_epochs, strict=False)).get(number, {})
     values = []
     for name, expected in stored.items():
-        # A run may have stopped before the last stored epoch, or gone beyond it.
-        for before, (epoch, here) in zip(expected, measured.get(name, []), strict=False):
-            values.append(EpochValue(name, epoch, before, here))
+        # A run may have fewer or more epochs than are stored.
+        for shipped, (epoch, here) in zip(expected, measured.get(name, []), strict=False):
+            values.append(EpochValue(name, epoch, shipped, here))
     return values
 
 
 def _deciding_values(row: ShippedResult, values: list[EpochValue]) -> list[EpochValue]:
-    """Return training loss and val metric of the second epoch, or of the only epoch."""
+    """Return the training loss and the val metric of the last compared epoch, usually the second."""
     last = max((value.epoch for value in values), default=0)
     names = {"train_loss", f"val_{row.metric}"}
     return [value for value in values if value.epoch == last and value.name in names]
 
 
 def _is_close(row: ShippedResult, test: float | None, deciding: list[EpochValue]) -> bool:
-    """True if the test metric, where there is one, and the second epoch are near the row's."""
+    """True if the test metric, if measured, and the deciding epoch are close to the row's."""
     if test is not None and row.std is not None and abs(test - row.mean) > 3 * row.std:
         return False
 
     for value in deciding:
-        share = value.name != "train_loss" and is_percent(row.metric)
-        tolerance = METRIC_TOLERANCE if share else LOSS_TOLERANCE * abs(value.row)
+        is_fraction = value.name != "train_loss" and is_percent(row.metric)
+        tolerance = METRIC_TOLERANCE if is_fraction else LOSS_TOLERANCE * abs(value.row)
         if abs(value.here - value.row) > tolerance:
             return False
-    # At least one value must have been compared: one seed has no deviation.
+    # Something must have been compared, but a row with a single run has no deviation.
     return len(deciding) == 2 or (test is not None and row.std is not None)
 
 
 class Leaderboard(Strict):
-    """One file: the leaderboards of one benchmark."""
+    """Leaderboards of one benchmark."""
 
     source: str
-    metrics: tuple[str, ...]  #: metrics of ours that its values are compared with
-    models: dict[str, str]  #: model of ours -> name of the same network on the leaderboard
-    #: dataset -> entry -> mean and, if published, standard deviation on test
+    metrics: tuple[str, ...]  #: our metrics that are comparable with the entries
+    models: dict[str, str]  #: entry of the same network, by our model
+    #: mean and, if published, standard deviation on test, by dataset and entry
     entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
 
 
 class LeaderboardEntry(NamedTuple):
-    """An entry of a leaderboard."""
+    """Entry of a leaderboard."""
 
     name: str
     mean: float
@@ -313,7 +320,7 @@ class LeaderboardEntry(NamedTuple):
 
 @functools.cache
 def read_leaderboards() -> list[Leaderboard]:
-    """Return every shipped leaderboard."""
+    """Read all shipped leaderboards."""
     folder = "results/leaderboards"
     return [
         Leaderboard.model_validate(read_shipped(folder, name)) for name in shipped_names(folder)
@@ -321,7 +328,7 @@ def read_leaderboards() -> list[Leaderboard]:
 
 
 def leaderboard_entry(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
-    """Return the entry of the same network, or else the best entry; None without a leaderboard."""
+    """Return the entry of the same network, or else the best; ``None`` without a leaderboard."""
     for board in read_leaderboards():
         entries = board.entries.get(dataset) if metric in board.metrics else None
         if entries:

@@ -1,4 +1,4 @@
-"""Plans of sweeps (shipped, from a file or from options), and their cells, one run each."""
+"""Plans of sweeps (shipped, from a file or from options) and their cells, one per run."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
-MAX_RUNS = 10_000  #: in one sweep; checked before anything is expanded
+MAX_RUNS = 10_000  #: largest number of runs in a sweep, checked before expanding it
 
 
 def _parse_seed_range(value: object) -> object:
-    """Parse seeds such as ``0..4``; return anything else unchanged."""
+    """Parse a range of seeds such as ``0..4``; return any other value unchanged."""
     first, dots, last = str(value).partition("..")
     if not dots:
         return value
@@ -45,9 +45,9 @@ def _parse_seed_range(value: object) -> object:
 
 
 def _refuse_table(value: object) -> object:
-    """Refuse a table; return anything else unchanged."""
+    """Refuse a table; return any other value unchanged."""
     if isinstance(value, dict):
-        raise ValueError('it is a list of texts, set = ["optimizer.lr=1e-3"], not a table')  # noqa: TRY004 -- pydantic's
+        raise ValueError('it is a list of strings, set = ["optimizer.lr=1e-3"], not a table')  # noqa: TRY004 -- pydantic's
     return value
 
 
@@ -62,13 +62,13 @@ UNNAMED_SWEEP = "sweep"  #: name of a sweep without a plan file: prefix of its r
 
 
 class Change(Strict):
-    """One variation of every run of a plan."""
+    """A variation of the runs of a plan."""
 
     name: RunName
-    set: Settings = Field(default=(), description="KEY=VALUE, after the plan's")
+    set: Settings = Field(default=(), description="KEY=VALUE, applied after the plan's")
     variant: str = Field(default="", description="variant of the preset; empty: the plan's")
-    models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
-    datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
+    models: tuple[str, ...] = Field(default=(), description="only for these; empty: for all")
+    datasets: tuple[str, ...] = Field(default=(), description="only on these; empty: on all")
 
     def applies_to(self, dataset: str, model: str) -> bool:
         """True if the change applies to ``model`` on ``dataset``."""
@@ -76,40 +76,38 @@ class Change(Strict):
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys that it sets."""
+        """Configuration keys that the change sets."""
         return frozenset(item.partition("=")[0].strip() for item in self.set)
 
 
 class Plan(Strict):
     """Runs of a sweep: datasets × models × changes × seeds."""
 
-    name: RunName = Field(description="stem of the file; set when it is read, never in it")
+    name: RunName = Field(description="stem of the file, set on reading")
     about: str = ""
     datasets: Names
     models: Names
-    seeds: Seeds  #: in the file also "0..4"
+    seeds: Seeds  #: a range such as "0..4" in a file
     seeds_of: dict[str, Seeds] = Field(
-        default={}, description="other seeds of a model or of DATASET/MODEL"
+        default={}, description="other seeds for a model or DATASET/MODEL"
     )
-    leave_out: tuple[str, ...] = Field(
-        default=(), description="models, or DATASET/MODEL, that are not run"
-    )
+    leave_out: tuple[str, ...] = Field(default=(), description="models, or DATASET/MODEL, to skip")
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(
-        default="", description="variant of the presets; empty: the one behind the published result"
+        default="", description="variant of the presets; empty: the published result's"
     )
-    set: Settings = Field(default=(), description="KEY=VALUE of every run")
+    set: Settings = Field(default=(), description="KEY=VALUE for every run")
     set_of: dict[str, tuple[str, ...]] = Field(
         default={}, description="KEY=VALUE by dataset or model"
     )
     changes: tuple[Change, ...] = Field(
-        default=(), description="one run each; none: the presets unchanged"
+        default=(), description="variations, one run each; empty: the unchanged presets"
     )
     choose: Literal["validation"] | None = Field(
-        default=None, description="mark the change best on val"
+        default=None, description="mark the best change on val"
     )
     then: Literal["best-of-each"] | None = Field(
-        default=None, description="one more change: the best value on val of every changed key"
+        default=None, description="also combine the best value on val of every changed key"
     )
 
     @property
@@ -119,13 +117,13 @@ class Plan(Strict):
         return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * seeds
 
     def includes(self, dataset: str, model: str) -> bool:
-        """True unless the plan leaves out ``model`` on ``dataset``."""
+        """True unless the plan skips ``model`` on ``dataset``."""
         return not {model, f"{dataset}/{model}"} & {*self.leave_out}
 
     def seeds_on(self, dataset: str, model: str) -> tuple[int, ...]:
         """Return the seeds of ``model`` on ``dataset``."""
-        of_model = self.seeds_of.get(model, self.seeds)
-        return self.seeds_of.get(f"{dataset}/{model}", of_model)
+        model_seeds = self.seeds_of.get(model, self.seeds)
+        return self.seeds_of.get(f"{dataset}/{model}", model_seeds)
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -134,56 +132,56 @@ class Plan(Strict):
                 f"{self.max_runs:,} runs, which is more than the {MAX_RUNS:,} of a sweep"
             )
 
-        # Keys are models, datasets, or DATASET/MODEL.
-        on_models = {*self.models}
+        # 1. Models, datasets, and DATASET/MODEL must be in the plan.
+        model_names = {*self.models}
         for dataset, model in product(self.datasets, self.models):
-            on_models.add(f"{dataset}/{model}")
-        known = {
+            model_names.add(f"{dataset}/{model}")
+        valid_names = {
             "set_of": {*self.models, *self.datasets},
-            "seeds_of": on_models,
-            "leave_out": on_models,
+            "seeds_of": model_names,
+            "leave_out": model_names,
         }
-        for key, names in known.items():
-            if other := {*getattr(self, key)} - names:
-                raise ValueError(f"{key} has {', '.join(sorted(other))}, which is not in the plan")
+        for key, names in valid_names.items():
+            if unknown := {*getattr(self, key)} - names:
+                raise ValueError(
+                    f"{key} has {', '.join(sorted(unknown))}, which is not in the plan"
+                )
 
-        # Changes for different models or datasets may share a name.
+        # 2. Changes may share a name only if they are for different models or datasets.
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
-            if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
+            if unknown := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
                 raise ValueError(
-                    f"{change.name} is for {', '.join(sorted(other))}, which is not in the plan"
+                    f"{change.name} is for {', '.join(sorted(unknown))}, which is not in the plan"
                 )
             models = change.models or self.models
             datasets = change.datasets or self.datasets
-            changed = set(product([change.name], models, datasets))
-            if runs & changed:
-                raise ValueError("two changes have one name")
+            change_runs = set(product([change.name], models, datasets))
+            if runs & change_runs:
+                raise ValueError("two changes have the same name")
             if self.then and (change.variant or change.name == self.then):
                 raise ValueError(
-                    f"then takes changes of keys alone, none of them called {self.then}"
+                    f"then combines only changes of keys, none of them called {self.then}"
                 )
-            runs |= changed
+            runs |= change_runs
         return self
 
     def run_names(self) -> re.Pattern[str]:
-        """Return the name pattern of this sweep's runs, for any options."""
+        """Return the pattern of the names of this sweep's runs, for any options."""
         names = [*(change.name for change in self.changes), *filter(None, [self.then])]
         changes = "|".join(f"{re.escape(name)}-" for name in names)
         return re.compile(f"{re.escape(self.name)}-({changes})?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
 
 
 def sweep_names() -> list[str]:
-    """Names of the shipped plans, sorted."""
+    """Return the names of the shipped plans, sorted."""
     return shipped_names("sweeps")
 
 
 def read_plan(name: str | None) -> Plan:
-    """Read a shipped plan by its name, or a file that ends in ``.toml``.
+    """Read a shipped plan by its name, or a ``.toml`` file; ``None`` returns a plan without datasets.
 
-    None is a plan without datasets.
-
-    Raises ``UsageError`` if there is no such plan or file, or a key or value of it is wrong.
+    Raises ``UsageError`` for an unknown plan or file, or an invalid key or value.
     """
     if name is None:
         return Plan.model_construct(
@@ -215,7 +213,7 @@ def read_plan(name: str | None) -> Plan:
         ) from error
 
 
-UNCHANGED = Change.model_construct(name="")  #: change of a plan without changes
+UNCHANGED = Change.model_construct(name="")  #: the only change of a plan without changes
 
 
 @dataclass(frozen=True)
@@ -224,11 +222,11 @@ class Cell:
 
     dataset: str  #: name in the plan
     model: str
-    change: str  #: empty if the plan has none
+    change: str  #: name of the change; empty if the plan has none
     seed: int
     config: RunConfig
     folder: Path  #: run folder
-    command: tuple[str, ...]  #: arguments of ``kmip-data`` for the run
+    command: tuple[str, ...]  #: arguments of ``kmip-data`` that start the run
 
     @property
     def is_done(self) -> bool:
@@ -237,12 +235,12 @@ class Cell:
 
 
 def expand_plan(plan: Plan, home: Home) -> list[Cell]:
-    """Return every cell of a plan in order: by dataset, model, change and seed.
+    """Return the cells of a plan, ordered by dataset, model, change and seed.
 
-    Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or
-    the plan has no run or more than ``MAX_RUNS``.
+    Raises ``UsageError`` for an unknown dataset, model, variant or key, an invalid value, or a plan
+    with no run or more than ``MAX_RUNS``.
     """
-    if plan.max_runs > MAX_RUNS:  # count before expanding
+    if plan.max_runs > MAX_RUNS:
         raise UsageError(
             f"The sweep {plan.name} has {plan.max_runs:,} runs.", next=f"at most {MAX_RUNS:,}"
         )
@@ -261,8 +259,8 @@ def expand_plan(plan: Plan, home: Home) -> list[Cell]:
             plans = f"--dataset NAME, or a plan: {', '.join(sweep_names())}"
             remedy = "kmip-data sweep small-cities --dry-run, which lists the runs of a plan"
         if plan.leave_out:
-            chosen = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
-            remedy = f"{plan.name} leaves them out; without it: kmip-data sweep {chosen}"
+            selection = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
+            remedy = f"{plan.name} skips them; without it: kmip-data sweep {selection}"
         raise UsageError(problem, expected=plans, next=remedy)
     return cells
 
@@ -275,12 +273,12 @@ def _cells_of_change(
     home: Home,
 ) -> Iterator[Cell]:
     """Yield the cells of one change, by seed."""
-    # 1. Keys of the plan, the dataset, the model and the change: the last one wins.
+    # 1. Settings of the plan, the dataset, the model and the change, of which the last one wins.
     dataset_or_build = str(build_folder_or_none(dataset) or dataset)
     variant = change.variant or plan.variant or None
-    of_dataset = plan.set_of.get(dataset, ())
-    of_model = plan.set_of.get(model, ())
-    settings = (*plan.set, *of_dataset, *of_model, *change.set)
+    dataset_settings = plan.set_of.get(dataset, ())
+    model_settings = plan.set_of.get(model, ())
+    settings = (*plan.set, *dataset_settings, *model_settings, *change.set)
     config = compose_configuration(
         dataset_or_build,
         {},
@@ -292,8 +290,8 @@ def _cells_of_change(
         home=home,
     ).with_plugins()
 
-    # 2. A run's name has a digest of its keys, so the same command finds it again, and other keys
-    # make another run.
+    # 2. A run's name contains a digest of its settings: the same command resumes the run, and other
+    #    settings start another one.
     parent = home.runs / _dataset_label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{changed_keys_digest(config)}"
     options = ["--variant", config.variant]
@@ -313,23 +311,21 @@ def _cells_of_change(
 
 
 def changed_keys_digest(config: RunConfig) -> str:
-    """Return the digest of the keys that are not at their defaults, seed left out.
+    """Return a digest of the keys that are not at their defaults.
 
-    Defaults are left out so that a later version with more keys finds the runs of this one.
+    Defaults are excluded so that a later version with more keys finds the runs of this one.
     """
-    out = {"preset", "variant", "version", "plugins"}
-    values = config.model_dump(mode="json", exclude_defaults=True, exclude=out)
-    # Kinds have defaults of their own.
+    excluded = {"preset", "variant", "version", "plugins"}
+    values = config.model_dump(mode="json", exclude_defaults=True, exclude=excluded)
+    # Each kind has its own defaults, so include the kinds.
     kinds = [config.model.attention.kind, config.model.local.kind]
-    code = [plugin.sha256 for plugin in config.plugins or ()]  # independent of the file's location
-    return json_digest([values, kinds, *code])[:8]
+    # Identify plugins by content, not by the location of their files.
+    plugin_digests = [plugin.sha256 for plugin in config.plugins or ()]
+    return json_digest([values, kinds, *plugin_digests])[:8]
 
 
 def _dataset_label(config: RunConfig, home: Home) -> str:
-    """Return the name of the dataset's folder below ``runs``.
-
-    Raise UsageError without such a dataset.
-    """
+    """Return the name of the dataset's folder below ``runs``; raise ``UsageError`` if it is unknown."""
     data = config.data
     if data.dataset in dataset_names():
         require_dataset(load_manifest(data.dataset))
@@ -347,12 +343,12 @@ def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 
 
 def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
-    """Return the cells of the combined change, for each dataset and model whose cells are all done.
+    """Return the cells of the combined change for each dataset and model whose cells are all done.
 
-    Changes of the same keys form an axis. On each axis the best mean on val wins, among its changes
-    and the unchanged run; ties go to the first in the plan. Only results on disk count, so a
-    resumed sweep makes the same choice. If at most one axis gains, the combination already exists:
-    no cells.
+    Changes of the same keys form an axis. On each axis, the best mean on val wins among its changes
+    and the unchanged run; ties go to the first in the plan. Only results on disk count, so a resumed
+    sweep makes the same choice. If at most one axis improves, the combination already exists, and
+    has no cells.
     """
     combined = []
     means = _means_on_val(cells)
@@ -362,38 +358,38 @@ def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cel
         }
         if any((dataset, model, name) not in means for name in changes):
             continue
-        # 1. Winner of each axis, among its changes and the unchanged run.
+        # 1. Find the winner of each axis.
         winners = set()
         for axis in {change.keys for change in changes.values()}:
-            rivals = {}
+            candidates = {}
             for name, change in changes.items():
                 if change.keys in {axis, frozenset()}:
-                    rivals[name] = means[dataset, model, name]
-            winners.add(_best_change(rivals))
+                    candidates[name] = means[dataset, model, name]
+            winners.add(_best_change(candidates))
 
-        # 2. All winning keys, in the order of the plan.
-        gained = [change for name, change in changes.items() if change.set and name in winners]
-        if len(gained) > 1:
-            keys = itertools.chain(*(change.set for change in gained))
-            change = Change(name=str(plan.then), set=tuple(keys))
+        # 2. Combine the winning changes, in the order of the plan.
+        improved = [change for name, change in changes.items() if change.set and name in winners]
+        if len(improved) > 1:
+            settings = itertools.chain(*(change.set for change in improved))
+            change = Change(name=str(plan.then), set=tuple(settings))
             update = {"datasets": (dataset,), "models": (model,), "changes": (change,)}
             combined += expand_plan(plan.model_copy(update=update), home)
     return combined
 
 
-Mean = tuple[str, float]  #: a metric, and its mean over seeds
+Mean = tuple[str, float]  #: metric, and its mean over seeds
 
 
 def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
-    """Return the mean on val of each dataset, model and change whose seeds are all done.
+    """Return the mean on val, by dataset, model and change, if all of its seeds are done.
 
-    Raises ``DamagedInput`` for an edited result, which would decide the choice.
+    Raises ``DamagedInput`` for an edited result, which would influence the choice.
     """
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
 
-    # A mean over some of the seeds would favour a lucky change.
+    # A mean over only some of the seeds could favour a lucky change.
     means = {}
     for key, group in groups.items():
         if all(cell.is_done for cell in group):
@@ -408,11 +404,11 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
 
 
 def _best_change(means: dict[str, Mean]) -> str:
-    """Return the name of the best mean; ties: the first."""
+    """Return the change with the best mean, or the first of several."""
     best = next(iter(means))
     highest = None
     for name, (metric, mean) in means.items():
-        if is_better(metric, mean, highest):  # NaN, of a part without records, never is
+        if is_better(metric, mean, highest):  # False for NaN, the mean of a part without records
             best = name
             highest = mean
     return best

@@ -1,4 +1,4 @@
-"""Run the cells of a sweep; skip finished ones, resume stopped ones."""
+"""Run the cells of a sweep: skip finished ones, and resume stopped ones."""
 
 from __future__ import annotations
 
@@ -35,19 +35,16 @@ from kmip_data.runtime.parallel import start_process
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun, format_duration
 
-SWEEP_MARKER = "sweep"  #: marker of a log folder
+SWEEP_MARKER = "sweep"  #: marker of a sweep's folder, which holds its logs
 
 
 def log_path(cell: Cell, folder: Path) -> Path:
-    """Return the log of a cell's last process.
-
-    The sweep that runs the cell holds the lock of this path.
-    """
+    """Return the path of a cell's log, whose lock is held by the sweep that runs the cell."""
     return folder / log_name(cell.folder)
 
 
-POLL_SECONDS = 0.2  #: seconds between two looks at the processes
-#: By run folder: cell, process, and context that releases lock and slot at the end.
+POLL_SECONDS = 0.2  #: interval between checks of the processes
+#: Cell, process, and context that releases lock and slot at the end, by run folder.
 Running = dict[Path, tuple[Cell, subprocess.Popen[bytes], ExitStack]]
 
 
@@ -60,33 +57,33 @@ def run_cells(
     options: BuildArguments,
     gpus: Sequence[str] = (),
 ) -> None:
-    """Run the cells that are not done, ``jobs`` at a time with equal shares of the cores, or one on each GPU.
+    """Run the cells that are not done, ``jobs`` at a time with equal numbers of cores, or one per GPU.
 
-    ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder`` of the sweep holds the logs;
-    ``options`` apply to missing builds, which are made before the first cell starts. Cells that
-    another process runs are waited for. However this function ends, its processes end first; the
-    outcome of every cell is on disk (:func:`run_status`). Raises ``UsageError`` if a folder or log is
-    a link or a special file.
+    ``gpus`` are values of ``CUDA_VISIBLE_DEVICES``. The sweep's ``folder`` holds the logs.
+    ``options`` apply to missing builds, which are built before the first cell starts. Cells run by
+    another process are waited for. All processes started here end before this function returns or
+    raises; the outcome of every cell is on disk (:func:`run_status`). Raises ``UsageError`` if a
+    folder or log is a link or a special file.
     """
-    # 1. Folders and data, before any run starts.
+    # 1. Make folders and data before any run starts.
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
-    # A concurrent sweep finds them built.
+    # The lock makes a concurrent sweep wait for the builds.
     with folder_lock(folder / "data", quiet=quiet):
         waiting = build_missing_data(
             [cell for cell in cells if not cell.is_done], home, folder, options
         )
 
-    # Locks of a killed sweep whose runs ended without it: looking at one removes it.
+    # Remove the locks of a killed sweep whose runs have ended; checking a lock removes it.
     for cell in cells:
         if cell.is_done:
             is_unlocked(log_path(cell, folder))
 
-    # 2. A slot is a GPU, the only one the process sees, or a share of the cores.
+    # 2. Make slots, each with its own GPU or a share of the cores.
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs
     done = len(cells) - len(waiting)
-    begun = time.monotonic()
+    start_time = time.monotonic()
     ended = 0
     with (
         Progress(
@@ -106,9 +103,9 @@ def run_cells(
                     continue
                 log = log_path(cell, folder)
                 if not cell.is_done and not last_logged_error(log):  # killed before it could report
-                    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+                    cause = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
-                        file.write(f"\n{ERROR}it ended {how}\n".encode())
+                        file.write(f"\n{ERROR}it ended {cause}\n".encode())
                 held.close()
                 del running[path]
                 bar.update(1)
@@ -116,14 +113,14 @@ def run_cells(
                 ended += 1
                 remaining = len(waiting) + len(running)
                 if remaining:
-                    seconds = (time.monotonic() - begun) / ended * remaining
+                    seconds = (time.monotonic() - start_time) / ended * remaining
                     runs_left = count_with_noun(remaining, "run")
                     message += f"; {runs_left} left, about {format_duration(seconds)}"
                 bar.print_line(message)
 
-            # 4. Start what fits; retry cells that another process holds.
+            # 4. Start cells in free slots; retry cells that another process is running.
             for cell in list(waiting):
-                if cell.is_done:  # by another process
+                if cell.is_done:  # finished by another process
                     waiting.remove(cell)
                     bar.update(1)
                 elif slots and _start_cell(cell, running, folder, slots, share):
@@ -139,11 +136,11 @@ def make_folders(
 ) -> None:
     """Create the folders of a sweep; raise ``UsageError`` if one is a link or not a folder."""
     for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
-        with convert_write_errors(path):  # sweeps/ and runs/ may lie on two disks
+        with convert_write_errors(path):  # sweeps/ and runs/ may be on different disks
             home.path.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.path)
         if path == folder:
-            begin_folder(folder, SWEEP_MARKER)
+            create_marked_folder(folder, SWEEP_MARKER)
     for cell in cells:
         log = log_path(cell, folder)
         refuse_link(cell.folder)
@@ -153,7 +150,7 @@ def make_folders(
 def build_missing_data(
     cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments
 ) -> list[Cell]:
-    """Build missing data once; return the cells that have data, and log why others do not."""
+    """Build missing data; return the cells whose data exist, and log the errors of the others."""
     problems = {}
     ready = []
     for cell in cells:
@@ -184,7 +181,7 @@ def build_missing_data(
 
 @contextmanager
 def _end_processes_on_exit(*, quiet: bool) -> Iterator[Running]:
-    """Yield a table of processes, and end them all on exit from the block."""
+    """Yield a table of processes, and end all of them when the block exits."""
     running: Running = {}
     try:
         yield running
@@ -207,20 +204,20 @@ def _start_cell(
     slots: list[dict[str, str]],
     share: int,
 ) -> bool:
-    """Start the process of a cell, or resume its run; return False if another process has it."""
+    """Start or resume the run of a cell; return False if another process is running it."""
     log = log_path(cell, folder)
     with ExitStack() as held:
         try:
             held.enter_context(folder_lock(log, wait=False))
         except FolderInUse:
             return False
-        # A killed sweep frees its lock, but its run may still hold one.
+        # A killed sweep releases its lock, but its run may still be running.
         if cell.is_done or not is_unlocked(cell.folder):
             return False
         command = cell.command
         if (cell.folder / CONFIG_NAME).is_file():
             command = ("train", "--resume", str(cell.folder), *command[-2:])
-        write_file(log, b"")  # a new file, so that hard links elsewhere keep their content
+        write_file(log, b"")  # creates a new file, so that hard links keep their content
         with log.open("ab") as file:
             process = start_process(command, file, processes=share, **slots[0])
         held.callback(slots.append, slots.pop(0))

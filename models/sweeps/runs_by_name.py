@@ -1,4 +1,4 @@
-"""Selection of run folders by names of sweeps and runs."""
+"""Select run folders by the names of sweeps and runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, f
 
 
 def select_runs(names: Sequence[str], home: Home) -> list[Path]:
-    """Return the run folders of ``names`` of sweeps or runs; without names, all finished runs.
+    """Return the run folders of sweeps and runs given by name; without names, all finished runs.
 
     Raises ``UsageError`` if a name is neither a sweep nor a run.
     """
@@ -32,13 +32,13 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
 
 
 def find_plan_runs(plan: Plan, home: Home) -> list[Path]:
-    """Return all run folders of a sweep by name, including those started with other options."""
+    """Find the run folders of a sweep, including runs started with other options."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
 
 
 def find_sweep_runs(sweep: str, home: Home) -> list[Path]:
-    """Return the run folders of the sweep of this name, whose plan is not known."""
+    """Find the run folders of a sweep by its name, without its plan."""
     pattern = re.compile(rf"{re.escape(sweep)}-(.+-)?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if pattern.fullmatch(folder.name))

@@ -13,9 +13,9 @@ from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_cells
 
-CLUSTER = "slurm"  #: submitit's name of it
+CLUSTER = "slurm"  #: kind of cluster, for submitit
 TIME_LIMIT_MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
-MAX_REQUEUES = 1000  #: most restarts after a time limit; preemptions do not count
+MAX_REQUEUES = 1000  #: largest number of restarts after a time limit, not counting preemptions
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Submission:
 
     cell: Cell
     home: Home
-    folder: Path  #: the sweep's
+    folder: Path  #: folder of the sweep
     options: BuildArguments
 
     def __call__(self) -> None:
@@ -38,7 +38,7 @@ class Submission:
         )
 
     def checkpoint(self) -> object:
-        """Return the same job, requeued after preemption or a time-out, to resume."""
+        """Requeue the same job, to resume after preemption or a time-out."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -52,13 +52,11 @@ def submit_cells(
     options: BuildArguments,
     settings: Mapping[str, int | str],
 ) -> None:
-    """Build missing data here, and submit the cells that are not done.
+    """Build missing data on this machine, and submit the cells that are not done.
 
-    A job whose cell runs waits for it.
-
-    ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes,
-    ``array_parallelism`` and so on. Raises ``UsageError`` without a cluster, for an unknown
-    setting, or if a folder is a link.
+    A job waits if its cell is already running. ``settings`` are options of ``sbatch``:
+    ``partition``, ``time`` in minutes, ``array_parallelism`` and so on. Raises ``UsageError``
+    without a cluster, for an unknown setting, or if a folder is a link.
     """
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError
@@ -66,10 +64,10 @@ def submit_cells(
     jobs = folder / "jobs"
     make_folders(cells, home, folder, jobs)
     with folder_lock(folder / "data", quiet=options.get("quiet", False)):
-        fresh = build_missing_data(
+        ready = build_missing_data(
             [cell for cell in cells if not cell.is_done], home, folder, options
         )
-        if not fresh:
+        if not ready:
             return
         gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
         try:
@@ -79,10 +77,10 @@ def submit_cells(
             )
             executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
             with executor.batch():
-                for cell in fresh:
+                for cell in ready:
                     executor.submit(Submission(cell, home, folder, options))
         except (RuntimeError, NameError, ValueError, FailedJobError) as error:
             raise UsageError(
                 f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",
-                next="a machine with sbatch and srun, other --slurm KEY=VALUE, or --jobs without --submit",
+                next="use a machine with sbatch and srun, other --slurm KEY=VALUE, or --jobs without --submit",
             ) from error

@@ -75,7 +75,9 @@ def test_a_plan_with_a_table_of_keys(home, tmp_path):
     plan = tmp_path / "mine.toml"
     plan.write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n[set]\nlr = 1\n')
     message = refused("sweep", plan, "--dry-run")
-    assert 'found: set: it is a list of texts, set = ["optimizer.lr=1e-3"], not a table' in message
+    assert (
+        'found: set: it is a list of strings, set = ["optimizer.lr=1e-3"], not a table' in message
+    )
 
 
 def test_a_finished_run_is_trained_longer(build):

@@ -30,7 +30,7 @@ NOT_COMPARED: dict[str, JsonValue] = {"compared": False}
 class OptimizerConfig(Strict):
     """Optimizer and its options; default: AdamW with PyTorch's betas."""
 
-    name: Annotated[str, Names("optimizers", "optimizer", all_optimizers)] = Field(
+    name: Annotated[str, RegisteredName("optimizers", "optimizer", all_optimizers)] = Field(
         default="adamw", description="class of torch.optim, or from a plugin"
     )
     lr: float = Field(default=1e-3, gt=0, description="highest learning rate of the schedule")
@@ -54,7 +54,7 @@ class OptimizerConfig(Strict):
 class ScheduleConfig(Strict):
     """Schedule of the learning rate."""
 
-    kind: Annotated[str, Names("schedules", "schedule", all_schedules)] = Field(
+    kind: Annotated[str, RegisteredName("schedules", "schedule", all_schedules)] = Field(
         default="cosine_with_warmup", description="learning rate schedule, or one from a plugin"
     )
     per: Literal["epoch", "step"] = Field(

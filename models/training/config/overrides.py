@@ -67,7 +67,7 @@ class Key:
     #: field of the key; ``None`` if the key is the kind of a section
     field: FieldInfo | None = None
     #: possible names, which plugins may extend
-    names: Names | None = None
+    names: RegisteredName | None = None
 
 
 def documented_keys() -> list[Key]:
@@ -292,7 +292,7 @@ def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
         raise error
 
 
-def _possible_names(field: FieldInfo) -> Names | None:
+def _possible_names(field: FieldInfo) -> RegisteredName | None:
     """Return the possible names of a key; ``None`` if it has no table of names."""
     # For an optional key, pydantic leaves the annotation inside the union.
     metadata = [*field.metadata]

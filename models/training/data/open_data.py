@@ -179,7 +179,7 @@ class OneGraph(RunData):
                 next=f"kmip-data info {build.path}",
             )
         is_sampled = config.training.neighbors or config.training.eval_neighbors
-        if is_sampled and any(encoding.names_nodes for encoding in config.model.encodings):
+        if is_sampled and any(encoding.has_node_numbers for encoding in config.model.encodings):
             raise UsageError(
                 "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",

@@ -148,7 +148,7 @@ def test_a_seed_counts_once(tmp_path):
     first, second = (write_run(tmp_path, value, seed=3) for value in (0.8, 0.9))
     [table], [notice] = report(tmp_path)
     assert (table.rows[0]["runs"], table.rows[0]["test"]) == (1, 0.9)
-    assert notice.startswith(f"{first} is left out: {second} has the same configuration")
+    assert notice.startswith(f"{first} is skipped: {second} has the same configuration")
 
 
 def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
@@ -343,7 +343,7 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
         (bad / "result.json").write_bytes(data)
         [run], [notice] = read_finished_runs(select_runs([], Home(tmp_path)))
         assert run.folder == good
-        assert notice.startswith(f"{bad} is left out: ")
+        assert notice.startswith(f"{bad} is skipped: ")
         assert "\n" not in notice
 
     damages = [

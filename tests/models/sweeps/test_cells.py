@@ -221,11 +221,11 @@ def test_what_is_wrong_in_a_plan_is_named(tmp_path):
     cases = [
         ({"modelz": ["gcn"]}, "no key called 'modelz'. Did you mean 'models'?"),
         ({"changes": [{"name": "a", "sets": []}]}, "sets"),
-        ({"changes": twice}, "two changes have one name"),
+        ({"changes": twice}, "two changes have the same name"),
         ({"set_of": {"gin": []}}, "set_of has gin, which is not in the plan"),
         (
             {"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]},
-            "then takes changes of keys",
+            "then combines only changes of keys",
         ),
         ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which is not in the plan"),
         ({"seeds_of": {"clouds/gin": [0]}}, "seeds_of has clouds/gin, which is not in the plan"),

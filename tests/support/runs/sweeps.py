@@ -83,7 +83,7 @@ def main(plan: str, home: str, jobs: str) -> None:
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps import running
     from kmip_data.models.sweeps.cells import expand_plan, read_plan
-    from kmip_data.runtime.signals import ENDING, unwind_on_signal
+    from kmip_data.runtime.signals import TERMINATION_SIGNALS, unwind_on_signal
 
     for number in TERMINATION_SIGNALS:
         signal.signal(number, unwind_on_signal)

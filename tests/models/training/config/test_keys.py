@@ -117,7 +117,7 @@ def test_wrong_overrides_are_named():
         (["model.local.kind={a=1}"], "no kind of model.local called"),
         (
             ["model.attention.kind=none", "model.attention.k=3"],
-            "of model.attention.kind = k-mip alone",
+            "is a key only of model.attention.kind = k-mip",
         ),
         (["model.attention.hads=3"], "'model.attention.heads'"),
         (["model.attention.kind=none", "model.local.kind=none"], "both none"),
