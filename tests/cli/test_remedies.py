@@ -390,7 +390,7 @@ def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, 
 def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     line = ("train", "clouds", *SMALL, "--epochs", "1")
     message = refused(*line, "--set", "training.metric=mae")
-    pattern = r"next: kmip-data (.* --set training.metric=none), chosen by the targets; or one"
+    pattern = r"next: kmip-data (.* --set training.metric=none), selected by the targets; or one"
     done(*shlex.split(re.search(pattern, message)[1]))
     for option in (["--neighbor-sampling", "5,5"], ["--neighbor-sampling=5,5"]):
         message = refused(*line, *option)
