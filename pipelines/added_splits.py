@@ -1,4 +1,4 @@
-"""Find a split of a build, or draw it and add it to the build."""
+"""Find a split of a finished build, or add it."""
 
 from __future__ import annotations
 
@@ -38,26 +38,24 @@ def ensure_split(
     *,
     quiet: bool = False,
 ) -> str:
-    """Return the name of the split with these parameters, adding it next to the shards if it is missing.
+    """Return the name of the split with these parameters, adding it if it is missing.
 
-    For a dataset of your own the rule of its default split is the default. The card of ``build`` in
-    memory gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs
-    raw files.
+    The rule defaults to the dataset's default rule or, for your own data, to the rule of the build's
+    default split. ``build.card`` is updated in place. Raises ``UsageError`` if a name or value is
+    wrong, or if the rule needs raw files.
     """
     card = build.card
     requested = dict(split_parameters or {})
     pipeline = pipeline_of_card(card)
-    of_user = pipeline is None or pipeline.manifest.recipe
-    if of_user and not requested:
+    is_own_data = pipeline is None or pipeline.manifest.recipe
+    if is_own_data and not requested:
         return card.default_split
     if pipeline is None:
         if name := _find_split(card, requested):
             return name
         saved = ", ".join(card.splits)
-        raise UsageError(
-            f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
-        )
-    if of_user and card.default_split:
+        raise UsageError(f"{build.path} has only the splits it was saved with ({saved}).")
+    if is_own_data and card.default_split:
         default = card.splits[card.default_split].parameters
         requested = {key: default[key] for key in ("split_rule",) if key in default} | requested
     params = check_params(pipeline.SplitParams, requested, card.dataset)
@@ -72,7 +70,7 @@ def add_split(
     *,
     quiet: bool,
 ) -> str:
-    """Return the name of the split with these parameters, drawing and writing it if it is missing."""
+    """Return the name of the split with these parameters, writing it if it is missing."""
     wanted = params.identity()
     name = _find_split(build.card, wanted)
     if name is not None:
@@ -82,7 +80,7 @@ def add_split(
         card = build.reread_card()
         refuse_occupied_folder(build.path, build_marker_content(card.key), build.remedy)
         records = read_records(build.path, card.shards, card.schema_)
-        records = replace(records, given_parts=given_splits(build))
+        records = replace(records, given_parts=read_given_parts(build))
         split = apply_split(pipeline, records, params, raw)
         name = split.name
         if name not in card.splits:  # another process may have added it
@@ -96,29 +94,29 @@ def add_split(
     return name
 
 
-def fill_step(card: Card, split: str, part: str) -> str:
-    """Return the step after which ``part`` of ``split`` is not empty, in words; empty if none is known."""
-    drawn = card.manifest not in {"", card.dataset}  # from the user's files, by rules
+def step_to_fill_part(card: Card, split: str, part: str) -> str:
+    """Describe how to fill the empty ``part`` of ``split``; empty if no step is known."""
+    is_own_data = card.manifest not in {"", card.dataset}
     target = target_column(card.schema_)
     unit = "graphs"
     if card.counts["graphs"] == 1 and target is not None and target.level == "node":
         unit = "nodes"
     records = card.counts[unit]
-    if drawn and records < len(PARTS):
+    if is_own_data and records < len(PARTS):
         return f"add {unit} to the files: a split needs {len(PARTS)}"
     if card.parameters.get("limit"):
         return "build it again without --limit"
-    if drawn and card.splits[split].rule == "given":
+    if is_own_data and card.splits[split].rule == "given":
         donor = "" if part == "train" else "train "
         step = f"put some {donor}{unit} into {part} in the files"
         if column := _part_column(card):
             step = f"write {part} into some {donor}rows of the column {column!r}"
-        return f"{step} and build again; --split-rule random draws all parts anew"
+        return f"{step} and build again; --split-rule random redraws all parts"
     return ""
 
 
 def _part_column(card: Card) -> str:
-    """Return the column of your own tables that names the part of each row; empty without one."""
+    """Return the name of your own tables' column with the part of each row, or an empty string."""
     files = card.statistics.get("files") or {}
     for column in files.get("columns", {}).get("columns", ()):
         if column["use"] == "part" and column["name"] not in PART_ARRAYS:
@@ -126,8 +124,8 @@ def _part_column(card: Card) -> str:
     return ""
 
 
-def given_splits(build: Build) -> dict[str, U8]:
-    """Return the parts of nodes that the files of a build gave, (N,) or (N, folds), by their name."""
+def read_given_parts(build: Build) -> dict[str, U8]:
+    """Return the parts of nodes given by the files of a build, (N,) or (N, folds), by name."""
     nodes = build.card.counts["nodes"]
     codes: dict[str, dict[int, U8]] = {}
     for name, entry in build.card.splits.items():
@@ -137,15 +135,15 @@ def given_splits(build: Build) -> dict[str, U8]:
         if stored.node_code is not None:
             fold = int(str(entry.parameters.get("fold", 0)))
             codes.setdefault(name.partition("-fold")[0], {})[fold] = stored.node_code
-    given = {}
+    parts = {}
     for name, folds in codes.items():
         columns = [folds[fold] for fold in sorted(folds)]
-        given[name] = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-    return given
+        parts[name] = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    return parts
 
 
 def _find_split(card: Card, wanted: Mapping[str, object]) -> str | None:
-    """Return the split with the given parameters."""
+    """Return the name of the split with the given parameters, if there is one."""
     for name, entry in card.splits.items():
         if wanted.items() <= entry.parameters.items():
             return name

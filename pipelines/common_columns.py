@@ -1,4 +1,4 @@
-"""Columns that many schemas have: features, classes and targets."""
+"""Columns shared by many schemas: features, classes and targets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def feature_column(
     presented: str = "float32",
     high: int | None = None,
 ) -> Column:
-    """Return the column of features, a row of ``fields`` for each; indices are from 0 to ``high``.
+    """Return a column of features, one component per field.
 
-    Networks read ``node/x`` and ``edge/attr``; items have any other by its own name.
+    ``high`` is the largest value of features that are indices from 0. Networks read ``node/x`` and
+    ``edge/attr``; other columns become attributes under their own name.
     """
     return Column(
         key=key,
@@ -34,7 +35,7 @@ def feature_column(
 
 
 def class_column(key: str, classes: int, doc: str) -> Column:
-    """Return the column of the class, 0 to ``classes - 1``, of each node or graph: presented as ``y``."""
+    """Return the column ``y`` of class labels, 0 to ``classes - 1``, of nodes or graphs."""
     return Column(
         key=key,
         attribute="y",
@@ -48,7 +49,7 @@ def class_column(key: str, classes: int, doc: str) -> Column:
 
 
 def target_column(key: str, doc: str, unit: str = "") -> Column:
-    """Return the column of the number to predict of each node or graph: ``y``, float32, NaN if unknown."""
+    """Return the column ``y`` of regression targets of nodes or graphs; NaN if unknown."""
     return Column(
         key=key,
         attribute="y",

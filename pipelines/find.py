@@ -1,10 +1,10 @@
 """Find a finished build by folder, or by name and parameters; build it if it is missing.
 
-Look-ups of builds, from the widest to the narrowest; all but the first two are in
-:mod:`kmip_data.builds.home`, ``_matching_build`` is in :mod:`kmip_data.pipelines.build`:
+Functions that look up builds, from the most general to the most specific. Those after ``find`` are
+in :mod:`kmip_data.builds.home`, except ``_matching_build`` (:mod:`kmip_data.pipelines.build`):
 
 ===================  ====================================  ======================================
-look-up              takes                                 where there is no such build
+function             arguments                             if there is no such build
 ===================  ====================================  ======================================
 ``obtain``           folder or name, parameters and split  builds a shipped dataset, adds a split
 ``find``             folder or name, and parameters        error with the command that builds it
@@ -16,12 +16,12 @@ look-up              takes                                 where there is no suc
 ``build_of_folder``  folder, or its name below ``built/``  ``None``
 ===================  ====================================  ======================================
 
-A user's name or folder is for ``find``, or for ``obtain`` where building is allowed; the others
-are for code that lists, compares or describes builds. Of several builds of a shipped dataset all that
-return one raise an error.
+Pass a user's name or folder to ``find``, or to ``obtain`` if building is allowed; the other functions
+list, compare or describe builds. If several builds of a shipped dataset match, the functions that
+return a single build raise an error.
 
-Datasets and trainings open builds by this module. Only :mod:`kmip_data.saving` also imports readers and
-the engine; commands import what they run.
+Datasets and trainings open builds through this module. Only :mod:`kmip_data.saving` also imports
+readers and the engine; commands import what they run.
 """
 
 from __future__ import annotations
@@ -54,17 +54,15 @@ def find(
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
-    """Return the finished build ``name``, its folder or the name of its dataset.
+    """Return the finished build ``name``; never build or download anything.
 
-    Nothing is built or downloaded.
+    ``name`` is a folder, the name of a folder below ``built/`` in the home, or the name of a
+    dataset. The build must have the values in ``parameters``; the other parameters of a shipped
+    dataset must have their defaults. ``sample`` requires a sample. ``dataset`` is the dataset that a
+    folder must hold; ``sample=False`` then refuses a sample. ``root`` is another name for ``home``.
 
-    A folder below ``built/`` in the home may be given by its name alone. The build must have the
-    values in ``parameters``; with the name of a shipped dataset, its defaults stand for the others.
-    ``sample`` looks for a sample; a folder must hold one. ``dataset`` is the required dataset of a
-    folder; then ``sample`` must match either way. ``root`` is another name for ``home``.
-
-    Raises ``UsageError`` if no build matches (with the ``build`` command), several do, or the
-    folder holds a build with other values; ``DamagedInput`` without a readable card.
+    Raises ``UsageError`` if no build matches (with the ``build`` command), if several match, or if
+    the folder holds a build with other values; ``DamagedInput`` if the card cannot be read.
     """
     home = Home.locate(home, root)
     build = build_of_folder(name, home)
@@ -93,17 +91,17 @@ def obtain(
 ) -> Build:
     """Return the build ``name`` with the given split, building what is missing.
 
-    The name of a shipped dataset takes precedence over a folder; anything else is found by
-    :func:`find`, which has the same arguments, such as ``root`` for ``home``. A missing split is
-    added even if ``build`` is false.
-    ``options`` say how to build: :class:`~kmip_data.builds.execution_options.ExecutionOptions`. Raises
-    ``UsageError`` where a name or value is wrong, several builds match, or none does and ``build``
-    is false.
+    The name of a shipped dataset takes precedence over a folder; anything else is looked up by
+    :func:`find`, which has the same arguments. A missing split is added even if ``build`` is false.
+    ``options`` are fields of :class:`~kmip_data.builds.execution_options.ExecutionOptions`.
+
+    Raises ``UsageError`` if a name or value is wrong, if several builds match, or if none matches
+    and ``build`` is false.
     """
     dataset_name = os.fspath(name)
     home = Home.locate(home, root)
-    ExecutionOptions.from_arguments(dataset_name, options)  # checked also where nothing is built
-    # A folder, a saved dataset or your own: find it, never build.
+    ExecutionOptions.from_arguments(dataset_name, options)  # check even if nothing is built
+    # Only shipped datasets are built here.
     if dataset_name not in dataset_names():
         existing = find(
             name,
@@ -124,25 +122,23 @@ def obtain(
             **options,
         )
     else:
-        # A shipped dataset without permission to build: look for one with these parameters.
         existing = _find_named(dataset_name, dict(parameters or {}), home, sample=sample)
-    # Add the split in any case: most rules need no raw files.
     obtain_split(existing, split_parameters)
     return existing
 
 
 def obtain_split(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
-    """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.added_splits`."""
+    """Return the name of a split, adding it if it is missing (:mod:`.added_splits`)."""
     from kmip_data.pipelines.added_splits import ensure_split
 
     return ensure_split(build, split_parameters)
 
 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
-    """Add missing columns to the build, by names such as ``rwse20``.
+    """Add missing columns, such as ``rwse20``, to the build.
 
-    Raises ``UsageError`` for an unknown encoding, or a read-only build folder; ``DamagedInput`` for
-    a damaged shard.
+    Raises ``UsageError`` for an unknown encoding or a read-only build folder, and ``DamagedInput``
+    for a damaged shard.
     """
     missing = [parse_encoding(name) for name in names if name not in added_column_names(build.path)]
     if missing:
@@ -152,7 +148,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
 
 
 def parameter_names(name: str) -> tuple[set[str], set[str]]:
-    """Return the names of a dataset's parameters: of its records, and of its split."""
+    """Return the names of a dataset's build parameters and of its split parameters."""
     from kmip_data.pipelines.base import load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
@@ -160,10 +156,9 @@ def parameter_names(name: str) -> tuple[set[str], set[str]]:
 
 
 def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return all parameters of a dataset as on its card: the given ones, validated, and defaults.
+    """Return the card's form of all parameters of a dataset, validated and completed by defaults.
 
-    Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of
-    range.
+    Raises ``UsageError`` if a name is unknown (suggesting the nearest) or a value is out of range.
     """
     from kmip_data.pipelines.base import check_params, load_pipeline
 
@@ -172,7 +167,7 @@ def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str,
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
-    """Return the columns of a shipped dataset; errors as of :func:`parameters_on_card`."""
+    """Return the schema of a shipped dataset; raise as :func:`parameters_on_card`."""
     from kmip_data.pipelines.base import check_params, load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
@@ -189,7 +184,7 @@ def _find_named(
     defaults = parameters_on_card(name, {}) if name in dataset_names() else {}
     manifest = name
     if parameters and not defaults:
-        # A dataset of your own has the parameters of the recipe that made it.
+        # Your own dataset has the parameters of its recipe.
         recipes = [build.card.manifest for build in list_builds(home, name)]
         manifest = next(iter(recipes), name)
     wanted = _as_recorded(manifest, parameters)
@@ -209,7 +204,7 @@ def _check_build(
     sample: bool,
     dataset: str | None,
 ) -> None:
-    """Refuse a build folder that contradicts the other arguments, such as another k."""
+    """Refuse a build that contradicts the other arguments, for example by another k."""
     card = build.card
     wanted: dict[str, object] = {}
     if dataset is not None:
@@ -218,7 +213,7 @@ def _check_build(
         wanted["sample"] = sample
     wanted.update(_as_recorded(dataset or card.manifest, parameters))
 
-    # Compare the given arguments alone: a folder may have any other values.
+    # Compare only the given arguments: the folder may have any other values.
     recorded = {
         "dataset": card.dataset,
         "sample": card.sample,
@@ -233,7 +228,7 @@ def _check_build(
             next=f"leave out {unknown[0]}",
         )
     if differing == ["sample"] and sample:
-        raise UsageError(f"{build.path} is no sample.", next="leave out --sample")
+        raise UsageError(f"{build.path} is not a sample.", next="leave out --sample")
     if differing:
         raise UsageError(
             f"{build.path} is another build.",
@@ -244,12 +239,9 @@ def _check_build(
 
 
 def _as_recorded(manifest: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return the given parameters, validated, as on a card.
-
-    Parameters of a saved dataset are returned unchanged.
-    """
+    """Return the card's form of the given parameters, validated unless the dataset was saved."""
     values = {}
-    # JSON has no tuples: a card has lists.
+    # JSON has no tuples, so cards have lists.
     for name, value in parameters.items():
         values[name] = list(value) if isinstance(value, tuple) else value
     if manifest not in dataset_names():

@@ -1,9 +1,8 @@
-"""Pipelines described by a manifest: columns and splits in the manifest, and a class that reads the files.
+"""Pipelines of datasets whose manifest describes columns and splits; a subclass reads the files.
 
-``read`` returns the arrays of a graph as stored in the files: ``x``, ``y``, ``edge_index`` and
-further ``[layout.columns]``. It checks nothing that the manifest states:
-:mod:`.graph_arrays.layout_reader` validates values before casting them, and adds reverse edges
-afterwards.
+``read`` returns the arrays of a graph as stored in the files: ``x``, ``y``, ``edge_index`` and the
+other ``[layout.columns]``. It needs no checks of its own: :mod:`.graph_arrays.layout_reader`
+compares the values with the manifest, casts them, and adds reverse edges.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from kmip_data.pipelines.graph_arrays.layout_reader import (
     record_of,
     schema_of,
 )
-from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, write_pieces
+from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_graph_arrays
 from kmip_data.pipelines.record_assignment import (
     OneGraphParams,
     OneGraphPipeline,
@@ -53,12 +52,12 @@ FP = TypeVar("FP", bound="FoldParams")
 
 
 class FoldParams(BaseSplitParams):
-    """Parameters of the split."""
+    """Parameters of a split that is one of several published folds."""
 
     split_rule: Literal["upstream", "stratified"] = Field(
         default="upstream",
-        description="upstream: the published masks; stratified: drawn anew in parts of the same "
-        "sizes, with equal shares of the classes",
+        description="upstream: the published masks; stratified: redrawn in parts of the same "
+        "sizes, with equal class fractions",
     )
     fold: int = Field(
         default=0, ge=0, le=9_999, description="number of the published split, from 0"
@@ -66,7 +65,7 @@ class FoldParams(BaseSplitParams):
 
 
 class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
-    """Dataset of one graph, whose splits are published as masks."""
+    """Pipeline of a single graph whose splits are published as masks."""
 
     version = 1
     Params = OneGraphParams
@@ -78,14 +77,14 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     @abstractmethod
     def masks(self, raw: Raw, fold: int) -> Sequence[Array]:
-        """Return the masks of train, val and test of a split, each (N,)."""
+        """Return the masks of train, val and test for a fold, each (N,)."""
 
     def schema(self, params: OneGraphParams) -> Schema:
-        """The columns of the layout."""
+        """Return the schema of the manifest's layout."""
         return schema_of(self.manifest)
 
     def prepare(self, raw: RawFolder, params: OneGraphParams, workdir: Path) -> Prepared:
-        """Read and check the graph, and the masks of all splits."""
+        """Read and check the graph, and the masks of all folds."""
         files = Raw(raw.path, self.manifest.name)
         layout = self.manifest.layout
         with files.name_item_in_errors():
@@ -93,18 +92,18 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
             arrays, rows = conform_graphs([graph], self.schema(params), layout, files.current_item)
         for fold in range(layout.folds):
             self._part_codes(raw.path, fold, len(arrays["x"]))
-        write_pieces(workdir / "graph", [(arrays, rows)])
+        write_graph_arrays(workdir / "graph", [(arrays, rows)])
         return Prepared(workdir)
 
     def records(
         self, prepared: Prepared, unit: Unit, params: OneGraphParams
     ) -> Iterator[GraphRecord]:
-        """Yield the one record of a build, the graph."""
-        graph = Pieces(prepared.path / "graph")[0]
+        """Yield the graph as the only record."""
+        graph = MappedGraphs(prepared.path / "graph")[0]
         yield record_of(unit.name, graph, self.schema(params))
 
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
-        """Read the published masks of a fold."""
+        """Return the published split of a fold."""
         check_fold(self.manifest.name, params.fold, self.manifest.layout.folds)
         codes = self._part_codes(
             require_raw(self.manifest, raw), params.fold, int(records.nodes[0])
@@ -118,7 +117,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         )
 
     def default_splits(self, params: OneGraphParams) -> list[FP]:
-        """Return the parameters of all published splits."""
+        """Return the parameters of all folds."""
         folds = range(self.manifest.layout.folds)
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 
@@ -129,11 +128,11 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
             return part_codes_from_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
 
 
-class PiecesPipeline(Pipeline[BuildParams, PublishedSplitParams]):
-    """Dataset of many graphs whose arrays ``prepare`` writes as pieces, in the order of the files.
+class MappedGraphsPipeline(Pipeline[BuildParams, PublishedSplitParams]):
+    """Pipeline of many graphs whose arrays ``prepare`` writes to disk, in the order of the files.
 
-    Its plan has the ``sizes`` of the parts. For a part published as a list of numbers in its file,
-    ``listed_numbers`` has that list; other parts are numbered from 0.
+    The plan has the ``sizes`` of the parts. If a part is published as a list of graph numbers, the
+    plan's ``listed_numbers`` has that list; graphs of other parts are numbered from 0.
     """
 
     version = 1
@@ -150,15 +149,15 @@ class PiecesPipeline(Pipeline[BuildParams, PublishedSplitParams]):
         """Yield the graphs of one unit in their published order."""
         part = unit.items["part"]
         schema = self.schema(params)
-        pieces = Pieces(prepared.path / part)
+        graphs = MappedGraphs(prepared.path / part)
         numbers = prepared.plan["listed_numbers"].get(part)
         if numbers is None:
             numbers = range(prepared.plan["sizes"][part])
-        # Pieces follow the file, so a graph's position is the rank of its number.
+        # Graphs are stored in file order: the position of a graph is the rank of its number.
         positions = np.searchsorted(np.sort(numbers), numbers).tolist()
         for row in unit.items["rows"]:
             key = self.key.format(part=part, number=numbers[row])
-            yield record_of(key, pieces[positions[row]], schema)
+            yield record_of(key, graphs[positions[row]], schema)
 
 
 class PublishedPart(NamedTuple):
@@ -170,8 +169,8 @@ class PublishedPart(NamedTuple):
     listed_numbers: list[int] | None = None
 
 
-class GraphsInPartsPipeline(PiecesPipeline):
-    """Dataset of many graphs in published parts."""
+class GraphsInPartsPipeline(MappedGraphsPipeline):
+    """Pipeline of many graphs in published parts."""
 
     @abstractmethod
     def read(self, raw: Raw) -> Iterator[PublishedPart]:
@@ -190,7 +189,7 @@ class GraphsInPartsPipeline(PiecesPipeline):
         with files.name_item_in_errors():
             for part in self.read(files):
                 batches = conform_batches(part.graphs, schema, self.manifest.layout, files)
-                sizes[part.name] = write_pieces(workdir / part.name, batches)
+                sizes[part.name] = write_graph_arrays(workdir / part.name, batches)
                 if part.listed_numbers is not None:
                     listed_numbers[part.name] = part.listed_numbers
         return Prepared(workdir, {"sizes": sizes, "listed_numbers": listed_numbers})

@@ -1,4 +1,4 @@
-"""Assignment of records to units and parts, shared by pipelines."""
+"""Assign records to units and to parts of splits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=BaseSplitParams)
 
 
 class OneGraphParams(BuildParams):
-    """Parameters that change the record; a single graph has no limit except as a sample."""
+    """Build parameters of a single graph, where a limit sets the size of a sample."""
 
     limit: int | None = Field(
         default=None,
@@ -38,59 +38,57 @@ class OneGraphParams(BuildParams):
 
 
 class OneGraphPipeline(Pipeline[P, S]):
-    """A dataset of one graph: one unit, one record, which is called as the dataset."""
+    """Pipeline of a single graph: one unit with one record, named like the dataset."""
 
     one_unit = True
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """Return one unit: one graph, one shard."""
+        """Return the only unit."""
         return [Unit(0, self.manifest.name, {})]
 
 
-def units_of_rows(rows: Sequence[int], per_unit: int, noun: str = "rows") -> list[Unit]:
-    """Assign rows to units of ``per_unit``; the items of a unit are its ``rows``."""
+def units_of_rows(rows: Sequence[int], rows_per_unit: int, noun: str = "rows") -> list[Unit]:
+    """Divide rows into units, whose items are their ``rows``; ``noun`` is used in unit names."""
     units: list[Unit] = []
-    for first in range(0, len(rows), per_unit):
-        run = list(rows[first : first + per_unit])
-        units.append(Unit(len(units), f"{noun} {run[0]} to {run[-1]}", {"rows": run}))
+    for first in range(0, len(rows), rows_per_unit):
+        unit_rows = list(rows[first : first + rows_per_unit])
+        name = f"{noun} {unit_rows[0]} to {unit_rows[-1]}"
+        units.append(Unit(len(units), name, {"rows": unit_rows}))
     return units
 
 
 def units_by_size(
     sizes: Mapping[str, int],
-    most: int,
+    max_size: int,
     noun: str,
 ) -> list[Unit]:
-    """Divide names into units whose ``sizes`` add up to ``most`` or less.
+    """Group names into units whose ``sizes`` sum to ``max_size`` at most.
 
-    The items of a unit are called ``noun``.
-
-    A name that is larger by itself is a unit of its own.
+    A single name above that size is a unit by itself. The items of a unit are called ``noun``.
     """
-    runs: list[list[str]] = []
-    used = 0
+    groups: list[list[str]] = []
+    group_size = 0
     for name, size in sizes.items():
-        # Full: the next name begins a unit, also where it alone is larger than the bound.
-        if not runs or used + size > most:
-            runs.append([])
-            used = 0
-        runs[-1].append(name)
-        used += size
+        if not groups or group_size + size > max_size:
+            groups.append([])
+            group_size = 0
+        groups[-1].append(name)
+        group_size += size
     units = []
-    for number, run in enumerate(runs):
-        units.append(Unit(number, f"{noun} {run[0]} to {run[-1]}", {noun: run}))
+    for number, group in enumerate(groups):
+        units.append(Unit(number, f"{noun} {group[0]} to {group[-1]}", {noun: group}))
     return units
 
 
-def rows_inside(
+def chosen_rows_by_file(
     sizes: Sequence[tuple[str, int]], params: BuildParams
 ) -> Iterator[tuple[str, int, list[int]]]:
-    """Yield the name of each file or part, how many records come before it, and the rows chosen in it.
+    """Yield each file's name, the number of records before it, and the rows of it to build.
 
-    ``sizes`` has name and number of records of each, in source order.
+    ``sizes`` has the name and number of records of each file, in source order.
     """
+    # A limit is spread over all files: choose among all records, then group by file.
     chosen = params.positions_to_build(sum(size for _, size in sizes))
-    # A limit is spread over all files: choose among all rows, then group by file.
     first = 0
     for name, size in sizes:
         rows = [row - first for row in chosen if first <= row < first + size]
@@ -98,14 +96,14 @@ def rows_inside(
         first += size
 
 
-def units_of_parts(sizes: Mapping[str, int], params: BuildParams, per_unit: int) -> list[Unit]:
-    """Assign the chosen records of each part, in the order of ``sizes``.
+def units_of_parts(sizes: Mapping[str, int], params: BuildParams, rows_per_unit: int) -> list[Unit]:
+    """Divide the records to build of each part into units, in the order of ``sizes``.
 
-    The items of a unit are its ``part`` and ``rows`` inside it.
+    The items of a unit are its ``part`` and the ``rows`` in that part.
     """
     units: list[Unit] = []
-    for part, _, rows in rows_inside(list(sizes.items()), params):
-        for unit in units_of_rows(rows, per_unit, part):
+    for part, _, rows in chosen_rows_by_file(list(sizes.items()), params):
+        for unit in units_of_rows(rows, rows_per_unit, part):
             items = {"part": part, **unit.items}
             units.append(Unit(len(units), unit.name, items))
     return units
@@ -114,22 +112,21 @@ def units_of_parts(sizes: Mapping[str, int], params: BuildParams, per_unit: int)
 K = TypeVar("K", str, int)
 
 
-def split_by_lists(
+def split_from_lists(
     lists: Mapping[str, Iterable[K]],
     names: Sequence[K],
     noun: str,
     rule: str = "upstream",
 ) -> Split:
-    """Return the published split: positions of the records of each part, in the order of its list.
+    """Return a published split from its lists of record names, in the order of the lists.
 
-    Names of a list that are none of ``names``, the build's records, are left out. ``noun``
-    is the word for the lists in the note.
+    ``names`` are the build's records; listed names that a limited build lacks are ignored. ``noun``
+    describes the lists in the split's note.
     """
-    # A build with a limit has few of the listed records: ignore the others.
-    position = {name: i for i, name in enumerate(names)}
+    position_of_name = {name: position for position, name in enumerate(names)}
     parts = {}
     for part, listed in lists.items():
-        parts[part] = [position[name] for name in listed if name in position]
+        parts[part] = [position_of_name[name] for name in listed if name in position_of_name]
     return Split(rule, rule, {}, parts, f"the {noun} of the raw data, in their order")
 
 
@@ -139,13 +136,12 @@ def apply_split(
     params: BaseSplitParams,
     raw: Path | None,
 ) -> Split:
-    """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have.
+    """Apply the rule that ``params`` names: one of the dataset's rules, or ``stratified``.
 
     The stratified rule redraws the records that the default rule assigns to
-    ``pipeline.stratified_parts``.
-
-    Graphs are grouped by their label, by their set of labels where several may hold, or by the most
-    frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
+    ``pipeline.stratified_parts``. It groups graphs by their label, by their set of labels if there
+    may be several, or by the most frequent class of their nodes. Nodes of a single graph are
+    grouped by their label. The rule is LRGB's
     (:func:`~kmip_data.graphs.split_rules.stratified_draw`).
     """
     if params.split_rule != "stratified":
@@ -159,10 +155,10 @@ def apply_split(
         name += seed
 
     if default.node_code is not None:
-        codes = _deal_nodes(default.node_code, records, params.split_seed)
-        note = "nodes dealt at random"
+        codes = _redraw_nodes(default.node_code, records, params.split_seed)
+        note = "nodes drawn at random"
         if records.node_labels:
-            note += ", with equal shares of the classes"
+            note += ", with equal class fractions"
         return Split(
             name,
             "stratified",
@@ -171,43 +167,42 @@ def apply_split(
             node_code=codes,
         )
 
-    # The default rule determines the records to divide, and the sizes of parts.
+    # The default rule determines which records to redraw, and the sizes of the parts.
     labels, grouping = stratification_labels(records, pipeline.background_class)
-    chosen = [part for part in PARTS if part in pipeline.stratified_parts]
-    default_parts = [default.parts[part] for part in chosen]
+    redrawn_parts = [part for part in PARTS if part in pipeline.stratified_parts]
+    default_parts = [default.parts[part] for part in redrawn_parts]
     pool = np.asarray(pipeline.order_for_stratified(default_parts, labels), np.int64)
-    sizes = {part: len(default.parts[part]) for part in chosen}
-    dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
+    sizes = {part: len(default.parts[part]) for part in redrawn_parts}
     parts = dict(default.parts)
-    for part, rows in dealt.items():
+    for part, rows in stratified_parts(labels[pool], sizes, seed=params.split_seed).items():
         parts[part] = pool[rows].tolist()
-    note = f"{', '.join(chosen)} dealt anew by {grouping}"
+    note = f"{', '.join(redrawn_parts)} redrawn by {grouping}"
     return Split(name, "stratified", default.parameters, parts, note)
 
 
 def stratification_labels(records: Records, background: int | None) -> tuple[I64, str]:
     """Return the stratification label of each graph, (G,), and its description."""
     column = records.label_column
-    classes = records.class_counts
-    if column is None or not classes.shape[1]:
-        return np.zeros(len(records.keys), np.int64), "chance alone: there are no classes"
+    class_counts = records.class_counts
+    if column is None or not class_counts.shape[1]:
+        return np.zeros(len(records.keys), np.int64), "chance: there are no classes"
     if column.level == "node":
-        return meta_labels(classes, background), "the most frequent class of their nodes"
+        return meta_labels(class_counts, background), "the most frequent class of their nodes"
     if not column.shape:
-        return classes.argmax(axis=1), "their class"
-    # With several labels, each distinct set is a class.
-    _, label = np.unique(classes, axis=0, return_inverse=True)
-    return label.reshape(-1).astype(np.int64), "the set of their labels"
+        return class_counts.argmax(axis=1), "their class"
+    # Each distinct set of labels is a class.
+    _, labels = np.unique(class_counts, axis=0, return_inverse=True)
+    return labels.reshape(-1).astype(np.int64), "the set of their labels"
 
 
-def _deal_nodes(codes: U8, records: Records, seed: int) -> U8:
-    """Divide the nodes of one graph, except those in no part."""
+def _redraw_nodes(codes: U8, records: Records, seed: int) -> U8:
+    """Redraw the nodes of a single graph that are in a part."""
     nodes = np.flatnonzero(codes != NO_PART)
     labels = np.zeros(len(codes), np.int64)
     if records.node_labels is not None:
         labels = records.node_labels[0]
     sizes = {part: int((codes == code).sum()) for code, part in enumerate(PARTS)}
-    dealt = codes.copy()
+    redrawn = codes.copy()
     for code, rows in enumerate(stratified_parts(labels[nodes], sizes, seed=seed).values()):
-        dealt[nodes[rows]] = code
-    return dealt
+        redrawn[nodes[rows]] = code
+    return redrawn

@@ -186,14 +186,16 @@ def _facts_of_skipped_records(skipped: Sequence[tuple[str, str]]) -> Iterator[tu
 def _split_warnings(card: Card, split: str) -> Iterator[str]:
     """Yield a line for each part of a split without records, or without some of the classes."""
     from kmip_data.format.targets import target_column, target_type_of
-    from kmip_data.pipelines.added_splits import fill_step
+    from kmip_data.pipelines.added_splits import step_to_fill_part
 
     entry = card.splits[split]
     if target_column(card.schema_) is None:
         return
     for part, sizes in entry.ordered_parts():
         if not sizes.nodes:
-            yield "; ".join(filter(None, [f"{part} is empty", fill_step(card, split, part)]))
+            yield "; ".join(
+                filter(None, [f"{part} is empty", step_to_fill_part(card, split, part)])
+            )
 
     counts = card.statistics["classes"]
     total = counts["total"]

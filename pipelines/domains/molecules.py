@@ -34,9 +34,9 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
-from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces
+from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
-from kmip_data.pipelines.record_assignment import split_by_lists, units_of_rows
+from kmip_data.pipelines.record_assignment import split_from_lists, units_of_rows
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -192,7 +192,7 @@ class MoleculePipeline(Pipeline[P, S]):
     """A dataset of SMILES in a table, whose split is lists of its row numbers.
 
     ``prepare`` writes the SMILES to ``smiles`` with
-    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_texts`; its plan has their number
+    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_strings`; its plan has their number
     as ``rows``.
     """
 
@@ -235,7 +235,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
-        texts = Pieces(prepared.path / "smiles")
+        texts = MappedGraphs(prepared.path / "smiles")
         read = self.reader(prepared)
         for row in unit.items["rows"]:
             key = f"{row:06d}"
@@ -256,7 +256,7 @@ class MoleculePipeline(Pipeline[P, S]):
         arrays = self.read_lists(folder, params.split_rule)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
         rows = [int(key) for key in records.keys]
-        return split_by_lists(lists, rows, "row numbers", params.split_rule)
+        return split_from_lists(lists, rows, "row numbers", params.split_rule)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""

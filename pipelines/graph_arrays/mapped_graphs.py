@@ -1,4 +1,4 @@
-"""Arrays of many graphs on disk, memory-mapped by workers."""
+"""Arrays of many graphs on disk, which workers map into memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kmip_data.arrays import I64, Array
 
 _LAYOUT = "layout.json"
 _ENDS = "ends.npy"
-_BATCH = 1_000  #: texts written at a time
+_STRINGS_PER_BATCH = 1_000
 
 
-def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]]) -> int:
-    """Append the arrays of each batch of graphs to those before; return the number of graphs.
+def write_graph_arrays(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]]) -> int:
+    """Write one file per array, batch after batch; return the number of graphs.
 
-    A batch has the rows of its graphs one after the other, and how many rows of each array a graph
-    has, (graphs, arrays). Dtypes and other axes are the first batch's.
+    A batch has the concatenated rows of its graphs, by array, and the number of rows of each graph
+    in each array, (graphs, arrays). The first batch decides dtypes and all other axes.
     """
     folder.mkdir(parents=True)
     layout = {}
@@ -36,45 +36,45 @@ def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]
                 files[name].write(np.ascontiguousarray(array).data)
             counts.append(rows)
     rows = np.concatenate(counts or [np.zeros((0, 0), np.int64)])
-    finish_pieces(folder, layout, rows)
+    write_array_layout(folder, layout, rows)
     return len(rows)
 
 
-def write_texts(folder: Path, texts: Iterable[str]) -> int:
-    """Write ASCII texts as pieces of one array, ``text``; return how many."""
-    rest = iter(texts)
+def write_strings(folder: Path, strings: Iterable[str]) -> int:
+    """Write ASCII strings as graphs with one array, ``text``; return their number."""
+    remaining = iter(strings)
 
     def batches() -> Iterator[tuple[dict[str, Array], I64]]:
-        while batch := list(islice(rest, _BATCH)):
+        while batch := list(islice(remaining, _STRINGS_PER_BATCH)):
             text = np.frombuffer("".join(batch).encode("ascii"), np.uint8)
-            yield {"text": text}, np.array([[len(row)] for row in batch])
+            yield {"text": text}, np.array([[len(string)] for string in batch])
 
-    return write_pieces(folder, batches())
+    return write_graph_arrays(folder, batches())
 
 
-def finish_pieces(
+def write_array_layout(
     folder: Path,
     layout: Mapping[str, tuple[str, Sequence[int]]],
     rows: I64,
 ) -> None:
-    """Write the dtype and other axes of each array, and the number of its rows by graph: (G, arrays)."""
+    """Write dtype and trailing axes of each array, and the number of rows per graph, (G, arrays)."""
     (folder / _LAYOUT).write_text(json.dumps(layout), "ascii")
     first = np.zeros((1, rows.shape[1]), np.int64)
     np.save(folder / _ENDS, np.cumsum(np.concatenate([first, rows]), axis=0))
 
 
-class Pieces:
-    """Graphs that :func:`write_pieces` wrote; ``pieces[row]`` has views of the arrays of one."""
+class MappedGraphs:
+    """Graphs written by :func:`write_graph_arrays`; ``graphs[i]`` maps array names to views."""
 
     def __init__(self, folder: Path) -> None:
-        # A slice of an ndarray takes a twelfth of the time of one of a memmap.
+        # Slicing an ndarray takes a twelfth of the time of slicing a memmap.
         self._ends = np.asarray(np.load(folder / _ENDS, mmap_mode="r", allow_pickle=False))
         self._arrays: dict[str, Array] = {}
         layout = json.loads((folder / _LAYOUT).read_text("ascii"))
         for name, (dtype, shape) in layout.items():
-            # Mapped once: a unit reads its graphs from the page cache.
+            # Map each file once: a unit reads its graphs from the page cache.
             rows = np.empty(0, dtype)
-            if (folder / name).stat().st_size:  # nothing can be mapped of an empty file
+            if (folder / name).stat().st_size:  # an empty file cannot be mapped
                 rows = np.asarray(np.memmap(folder / name, dtype, mode="r"))
             self._arrays[name] = rows.reshape(-1, *shape)
 

@@ -334,7 +334,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     text = done(*line, "--name", "a").out
     step = (
         "write val into some train rows of the column 'split' and build again; "
-        "--split-rule random draws all parts anew\n"
+        "--split-rule random redraws all parts\n"
     )
     assert re.search(rf"warning +val is empty; {step}", text)
     assert "Next: kmip-data preview a\n" in text

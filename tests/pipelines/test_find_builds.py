@@ -143,7 +143,7 @@ def test_a_folder_must_have_the_values_given(home):
         {"knn_rule": "exact"},
     ):
         assert kmip_data.open(folder, **values).build.path == folder
-    with pytest.raises(UsageError, match="is no sample"):
+    with pytest.raises(UsageError, match="is not a sample"):
         kmip_data.open(folder, sample=True)
     for values in ({"k": 16}, {"limit": 2}):
         with pytest.raises(UsageError, match=str(folder)) as error:

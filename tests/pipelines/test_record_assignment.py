@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kmip_data.pipelines.base import BuildParams
 from kmip_data.pipelines.record_assignment import (
-    rows_inside,
+    chosen_rows_by_file,
     units_by_size,
     units_of_parts,
     units_of_rows,
@@ -31,7 +31,7 @@ def test_a_unit_is_as_large_as_allowed_unless_one_name_is_larger() -> None:
 
 
 def test_a_limit_is_spread_over_all_files() -> None:
-    inside = list(rows_inside([("x", 4), ("y", 6)], BuildParams(limit=5)))
+    inside = list(chosen_rows_by_file([("x", 4), ("y", 6)], BuildParams(limit=5)))
     assert inside == [("x", 0, [0, 2]), ("y", 4, [0, 2, 4])]
 
 

@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
-from kmip_data.pipelines.record_assignment import split_by_lists, units_by_size
+from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
 
 LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),
@@ -132,7 +132,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         keys = {}
         for part, names in lists.items():
             keys[part] = [name.rpartition("/")[2] for name in names]
-        return split_by_lists(keys, records.keys, "lists")
+        return split_from_lists(keys, records.keys, "lists")
 
 
 PIPELINE = MalNetTinyPipeline

@@ -33,10 +33,10 @@ from kmip_data.pipelines.domains.molecules import (
 )
 from kmip_data.pipelines.formats.numbers import NumberTable
 from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
-from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, finish_pieces
+from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_array_layout
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
-from kmip_data.pipelines.manifest_pipelines import PiecesPipeline
-from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline, split_by_lists
+from kmip_data.pipelines.manifest_pipelines import MappedGraphsPipeline
+from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline, split_from_lists
 
 MAX_BYTES = 20_000_000_000  #: most bytes of a decompressed table
 MAX_ROWS = 2**31
@@ -64,7 +64,7 @@ def store_graphs(
     schema: Schema,
     highs: Mapping[str, Sequence[int]] = {},
 ) -> I64:
-    """Write the tables as ``Pieces``, checked line by line; return the number of nodes of each graph.
+    """Write the tables as ``MappedGraphs``, checked line by line; return the number of nodes of each graph.
 
     With an undirected schema, each edge is followed by its reverse. ``highs`` are upper bounds of the
     components of a column, where they differ.
@@ -114,7 +114,7 @@ def store_graphs(
     )
     layout["edge_index"] = (schema.index_dtype, (2,))
     counts.append(edges * (len(take) // 2))
-    finish_pieces(folder, layout, np.stack(counts, axis=1))
+    write_array_layout(folder, layout, np.stack(counts, axis=1))
     return nodes
 
 
@@ -155,7 +155,7 @@ _HIGHS = {
 }
 
 
-class OGBGraphsPipeline(PiecesPipeline):
+class OGBGraphsPipeline(MappedGraphsPipeline):
     """Molecules with one known label, or several possibly unknown ones."""
 
     parts = ("graphs",)
@@ -190,7 +190,7 @@ class OGBGraphsPipeline(PiecesPipeline):
         """Apply the published lists, which keep molecules of a scaffold in one part."""
         lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), None)
         rows = [int(key) for key in records.keys]
-        return split_by_lists(
+        return split_from_lists(
             {part: listed.tolist() for part, listed in lists.items()},
             rows,
             "row numbers",
@@ -236,7 +236,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         self, prepared: Prepared, unit: Unit, params: OGBNodesParams
     ) -> Iterator[GraphRecord]:
         """Yield the one record of a build, the graph."""
-        graph = Pieces(prepared.path / "graph")[0]
+        graph = MappedGraphs(prepared.path / "graph")[0]
         schema = self.schema(params)
         if params.edges == "undirected":
             has_reverses = not schema_of(self.manifest).directed

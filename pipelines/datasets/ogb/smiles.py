@@ -27,7 +27,7 @@ from kmip_data.pipelines.domains.molecules import (
 )
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
+from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
 from kmip_data.pipelines.record_assignment import units_of_rows
 
 TABLE = "raw/data.csv.gz"
@@ -67,7 +67,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Read the table once: seekable SMILES, gaps as an array; check the split."""
         gaps = array("d")
-        rows = write_texts(workdir / "smiles", _read_smiles(raw.path / TABLE, gaps))
+        rows = write_strings(workdir / "smiles", _read_smiles(raw.path / TABLE, gaps))
         y = np.frombuffer(gaps, np.float64)
         parts = read_parts(raw.path / LISTS, rows)
         for part in ("train", "valid"):

@@ -29,7 +29,7 @@ from kmip_data.pipelines.domains.molecules import (
     graph_of_mol,
 )
 from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
+from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
 
 TABLE = "pcqm4m-contact.tsv.gz"
 LISTS = {
@@ -70,11 +70,11 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         table = raw.path / TABLE
         lists = self.read_lists(raw.path, next(iter(LISTS)))
         listed = sum(map(len, lists.values()))
-        rows = write_texts(workdir / "smiles", rows_with_contacts(table))
+        rows = write_strings(workdir / "smiles", rows_with_contacts(table))
         if rows < listed:
             # Fewer rows than are listed: the table may have the used rows alone.
             remove_tree(workdir / "smiles")
-            rows = write_texts(workdir / "smiles", rows_with_contacts(table, every=1))
+            rows = write_strings(workdir / "smiles", rows_with_contacts(table, every=1))
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})

@@ -28,7 +28,7 @@ from kmip_data.pipelines.domains.molecules import (
     check_smiles_characters,
 )
 from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
+from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
 
 TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
@@ -74,7 +74,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
             targets.append(self.parse(fields, where))
         lists = self.read_lists(raw.path, "upstream", len(smiles))
         y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
-        write_texts(workdir / "smiles", smiles)
+        write_strings(workdir / "smiles", smiles)
         np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
 

@@ -40,7 +40,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 )
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
-from kmip_data.pipelines.record_assignment import rows_inside
+from kmip_data.pipelines.record_assignment import chosen_rows_by_file
 
 if TYPE_CHECKING:
     import h5py
@@ -128,7 +128,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
         files = prepared.plan["files"]
-        inside = rows_inside([(name, blocks) for name, blocks, _, _ in files], params)
+        inside = chosen_rows_by_file([(name, blocks) for name, blocks, _, _ in files], params)
         for (name, first, wanted), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
             # As many blocks as a shard may hold, rounded down to whole storage chunks.
             step = max(1, budget // points)

@@ -39,7 +39,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 )
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
-from kmip_data.pipelines.record_assignment import split_by_lists, units_by_size
+from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
 from kmip_data.strict_model import read_shipped
 
 #: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
@@ -174,7 +174,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
-        return split_by_lists(
+        return split_from_lists(
             read_split_lists(require_raw(self.manifest, raw)), records.keys, "lists"
         )
 
