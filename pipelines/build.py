@@ -49,19 +49,20 @@ def build_dataset(
 ) -> Build:
     """Return the finished build of a dataset, building what is missing.
 
-    A finished build with these parameters is returned at once, without reading raw files (unless
-    ``archives`` are given, which decide which build is meant). Works in scripts, interactive
-    sessions and any thread.
+    A finished build with these parameters is returned at once, without reading raw files, unless
+    ``archives`` are given: their content decides which build is meant. Works in scripts,
+    interactive sessions and any thread.
 
-    ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split
-    (``test_area`` …), which is added; others are the defaults. A ``sample`` is built from generated
-    raw files of size ``limit``. ``options`` say how to build:
-    :class:`~kmip_data.builds.execution_options.ExecutionOptions`. ``root`` is another name for ``home``.
+    ``parameters`` (``k``, ``limit`` …) change records; ``split_parameters`` (``test_area`` …)
+    choose a split, which is added if it is missing. Parameters not given have their defaults. A
+    ``sample`` is built from generated raw files of size ``limit``. ``options`` are fields of
+    :class:`~kmip_data.builds.execution_options.ExecutionOptions`. ``root`` is another name for
+    ``home``.
 
     Raises ``UsageError`` if a name or value is wrong, several builds match, or ``output`` holds
-    something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` if the raw files are
-    unavailable; ``DamagedInput`` if a record cannot be built from them; ``OutOfResources`` if disk
-    or memory runs out: the next call resumes.
+    another build; ``SourceUnavailable`` or ``LicenseNotAccepted`` if the raw files are unavailable;
+    ``DamagedInput`` if a record cannot be built from them; ``OutOfResources`` if disk or memory
+    runs out, in which case the next call resumes.
     """
     chosen = ExecutionOptions.from_arguments(name, options)
     pipeline = load_pipeline(require_dataset(load_manifest(name)))
@@ -85,14 +86,14 @@ def build_dataset(
         raw = None
         if build is None:
             require_extra(pipeline.extra, name)
-            before = {copy.path for copy in list_copies(home.raw / name)}
+            existing_copies = {copy.path for copy in list_copies(home.raw / name)}
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             try:
                 params = pipeline.resolve(params, raw)
                 build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
             except DamagedInput:
-                # Later commands must not use an archive that cannot be built from.
-                if chosen.archives and raw.path not in before:
+                # Later commands must not find the copy of an unusable archive.
+                if chosen.archives and raw.path not in existing_copies:
                     remove_copy(raw)
                 raise
         try:
@@ -106,7 +107,6 @@ def build_dataset(
         except RawNeededError:
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             if raw.content_digest != build.card.content_digest:
-                # Their split would be another.
                 raise UsageError(
                     f"{build.path} was not built from the raw files in {raw.path}.",
                     next=f"kmip-data build {name} --archive PATH (the archive it was built from)",
@@ -122,12 +122,12 @@ def build_dataset(
 
 
 def build_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
-    """Build from raw files that are on disk: folder, lock, engine."""
+    """Build from raw files on disk, under the lock of the build folder."""
     folder = plan.folder
     options = plan.options
     folder_existed = options.output is not None and folder.exists()
     with signals.exit_on_signals(), folder_lock(folder, quiet=options.quiet):
-        # check under the lock: another process may have built there
+        # Check under the lock, as another process may have built there.
         unfinished_builds.check_folder(folder, plan.key)
         try:
             # The first split becomes the default of the build.
@@ -157,7 +157,7 @@ def _matching_build(
     sample: bool,
     options: ExecutionOptions,
 ) -> Build | None:
-    """Return the matching finished build, if it can be identified without raw files."""
+    """Return the finished build that matches, if raw files are not needed to identify it."""
     wanted = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
@@ -168,8 +168,8 @@ def _matching_build(
         if card is None:
             return None
         build = Build(folder, card)
-        same = card.dataset == name and card.sample == sample
-        if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
+        is_same_dataset = card.dataset == name and card.sample == sample
+        if not is_same_dataset or not wanted.items() <= card.parameters.items():
             raise occupied_error(
                 folder,
                 f"{name} with {wanted}",
@@ -177,11 +177,11 @@ def _matching_build(
             )
     if build is None or _is_superseded(build.card, pipeline, home):
         return None
-    made = build.card.pipeline_version, build.card.format_version, build.card.schema_
-    if made != (pipeline.version, FORMAT_VERSION, pipeline.schema(params)):
+    versions_on_card = build.card.pipeline_version, build.card.format_version, build.card.schema_
+    if versions_on_card != (pipeline.version, FORMAT_VERSION, pipeline.schema(params)):
         return None
     _check_files(build)
-    if (build.path / WORK).exists():  # after a crash once the card was written
+    if (build.path / WORK).exists():  # left by a crash after the card was written
         with folder_lock(build.path):
             refuse_links(build.path)
             build.reread_card()
@@ -203,7 +203,7 @@ def _check_files(build: Build) -> None:
 
 
 def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
-    """True if the build covers part of the published set and the rest has arrived since."""
+    """True if the build covers part of the published set, and complete raw files exist now."""
     if card.coverage != INCOMPLETE:
         return False
     for copy in list_copies(home.raw / card.dataset):
@@ -227,12 +227,11 @@ def build_own(
     root: str | os.PathLike[str] | Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
-    """Return the finished build of your own dataset, building it by a recipe if it is missing.
+    """Return the finished build of your own data, building it with a recipe if it is missing.
 
-    ``recipe`` is ``"graphs"``, ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the
-    dataset's name, ``source`` the fields of the pipeline's ``Source``,
-    ``root`` another name for ``home``. Other arguments and errors
-    as for :func:`build_dataset`; an error leaves nothing behind.
+    ``recipe`` is ``"graphs"``, ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the name of
+    the dataset, and ``source`` has the fields of the pipeline's ``Source``. Other arguments and
+    errors are the same as for :func:`build_dataset`. An error leaves nothing behind.
 
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
@@ -248,7 +247,7 @@ def build_own(
     pipeline.memory = int(chosen.memory or MAX_MEMORY)
     home = Home.locate(home, root)
     with signals.exit_on_signals():
-        raw, new = pipeline.import_files(
+        raw, is_new_copy = pipeline.import_files(
             checked_source,
             params,
             home,
@@ -260,34 +259,35 @@ def build_own(
             build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
         except (DamagedInput, UsageError, OutOfResources) as error:
             plan = BuildPlan(pipeline, params, raw, home, chosen)
-            begun = plan.folder.exists()
-            # A build that ran out of memory or disk resumes; other raw files cannot be built from.
-            if new and not (begun and isinstance(error, OutOfResources)):
+            is_started = plan.folder.exists()
+            # A build that ran out of memory or disk can resume, so it keeps its copy.
+            can_resume = is_started and isinstance(error, OutOfResources)
+            if is_new_copy and not can_resume:
                 remove_copy(raw)
                 remove_empty_folder(home.raw / name)
-                if begun and not pipeline.one_unit:
+                if is_started and not pipeline.one_unit:
                     _discard_build(plan)
-                elif begun:
-                    # All work is done: building another split resumes from it.
+                elif is_started:
+                    # Only the split failed: building another split resumes here.
                     error.left = f"unfinished: {plan.folder}"
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
-    # A command that is repeated gives its build the name again.
+    # A repeated command makes the name refer to its build again.
     make_build_newest(build, home)
     return build
 
 
 def _check_limit(pipeline: AnyPipeline, params: BuildParams) -> None:
-    """Refuse a limit of a single graph that is no sample: it would change the name and nothing else."""
+    """Refuse a limit for a single graph that is not a sample: it would only change the name."""
     if pipeline.one_unit and params.limit is not None:
         raise UsageError(
-            f"{pipeline.manifest.name} is built whole: --limit {params.limit} is the size of a sample.",
-            next="--sample with it, or without --limit",
+            f"{pipeline.manifest.name} is a single graph: --limit {params.limit} only sets the size of a sample.",
+            next="add --sample, or leave out --limit",
         )
 
 
 def _discard_build(plan: BuildPlan) -> None:
-    """Remove the shards of a build that cannot be completed, as its files were not kept."""
+    """Remove the unfinished build of a plan whose raw files were removed."""
     folder = plan.folder
     with folder_lock(folder, quiet=True):
         unfinished_builds.remove_unfinished(folder, plan.key)
@@ -296,7 +296,7 @@ def _discard_build(plan: BuildPlan) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name of another dataset, or one that cannot be typed or be a folder."""
+    """Refuse the name of a shipped dataset, and names that cannot be a folder."""
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
@@ -306,11 +306,12 @@ def _check_name(name: str) -> None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            next=f"another name: --name {_name_like(name)}",
+            next=f"another name: --name {_similar_valid_name(name)}",
         )
 
 
-def _name_like(name: str) -> str:
-    """Return a possible name of a dataset that resembles ``name``."""
-    like = dataset_name_from(name)
-    return like if like and like.lower() not in dataset_names() else f"my-{like or 'data'}"
+def _similar_valid_name(name: str) -> str:
+    valid_name = dataset_name_from(name)
+    if valid_name and valid_name.lower() not in dataset_names():
+        return valid_name
+    return f"my-{valid_name or 'data'}"

@@ -1,7 +1,6 @@
-"""Part sizes of samples, text and gzip files, and writers of torch's formats without torch.
+"""Write samples of raw data: part sizes, text, gzip, and PyTorch's formats without torch.
 
-Lists of tuples of tensors are written as ``pickle.dump`` does: by Python's own pickler with
-protocol 4, but without frames, which only help reading.
+Pickles are those of ``pickle.dump`` with protocol 4, but without frames, which only speed up reading.
 """
 
 from __future__ import annotations
@@ -22,59 +21,62 @@ from kmip_data.pipelines.formats.tensors import STORAGE_HEAD, STORAGES
 
 
 def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of train, val and test: the published shares, no part empty from three records on."""
-    everything = sum(published.values())
-    least = 1 if total >= 3 else 0
-    val = max(round(total * published["val"] / everything), least)
-    test = max(round(total * published["test"] / everything), least)
+    """Return the sizes of train, val and test in the published proportions.
+
+    With three records or more, no part is empty.
+    """
+    published_total = sum(published.values())
+    min_size = 1 if total >= 3 else 0
+    val = max(round(total * published["val"] / published_total), min_size)
+    test = max(round(total * published["test"] / published_total), min_size)
     return {"train": total - val - test, "val": val, "test": test}
 
 
 def cut_into_parts(rows: I64, sizes: Mapping[str, int]) -> dict[str, I64]:
-    """Return ``rows`` (n,), in their order, cut into parts of these sizes."""
+    """Cut ``rows`` (n,) into consecutive parts of these sizes."""
     ends = np.cumsum(list(sizes.values()))
     parts = np.split(rows, ends[:-1])
     return dict(zip(sizes, parts, strict=True))
 
 
 def lines_bytes(lines: Iterable[str]) -> bytes:
-    """Return lines of text, each with a line feed at its end, whatever the system's line break is."""
+    """Encode lines of text, each ended by a line feed on every system."""
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write :func:`lines_bytes` into a file, whose folder is made where it is missing."""
+    """Write :func:`lines_bytes` to a file, creating its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(lines_bytes(lines))
 
 
-#: dtype -> the two lines that name its storage in a pickle.
+#: dtype -> module and class of its storage, as two lines of a pickle
 STORAGE_NAMES = {
     np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()
 }
 
 
 def gzip_bytes(data: bytes) -> bytes:
-    """Return ``data`` as a gzip file without a time, with the header that zlib writes itself.
+    """Compress ``data`` to a gzip file without a timestamp, with zlib's own header.
 
-    ``gzip.compress`` names another system in the header from Python 3.13 on.
+    Since Python 3.13, ``gzip.compress`` writes another operating system into the header.
     """
     return zlib.compress(data, level=9, wbits=31)
 
 
 def write_torch_file(path: Path, value: object) -> None:
-    """Write lists, tuples, dicts with text as keys, text, integers and arrays (as tensors).
+    """Write lists, tuples, dicts with string keys, strings, integers and arrays (as tensors).
 
-    ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
+    ``torch.load(path, weights_only=True)`` reads the file. Equal values give equal bytes.
     """
     storages: list[Array] = []
     write_torch_zip(path, b"\x80\x02" + _pickle_opcodes(value, storages) + b".", storages)
 
 
 def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
-    """Write a list of PyG's ``Data`` with these attributes of any shape, as ``torch.save`` does."""
+    """Write a list of PyG ``Data`` objects with these attributes, as ``torch.save`` does."""
     storages: list[Array] = []
-    # A Data object (memo 0) holds its storage; the storage a mapping, and its parent, the object.
+    # A Data object (memo 0) has a storage, which has a mapping and refers back to the object.
     begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _pickle_opcodes("_store", [])
     begin += b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81}(" + _pickle_opcodes(
         "_mapping", []
@@ -85,7 +87,7 @@ def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
 
 
 def write_torch_zip(path: Path, pickled: bytes, storages: Sequence[Array] = ()) -> None:
-    """Write the zip of ``torch.save`` around a pickle; its storages are arrays (n,)."""
+    """Write a pickle and its storages, arrays (n,), as the zip archive of ``torch.save``."""
     members = {"data.pkl": pickled, "byteorder": b"little"}
     for key, array in enumerate(storages):
         members[f"data/{key}"] = array.tobytes()
@@ -96,9 +98,9 @@ def write_torch_zip(path: Path, pickled: bytes, storages: Sequence[Array] = ()) 
 
 
 def _pickle_opcodes(value: object, storages: list[Array]) -> bytes:
-    """Return a value as opcodes of protocol 2; tensors become references to ``storages``."""
+    """Return the protocol 2 opcodes of a value; append the arrays of its tensors to ``storages``."""
 
-    def put(*values: object) -> bytes:
+    def opcodes(*values: object) -> bytes:
         return b"".join(_pickle_opcodes(value, storages) for value in values)
 
     if isinstance(value, int):
@@ -107,41 +109,41 @@ def _pickle_opcodes(value: object, storages: list[Array]) -> bytes:
         text = value.encode()
         return b"X" + struct.pack("<I", len(text)) + text
     if isinstance(value, dict):
-        return b"}(" + put(*itertools.chain(*value.items())) + b"u"
+        return b"}(" + opcodes(*itertools.chain(*value.items())) + b"u"
     if isinstance(value, list):
-        return b"](" + put(*value) + b"e"
+        return b"](" + opcodes(*value) + b"e"
     if isinstance(value, tuple):
-        return b"(" + put(*value) + b"t"
+        return b"(" + opcodes(*value) + b"t"
 
     array = np.asarray(value, order="C")
     storages.append(array)
-    storage = put(str(len(storages) - 1), "cpu", array.size)
+    storage = opcodes(str(len(storages) - 1), "cpu", array.size)
     strides = tuple(step // array.itemsize for step in array.strides)
     return b"".join(
         [
             b"ctorch._utils\n_rebuild_tensor_v2\n((",
-            put("storage"),
+            opcodes("storage"),
             b"c" + STORAGE_NAMES[array.dtype] + b"\n",
             storage,
             b"tQ",
-            put(0, array.shape, strides),
+            opcodes(0, array.shape, strides),
             b"\x89ccollections\nOrderedDict\n)RtR",
         ]
     )
 
 
 def write_pickle(path: Path, items: Sequence[object]) -> None:
-    """Write containers with arrays, as numpy's or as :class:`Tensor`; the same values, the same bytes."""
+    """Write containers of NumPy arrays and :class:`Tensor`. Equal values give equal bytes."""
     with path.open("wb") as file:
         pickler = _Pickler(file, protocol=4)
         pickler.framer.start_framing = lambda: None
-        # torch names storages by their address; counted up, the same arrays give the same bytes.
+        # torch names storages by address; consecutive numbers make the bytes reproducible.
         pickler.keys = itertools.count(94_000_000_000_001)
         pickler.dump(items)
 
 
 def storage_bytes(array: Array, key: str) -> bytes:
-    """Return the file that ``torch.save`` makes of the storage (n,) of a tensor, in its older layout."""
+    """Return the bytes of a tensor's storage (n,) in the older format of ``torch.save``."""
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
     return b"".join(
         [
@@ -152,7 +154,7 @@ def storage_bytes(array: Array, key: str) -> bytes:
             b"q\x02X\x03\x00\x00\x00cpuq\x03",
             pickle.dumps(array.size, 2)[2:-1],
             b"Ntq\x04Q.",
-            b"\x80\x02]q\x00" + text + b"q\x01a.",  # the list of the one key
+            b"\x80\x02]q\x00" + text + b"q\x01a.",  # list with the only key
             struct.pack("<q", array.size),
             array.tobytes(),
         ]
@@ -160,7 +162,7 @@ def storage_bytes(array: Array, key: str) -> bytes:
 
 
 class _PickledName:
-    """A function or class pickled by name, never called."""
+    """Function or class that is pickled by name and never called."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
@@ -170,7 +172,7 @@ class _PickledName:
         raise NotImplementedError
 
 
-_NUMPY = "numpy"  #: one object, which the pickler recalls
+_NUMPY = "numpy"  #: a single object, so that the pickler memoises it
 _TENSOR = _PickledName("torch._utils", "_rebuild_tensor_v2")
 _STORAGE = _PickledName("torch.storage", "_load_from_bytes")
 _HOOKS = _PickledName("collections", "OrderedDict")
@@ -180,34 +182,36 @@ _DTYPE = _PickledName(_NUMPY, "dtype")
 
 
 class _Reduced:
-    """An object pickled as a callable with arguments."""
+    """Object that is pickled as a call of ``constructor``."""
 
-    def __init__(self, made_by: _PickledName, *arguments: object) -> None:
-        self.made_by = made_by
+    def __init__(self, constructor: _PickledName, *arguments: object) -> None:
+        self.constructor = constructor
         self.arguments = arguments
 
 
 class Tensor:
-    """An array that is pickled as torch reduces a tensor."""
+    """Array that is pickled as a torch tensor."""
 
     def __init__(self, array: Array) -> None:
         self.array = np.ascontiguousarray(array)
 
 
-_WrittenInPython: Any = vars(pickle)["_Pickler"]  #: the pickler whose steps can be overridden
+_PythonPickler: Any = vars(pickle)[
+    "_Pickler"
+]  #: pure-Python pickler, whose steps can be overridden
 
 
-class _Pickler(_WrittenInPython):  # type: ignore[misc]
-    """Write tensors as torch reduces them, and arrays as numpy before version 2; without frames."""
+class _Pickler(_PythonPickler):  # type: ignore[misc]
+    """Pickle tensors as torch does, and arrays as NumPy did before version 2."""
 
     keys: Iterator[int]
 
     def reducer_override(self, obj: object) -> object:
-        """Return how an object is made: a name, or a callable with its arguments and state."""
+        """Return the name of an object, or the callable, arguments and state that rebuild it."""
         if isinstance(obj, _PickledName):
             return obj.name
         if isinstance(obj, _Reduced):
-            return obj.made_by, obj.arguments
+            return obj.constructor, obj.arguments
         if isinstance(obj, Tensor):
             array = obj.array
             strides = tuple(step // array.itemsize for step in array.strides)
@@ -216,7 +220,7 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
         if isinstance(obj, np.ndarray):
             return (
                 _RECONSTRUCT,
-                (_NDARRAY, tuple([0]), b"b"),  # noqa: C409 -- a literal would be one object, memoised
+                (_NDARRAY, tuple([0]), b"b"),  # noqa: C409 -- a literal would be a single, memoised object
                 (1, obj.shape, obj.dtype, False, obj.tobytes()),
             )
         if isinstance(obj, np.dtype):
@@ -225,7 +229,7 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
         return NotImplemented
 
     def save_global(self, obj: _PickledName, name: str | None = None) -> None:
-        """Write a name without a look whether there is something of it."""
+        """Write a name without importing it."""
         self.save(obj.module)
         self.save(obj.name)
         self.write(pickle.STACK_GLOBAL)

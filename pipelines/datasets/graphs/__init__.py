@@ -213,7 +213,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             masks=findings.attributes.masks,
         )
         names = params.class_name or (findings.attributes.class_names if target else ())
-        return ResolvedGraphParams.of(params, inferred=inferred, class_name=names)
+        return ResolvedGraphParams.from_params(params, inferred=inferred, class_name=names)
 
     def size_of(self, raw: RawFolder) -> int:
         """Return the bytes of the files."""

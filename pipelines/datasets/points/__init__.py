@@ -40,11 +40,11 @@ from kmip_data.pipelines.user_files import (
     OwnPipeline,
     OwnSplitParams,
     OwnTextParams,
-    check_codes,
-    class_codes,
-    classes_option_text,
     escaped_key,
     files_below,
+    format_classes_option,
+    parse_class_count,
+    parse_class_values,
 )
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
@@ -146,7 +146,7 @@ class OwnPointParams(PointParams, OwnTextParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _classes_as_text(cls, value: object) -> object:
-        return classes_option_text(value)
+        return format_classes_option(value)
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
@@ -155,7 +155,7 @@ class OwnPointParams(PointParams, OwnTextParams):
         names = len(self.class_name)
         if names == 1:
             raise ValueError("a classification needs at least two classes")
-        classes = 0 if self.classes is None else check_codes(self.classes, MAX_CLASSES)
+        classes = 0 if self.classes is None else parse_class_count(self.classes, MAX_CLASSES)
         if not names:
             return self
         if classes not in {0, names}:
@@ -170,7 +170,7 @@ class OwnPointParams(PointParams, OwnTextParams):
     @property
     def codes(self) -> tuple[int, ...]:
         """Labels of the classes in order, if given."""
-        return class_codes(self.classes)
+        return parse_class_values(self.classes)
 
     @property
     def read_options(self) -> ReadOptions:
@@ -268,7 +268,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         ]
         summary["warnings"] = warnings
         facts = replace(facts, summary=summary)
-        return ResolvedPointParams.of(params, facts=facts, **chosen)
+        return ResolvedPointParams.from_params(params, facts=facts, **chosen)
 
     def prepare(self, raw: RawFolder, params: ResolvedPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
@@ -364,7 +364,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         if split.rule == "given":
             return split
         # Blocks of one cloud overlap by half: in two parts they would leak into the test.
-        clouds = {row: self.file_of(key) for row, key in enumerate(records.keys)}
+        clouds = {row: self.file_of_record(key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
         val = len(split.parts["val"])
@@ -381,7 +381,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         )
         return replace(split, parts=parts, note="whole clouds are dealt: blocks of one overlap")
 
-    def file_of(self, key: str) -> str:
+    def file_of_record(self, key: str) -> str:
         """Return the name of a cloud, by the key of one of its blocks."""
         return re.sub(r"/\d{6}$", "", key)
 

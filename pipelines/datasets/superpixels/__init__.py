@@ -30,11 +30,11 @@ from kmip_data.pipelines.record_assignment import units_of_rows
 from kmip_data.pipelines.user_files import (
     OwnParams,
     OwnPipeline,
-    check_codes,
-    class_codes,
-    classes_option_text,
     escaped_key,
     files_below,
+    format_classes_option,
+    parse_class_count,
+    parse_class_values,
 )
 from kmip_data.strict_model import Strict
 
@@ -122,17 +122,17 @@ class OwnSuperpixelParams(OwnParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _classes_as_text(cls, value: object) -> object:
-        return classes_option_text(value)
+        return format_classes_option(value)
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
-        check_codes(self.classes, graph.MAX_CLASSES)
+        parse_class_count(self.classes, graph.MAX_CLASSES)
         return self
 
     @property
     def codes(self) -> tuple[int, ...]:
         """Value of each class in the masks."""
-        return class_codes(self.classes) or tuple(range(int(self.classes)))
+        return parse_class_values(self.classes) or tuple(range(int(self.classes)))
 
 
 class ResolvedSuperpixelParams(OwnSuperpixelParams):
@@ -221,7 +221,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         }
         unread |= self.unread
         ignored = [f"{name}: {reason}" for name, reason in unread.items()]
-        return ResolvedSuperpixelParams.of(params, ignored=tuple(ignored))
+        return ResolvedSuperpixelParams.from_params(params, ignored=tuple(ignored))
 
     def card_additions(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> CardAdditions:
         """Return the files that are not used."""
@@ -233,7 +233,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
     def class_names(self, params: ResolvedSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, else the values of the masks that are listed."""
-        return params.class_name or tuple(map(str, class_codes(params.classes)))
+        return params.class_name or tuple(map(str, parse_class_values(params.classes)))
 
     def units(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> list[Unit]:
         """Assign images in the order of their names."""
