@@ -74,7 +74,7 @@ def write_torch_file(path: Path, value: object) -> None:
 
 
 def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
-    """Write a list of PyG ``Data`` objects with these attributes, as ``torch.save`` does."""
+    """Write a list of PyG ``Data`` objects with attributes of any shape, as ``torch.save`` does."""
     storages: list[Array] = []
     # A Data object (memo 0) has a storage, which has a mapping and refers back to the object.
     begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _pickle_opcodes("_store", [])

@@ -1,1 +1,1 @@
-"""Build engine: runs of units in processes or on a cluster, added columns, and the end of a build."""
+"""Build engine: build units in processes or on a cluster, finish and repair builds, add columns."""

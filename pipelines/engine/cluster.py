@@ -1,4 +1,4 @@
-"""Units on a Dask cluster, whose workers share the folder; only descriptions cross the network."""
+"""Build units on a Dask cluster whose workers share the build folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import first_problem
-from kmip_data.pipelines.engine.plan import versions_of_bytes
+from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMES
 from kmip_data.runtime.extras import install_command
@@ -27,47 +27,44 @@ CONNECT_SECONDS = 30
 
 
 class SharedView(NamedTuple):
-    """Files, folders and versions that must look equal to workers and this process."""
+    """Files, folders and versions that must be the same for workers and this process."""
 
-    token: str  #: a file
-    secret: str  #: its content, which detects another folder at the same path
-    folders: tuple[str, ...]  #: folders that must exist, the first one writable
-    versions: tuple[tuple[str, str], ...]  #: versions of packages that affect the bytes of a shard
+    token: str  #: path of a file
+    secret: str  #: its content; differs if a worker sees another folder at that path
+    folders: tuple[str, ...]  #: folders that must exist; the first one must be writable
+    versions: tuple[tuple[str, str], ...]  #: package versions that affect the bytes of shards
 
 
 def local_versions() -> tuple[tuple[str, str], ...]:
-    """Return the local versions of packages that affect the bytes."""
+    """Return the local package versions that affect the bytes of shards."""
     return tuple(
-        (name, version) for name, version in versions_of_bytes().items() if name != "python"
+        (name, version) for name, version in versions_affecting_bytes().items() if name != "python"
     )
 
 
 def check_view(view: SharedView) -> str:
-    """Return this worker's machine name.
-
-    Raises an error unless it sees the same as ``view``.
-    """
+    """Return this worker's host name; raise ``UsageError`` unless it sees the same as ``view``."""
     host = socket.gethostname()
-    seen = False
+    sees_token = False
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        seen = Path(view.token).read_text(encoding="ascii") == view.secret
-    exist = all(Path(folder).is_dir() for folder in view.folders)
-    if not (seen and exist and os.access(view.folders[0], os.W_OK)):
+        sees_token = Path(view.token).read_text(encoding="ascii") == view.secret
+    folders_exist = all(Path(folder).is_dir() for folder in view.folders)
+    if not (sees_token and folders_exist and os.access(view.folders[0], os.W_OK)):
         raise UsageError(
             f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
             next="give a folder that all workers share with --home or --output",
         )
-    here = dict(local_versions())
+    worker_versions = dict(local_versions())
     for name, version in view.versions:
-        if here.get(name) != version:
+        if worker_versions.get(name) != version:
             raise UsageError(
-                f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ.",
+                f"The worker on {host} has {name} {worker_versions.get(name)}, not {version}; "
+                "bytes could differ.",
                 next="give every worker the same environment, then run the same command again",
             )
     return host
 
 
-#: the result does not change while a worker lives
 _check_once = functools.lru_cache(maxsize=8)(check_view)
 
 
@@ -76,24 +73,24 @@ def call_in_worker(
     function: Callable[..., R],
     arguments: tuple[Any, ...],
 ) -> R:
-    """Run ``function(*arguments)`` in this worker, which may have joined later than the others."""
+    """Run ``function(*arguments)`` in this worker, after checking ``view`` once."""
     from threadpoolctl import threadpool_limits
 
-    _check_once(view)
+    _check_once(view)  # the worker may have joined after the first check
     with threadpool_limits(1):
         return function(*arguments)
 
 
 class DaskWorkers(Executor):
-    """A Dask cluster, found or started when the block is entered.
+    """Executor on a Dask cluster, which the ``with`` block connects to or starts.
 
-    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures``
-    (3) times. ``work`` is a folder on the shared file system for the stop file and the token that
-    workers must find; without a ``scheduler`` in the options one is started here, with ``jobs``
-    workers. Every worker must see the folders that it ``needs``.
+    If a worker dies, Dask retries its task on another worker, up to the scheduler's
+    ``allowed-failures`` (3) times. ``work`` is a folder on the shared file system, for the stop file
+    and the token. Without a ``scheduler`` in the options, a local cluster of ``jobs`` workers is
+    started. Every worker must see the folders in ``needs``.
     """
 
-    grace = 5.0
+    grace_seconds = 5.0
 
     def __init__(
         self,
@@ -122,7 +119,7 @@ class DaskWorkers(Executor):
             folders,
             local_versions(),
         )
-        with contextlib.ExitStack() as stack:  # leave at once if a worker is refused
+        with contextlib.ExitStack() as stack:  # disconnects if a worker is refused
             self._connect(stack)
             self._check_workers()
             self._executor = self._client.get_executor(pure=False)
@@ -130,18 +127,18 @@ class DaskWorkers(Executor):
         return self
 
     def start(self, count: int) -> int:
-        """Return how many calls to submit at a time, which the cluster decides (:class:`Executor`)."""
-        # One more per worker than it runs at a time, so that it never waits for the next call.
+        """Return how many calls to submit at once; the cluster decides how many workers it has."""
         with _cluster_errors():
-            ready: dict[str, int] = self._client.nthreads()
-        return max(1, sum(ready.values()) + len(ready))
+            threads_of_worker: dict[str, int] = self._client.nthreads()
+        # One extra call per worker, so that no worker has to wait for its next call.
+        return max(1, sum(threads_of_worker.values()) + len(threads_of_worker))
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        """Run ``function(*arguments)`` in a worker that sees what this process sees."""
+        """Run ``function(*arguments)`` in a worker that sees the same folders and versions."""
         return super().submit(call_in_worker, self._view, function, arguments)
 
     def result(self, future: Future[R], name: str) -> R:
-        """Return the result of a call, which Dask tries on several workers before giving up."""
+        """Return the result of a call; Dask tries several workers before it gives up."""
         from distributed import KilledWorker
 
         try:
@@ -151,8 +148,8 @@ class DaskWorkers(Executor):
             raise worker_died_error(name) from error
 
     def end(self) -> None:
-        """Cancel running calls, and leave the cluster or end the one started here."""
-        # The scheduler may be what was lost.
+        """Cancel running calls and disconnect; stop a cluster that was started here."""
+        # The connection to the scheduler may be lost.
         with contextlib.suppress(Exception):
             self._executor.shutdown(wait=False)
         self._stack.close()
@@ -161,7 +158,7 @@ class DaskWorkers(Executor):
         from distributed import Client, LocalCluster
 
         if self._scheduler is None:
-            # A free port for the dashboard, and no port that another machine can reach.
+            # Pick a free port for the dashboard; accept no connections from other machines.
             local = LocalCluster(
                 n_workers=self._jobs,
                 threads_per_worker=1,
@@ -169,17 +166,17 @@ class DaskWorkers(Executor):
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
             )
-            where = {"address": stack.enter_context(local).scheduler_address}
+            scheduler = {"address": stack.enter_context(local).scheduler_address}
+        elif Path(self._scheduler).is_file():
+            scheduler = {"scheduler_file": self._scheduler}
         else:
-            where = {
-                "scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler
-            }
+            scheduler = {"address": self._scheduler}
         try:
-            client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = Client(**scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
                 f"No Dask scheduler answers at {self._scheduler}: {first_problem(error)}",
-                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
+                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask without an address",
             ) from error
         self._client = stack.enter_context(client)
         if not self._client.nthreads():
@@ -194,7 +191,7 @@ class DaskWorkers(Executor):
         """Refuse a cluster if a worker does not see the folders or has other versions."""
         try:
             answers = self._client.run(check_view, self._view, on_error="return")
-        except Exception as error:  # noqa: BLE001 -- the worker has not even this function
+        except Exception as error:  # noqa: BLE001 -- the worker may lack this function
             answers = {"": error}
         for address, answer in answers.items():
             if isinstance(answer, KmipDataError):
@@ -208,7 +205,7 @@ class DaskWorkers(Executor):
 
 @contextlib.contextmanager
 def _cluster_errors() -> Iterator[None]:
-    """Convert the loss of the scheduler to our error."""
+    """Convert the loss of the scheduler to ``SourceUnavailable``."""
     from distributed.comm.core import CommClosedError
 
     try:

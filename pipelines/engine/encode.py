@@ -1,4 +1,4 @@
-"""Add encodings to a finished build: one file per shard and column, then the column's card."""
+"""Add encodings to a finished build as columns: one file per shard, then the column's card."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kmip_data.format.reader import Shard, check_shard_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs
-from kmip_data.pipelines.engine.plan import versions_of_bytes
+from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
 from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished_builds import UNITS, Steps, UnitResult
@@ -44,19 +44,19 @@ from kmip_data.runtime.progress import print_status
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """One shard and one encoding, picklable."""
+    """Picklable task: compute one encoding for one shard."""
 
     encoding: Encoding
-    key: str
-    build: Path
+    key: str  #: key of the column (:func:`~kmip_data.builds.added_columns.columns_key`)
+    build: Path  #: build folder
     dataset: str
     shard: ShardEntry
-    stop: Path  #: a file; the worker stops when it appears
-    threads: int
+    stop: Path  #: file whose existence stops the worker
+    threads: int  #: threads of compiled kernels
 
     @property
     def name(self) -> str:
-        """Identity of the file's content: encoding, shard and build key."""
+        """Identity of the file's content: encoding, shard and key."""
         return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
 
     @property
@@ -66,7 +66,7 @@ class EncodeTask:
 
     @property
     def step(self) -> str:
-        """Name of its result among the steps."""
+        """Name of the step that records the result."""
         return f"{self.encoding.name}-{Path(self.shard.file).stem}"
 
     @property
@@ -82,22 +82,21 @@ def encode_build(
     recompute: bool = False,
     **options: Unpack[BuildArguments],
 ) -> list[ColumnsCard]:
-    """Add missing columns to a build, and return the cards of all requested ones.
+    """Add the missing encodings to a build; return the cards of all requested ones.
 
-    The shards are never touched. An interrupted run resumes after its finished files, and the bytes
-    depend on shards and encodings alone, which :func:`~kmip_data.graphs.encoding.parse_encoding`
-    makes from names. ``recompute`` computes existing ones; of the ``options`` ``jobs``,
-    ``engine``, ``scheduler`` and ``quiet`` count.
+    Shards are never changed. The bytes depend only on shards and encodings, which
+    :func:`~kmip_data.graphs.encoding.parse_encoding` makes from names. An interrupted run resumes
+    after its finished files. ``recompute`` also replaces existing columns. Only the options
+    ``jobs``, ``engine``, ``scheduler`` and ``quiet`` have an effect.
 
-    Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput``
-    where a shard is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
+    Raises ``UsageError`` if the build has no edges or an option is wrong; ``DamagedInput`` if a
+    shard is damaged; ``OutOfResources`` if disk or memory runs out (the next run resumes).
     """
     chosen = ExecutionOptions.from_arguments(build.card.dataset, options)
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
-    # Check without the lock first: no lock is needed if no column is missing.
-    # A crash after the card was written also leaves temporary files.
+    # Take the lock only if there is work: missing columns, or temporary files that a crash left.
     unfinished = (build.path / COLUMNS / WORK).exists()
     if recompute or unfinished or _missing_encodings(build, encodings):
         with signals.exit_on_signals(), folder_lock(build.path, quiet=chosen.quiet):
@@ -114,9 +113,9 @@ def _encode_and_write_cards(
     """Compute the files, then write the cards; the caller holds the lock."""
     jobs = count_jobs(options.jobs)
     counts = build.card.counts
-    # One large graph is encoded as a whole; graphs of many fit one after the other.
+    # A single large graph must fit in memory at once.
     if counts["graphs"] == 1:
-        for encoding in missing:  # before any work
+        for encoding in missing:
             require_memory(
                 counts["nodes"] * encoding.bytes_per_node,
                 f"{encoding.name} of {counts['nodes']:,} nodes",
@@ -149,11 +148,11 @@ def _encode_and_write_cards(
             quiet=options.quiet,
         )
 
-    # Results come in the order of the tasks: all shards of one encoding, then of the next.
-    count = len(build.card.shards)
+    # Results are in the order of the tasks: all shards of one encoding, then of the next.
+    num_shards = len(build.card.shards)
     for position, encoding in enumerate(missing):
-        first = position * count
-        _write_card(build, encoding, units[first : first + count])
+        first = position * num_shards
+        _write_card(build, encoding, units[first : first + num_shards])
         print_status(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in folders:
         atomic_writes.remove_partials(folder, root=build.path)
@@ -166,10 +165,10 @@ def _list_tasks(
     stop: Path,
     jobs: int,
 ) -> list[EncodeTask]:
-    """Return the tasks of all shards for one encoding after the other."""
+    """Return the tasks of all shards, one encoding after the other."""
     card = build.card
-    # Surplus jobs become threads within a shard.
-    count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
+    # Surplus jobs become threads inside a task.
+    threads = max(1, jobs // max(1, len(card.shards) * len(encodings)))
     tasks = []
     for encoding in encodings:
         key = columns_key(encoding, card)
@@ -181,7 +180,7 @@ def _list_tasks(
                 dataset=card.dataset,
                 shard=shard,
                 stop=stop,
-                threads=count,
+                threads=threads,
             )
             tasks.append(task)
     return tasks
@@ -192,7 +191,7 @@ def _missing_encodings(build: Build, encodings: Sequence[Encoding]) -> list[Enco
 
 
 def _is_finished(build: Build, encoding: Encoding) -> bool:
-    """True if there is a card of these shards and this version, and its files have the right sizes."""
+    """True if the column's card has the current key, and its files have the recorded sizes."""
     folder = build.path / COLUMNS / encoding.name
     try:
         card = read_columns_card(build, encoding.name)
@@ -217,7 +216,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         shards_digest=shards_digest(build.card),
         data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
         files=entries,
-        versions={**versions_of_bytes(), "scipy": metadata.version("scipy")},
+        versions={**versions_affecting_bytes(), "scipy": metadata.version("scipy")},
         note=encoding.note,
     )
     for file in card.digests:
@@ -226,29 +225,29 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
 
 
 def _edges_of_shard(shard: Shard) -> Array:
-    """Edges of a shard with nodes numbered inside each graph, (2, E)."""
+    """Return the edges of a shard, (2, E), with nodes numbered inside each graph."""
     if shard.schema.edges == "index":
         return shard.read(EDGE_INDEX, 0, shard.edges)
-    # A table of sources becomes edges: row i of a graph has the sources of node i.
+    # Row i of a graph's neighbor table has the sources of node i.
     table = shard.read(NEIGHBOR, 0, shard.nodes)
     rows = np.concatenate([np.arange(count) for count in np.diff(shard.node_ptr)])
     return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
 
 
 def _stored_edges(schema: Schema, edge_index: Array) -> dict[str, Array]:
-    """Return the edges of a record as ``schema`` stores them, from (2, E) of one graph."""
+    """Return the edges of one graph, (2, E), as ``schema`` stores them."""
     if schema.edges == "index":
         return {"edge_index": edge_index}
-    if schema.edges == "neighbor":  # the edges of a target follow one another
+    if schema.edges == "neighbor":  # edges are grouped by target
         return {"neighbor": edge_index[0].reshape(-1, schema.k or 1)}
     return {}
 
 
 def encode_shard_columns(task: EncodeTask) -> UnitResult:
-    """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
+    """Compute one encoding for the graphs of one shard and write the file, in a worker.
 
-    BLAS has one thread here, whatever the worker was started with: its sums depend on their number.
-    Errors as of :func:`~kmip_data.pipelines.engine.pool.build_unit`.
+    BLAS always has one thread, because its sums depend on the number of threads. Raises the same
+    errors as :func:`~kmip_data.pipelines.engine.pool.build_unit`.
     """
     from threadpoolctl import threadpool_limits
 
@@ -266,11 +265,11 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
             shard.keys,
         )
 
-        def check() -> None:
+        def check_stop() -> None:
             if task.stop.exists():
                 raise StopRequestedError
 
-        arrays = task.encoding.compute(graphs, check)
+        arrays = task.encoding.compute(graphs, check_stop)
         schema = columns_schema(task.encoding, shard.schema)
 
         def records() -> Iterator[GraphRecord]:

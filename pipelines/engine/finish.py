@@ -29,32 +29,31 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
 )
-from kmip_data.pipelines.engine.plan import BuildPlan, versions_of_bytes
+from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.record_assignment import apply_split
 from kmip_data.text import count_with_noun
 
-_MAX_SHOWN = 8  #: classes without a node or graph
-ROUNDED = 1e-3  #: tolerance of published averages, which are rounded
+_MAX_SHOWN = 8  #: number of empty classes listed in a note
+_RELATIVE_TOLERANCE = 1e-3  #: for published averages, which are rounded
 
 
 def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> Records:
     """Read keys, sizes and class counts of all records from the shards of ``entries``.
 
-    Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
+    Raises ``DamagedInput`` if two records have the same key, or a label is out of range.
     """
     label = schema.label_column
     keys = []
     nodes = []
     edges = []
-    classes = []
+    class_counts = []
     labels: Array = np.empty(0)
     entries = list(entries)
 
     def open_shard(entry: FileEntry) -> Shard:
         return Shard(folder / entry.file, entry=entry)
 
-    # Keep keys, sizes and labels, shard by shard, without reading features.
     for entry in entries:
         shard = open_shard(entry)
         keys += shard.keys
@@ -64,27 +63,25 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
             check_column(shard, label)
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
-            # Class counts of each graph, for stratified rules.
-            classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
-    # A key names a record in splits and predictions, so no two may share one.
-    counts = Counter(keys)
-    duplicate = next((key for key, count in counts.items() if count > 1), None)
-    if duplicate is not None:
+            class_counts += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
+    # Splits and predictions refer to records by key, so keys must be unique.
+    [(most_frequent_key, occurrences)] = Counter(keys).most_common(1)
+    if occurrences > 1:
         raise DamagedInput(
-            f"{counts[duplicate]} records have the key {duplicate!r}.",
+            f"{occurrences} records have the key {most_frequent_key!r}.",
             next="check the raw files: one of them may occur twice",
         )
 
     def read_column(key: str) -> Array:
         shards = list(map(open_shard, entries))
         if len(shards) == 1:
-            rows = shards[0].mapped_view(key)  # 1.5 GB for a country; a split reads two columns
+            rows = shards[0].mapped_view(key)  # a column of a country takes 1.5 GB
             if rows is not None:
                 return rows
         count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
         return np.concatenate([shard.read(key, 0, getattr(shard, count)) for shard in shards])
 
-    # A split of nodes exists for a dataset of one graph alone.
+    # Only the split of a single graph divides nodes.
     node_labels = None
     if len(keys) == 1 and label is not None and label.level == "node" and len(labels):
         node_labels = (labels, label)
@@ -92,7 +89,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
         keys,
         np.concatenate(nodes),
         np.concatenate(edges),
-        np.array(classes, dtype=np.int64).reshape(len(keys), -1),
+        np.array(class_counts, dtype=np.int64).reshape(len(keys), -1),
         node_labels,
         read_column,
         label,
@@ -106,15 +103,12 @@ def write_split(
     records: Records,
     requested: Mapping[str, object],
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
-    """Write ``splits/<name>.h5``.
+    """Write ``splits/<name>.h5``; return its entry on the card, and class counts by part.
 
-    Returns its entry on the card, and class counts by part.
-
-    The ``requested`` parameters are stored with the rule's, so that the same request finds the
-    split again. Raises ``DamagedInput`` for a record in two parts, or node codes that do not fit
-    the graph.
+    The ``requested`` parameters are stored with the rule's parameters, so that the same request
+    finds the split again. Raises ``DamagedInput`` if a record is in two parts, or if the node codes
+    do not fit the graph.
     """
-    # A split divides either the nodes of one graph, by codes, or whole records.
     codes = split.node_code
     nodes = int(records.nodes.sum())
     if codes is not None and len(codes) != nodes:
@@ -133,28 +127,48 @@ def write_split(
         note=split.note,
     )
 
-    classes = {}
+    class_counts = {}
     if codes is None:
         for name, rows in parts.items():
-            classes[name] = records.class_counts[rows].sum(axis=0).tolist()
-        return entry, classes
+            class_counts[name] = records.class_counts[rows].sum(axis=0).tolist()
+        return entry, class_counts
     for name, code in NODE_PARTS.items():
-        classes[name] = []
+        class_counts[name] = []
         if records.node_labels is not None:
             labels, column = records.node_labels
-            classes[name] = count_classes(labels[codes == code], column).tolist()
-    return entry, classes
+            class_counts[name] = count_classes(labels[codes == code], column).tolist()
+    return entry, class_counts
+
+
+def _write_splits(
+    plan: BuildPlan, split_params: Sequence[BaseSplitParams], records: Records
+) -> tuple[dict[str, SplitEntry], dict[str, dict[str, list[int]]]]:
+    """Write every split once; return the entries on the card and the class counts, by name."""
+    entries: dict[str, SplitEntry] = {}
+    class_counts = {}
+    planned_files = []
+    for params in split_params:
+        split = apply_split(plan.pipeline, records, params, plan.raw.path)
+        if split.name in entries:  # different parameters may give the same split
+            continue
+        planned_files.append(f"splits/{split.name}.h5")
+        Steps(plan.folder / WORK).finish("splits", {"files": planned_files})
+        entry, counts = write_split(plan.folder, split, records, params.identity())
+        entries[split.name] = entry
+        class_counts[split.name] = counts
+    return entries, class_counts
 
 
 def finish_build(
     plan: BuildPlan,
     split_params: Sequence[BaseSplitParams],
     units: Sequence[UnitResult],
-    about: CardAdditions,
+    additions: CardAdditions,
 ) -> Card:
-    """Write splits, README and card for the shards of ``units`` (all of them, in order).
+    """Write splits, README and card for the shards of all ``units``, which are in order.
 
-    Raises ``DamagedInput`` where two records have the same key, or a split has a record twice.
+    The first split is the default. Raises ``DamagedInput`` if two records have the same key, or a
+    split has a record twice.
     """
     pipeline = plan.pipeline
     params = plan.params
@@ -165,40 +179,32 @@ def finish_build(
     skipped = [entry for unit in units for entry in unit.skipped]
     if not any(unit.graphs for unit in units):
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
-    # From here on shards are read back, so that the card describes what is on disk.
+    # Read the shards back, so that the card describes what is on disk.
     shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
-    records = replace(read_records(folder, shards, schema), given_parts=about.given_parts)
-    statistics = {**sum_statistics(unit.statistics for unit in units), **about.statistics}
+    records = replace(read_records(folder, shards, schema), given_parts=additions.given_parts)
+    statistics = {**sum_statistics(unit.statistics for unit in units), **additions.statistics}
     if skipped:
         statistics["skipped"] = skipped
-    # The first split is the default; each is written once, and counted by class.
-    splits = {}
-    split_classes = {}
-    planned = []
-    for chosen in split_params:
-        split = apply_split(pipeline, records, chosen, raw.path)
-        if split.name in splits:  # two requests may mean one split
-            continue
-        planned.append(f"splits/{split.name}.h5")
-        Steps(folder / WORK).finish("splits", {"files": planned})
-        entry, classes = write_split(folder, split, records, chosen.identity())
-        splits[split.name] = entry
-        split_classes[split.name] = classes
+    splits, split_class_counts = _write_splits(plan, split_params, records)
 
-    # Published averages hold for the default parameters; counts of graphs for any.
-    usual = not params.model_dump(exclude_defaults=True)
-    known = manifest.expected.graphs is not None
-    differing: list[str] = []
-    if known and not raw.sample:
-        differing += differing_counts(
-            manifest,
-            statistics,
-            splits,
-            usual=usual,
+    has_published_counts = manifest.expected.graphs is not None
+    differences: list[str] = []
+    if has_published_counts and not raw.sample:
+        has_default_parameters = not params.model_dump(exclude_defaults=True)
+        differences += differing_counts(
+            manifest, statistics, splits, compare_averages=has_default_parameters
         )
-    # Counts of graphs, nodes and edges are fields of their own on the card.
-    others = {**statistics, "classes": {"total": statistics["classes"], "splits": split_classes}}
-    counts = {name: others.pop(name) for name in COUNTS}
+    notes = [
+        *manifest.notes,
+        *additions.notes,
+        *_build_notes(raw.sample, statistics["graphs"], differences, skipped),
+    ]
+    if not has_published_counts and not raw.sample:
+        notes += _notes_on_empty_classes(schema, statistics["classes"])
+
+    # The card has separate fields for the numbers of graphs, nodes and edges.
+    counts = {name: statistics.pop(name) for name in COUNTS}
+    statistics["classes"] = {"total": statistics["classes"], "splits": split_class_counts}
     card = Card(
         dataset=manifest.name,
         manifest=manifest.registered_name,
@@ -206,7 +212,7 @@ def finish_build(
         title=manifest.title,
         key=plan.key,
         sample=raw.sample,
-        complete=not raw.sample and not differing if known else None,
+        complete=not raw.sample and not differences if has_published_counts else None,
         pinned=bool(raw.pinned) and not raw.sample,
         parameters=params.model_dump(mode="json"),
         pipeline_version=pipeline.version,
@@ -221,45 +227,42 @@ def finish_build(
         shards=shards,
         splits=splits,
         counts=counts,
-        statistics=others,
-        versions=versions_of_bytes(),
-        notes=[
-            *manifest.notes,
-            *about.notes,
-            *_build_notes(raw.sample, statistics["graphs"], differing, skipped),
-            *([] if known or raw.sample else _empty_classes(schema, statistics["classes"])),
-        ],
+        statistics=statistics,
+        versions=versions_affecting_bytes(),
+        notes=notes,
     )
     # The card comes last: a folder without one is an unfinished build.
     finish_folder(folder, card)
     return read_card(folder)
 
 
-def _empty_classes(schema: Schema, counts: Sequence[int]) -> Iterator[str]:
-    """Yield a note if a class of the user's own data never occurs: its numbers may mean something else."""
+def _notes_on_empty_classes(schema: Schema, counts: Sequence[int]) -> list[str]:
+    """Return a note if a class of the user's own data never occurs: the labels may be misread."""
     empty = [str(number) for number, count in enumerate(counts) if not count]
-    if empty and schema.label_column is not None:
-        more = ", …" if len(empty) > _MAX_SHOWN else ""
-        yield (
-            f"no {schema.label_column.level} has the class {', '.join(empty[:_MAX_SHOWN])}{more}; classes are"
-            f" 0 to {len(counts) - 1} ({schema.label_column.doc})"
-        )
+    if not empty or schema.label_column is None:
+        return []
+    label = schema.label_column
+    classes = ", ".join(empty[:_MAX_SHOWN])
+    if len(empty) > _MAX_SHOWN:
+        classes += ", …"
+    last = len(counts) - 1
+    return [f"no {label.level} has the class {classes}; classes are 0 to {last} ({label.doc})"]
 
 
 def _build_notes(
     sample: bool,
     graphs: int,
-    differing: Sequence[str],
+    differences: Sequence[str],
     skipped: Sequence[Sequence[str]],
 ) -> list[str]:
-    """Return notes for a sample, a part of the set, and records that were skipped."""
+    """Return notes for a sample, for a build of part of the set, and for skipped records."""
     notes = []
     if sample:
         notes.append(
             f"SAMPLE: {count_with_noun(graphs, 'graph')} generated in the upstream layout; not the real data."
         )
-    elif differing:
-        notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
+    elif differences:
+        notes.append(f"Partial, not the counts of the complete set: {'; '.join(differences)}.")
     if skipped:
         notes.append(
             f"Skipped {count_with_noun(len(skipped), 'record')} that could not be built "
@@ -273,11 +276,11 @@ def differing_counts(
     counts: Facts,
     splits: Mapping[str, SplitEntry],
     *,
-    usual: bool,
+    compare_averages: bool,
 ) -> Iterator[str]:
-    """Yield the manifest's counts that differ from the build, as text.
+    """Describe the published counts that differ from the build.
 
-    Nodes and edges are compared for the ``usual`` parameters alone.
+    Published averages of nodes and edges hold only for the default parameters.
     """
     expected = manifest.expected
     graphs = counts["graphs"]
@@ -285,9 +288,13 @@ def differing_counts(
         yield f"{graphs:,} of the {expected.graphs:,} graphs"
     for unit, published in (("nodes", expected.avg_nodes), ("edges", expected.avg_edges)):
         mean = counts[unit] / max(graphs, 1)
-        if usual and published is not None and abs(mean - published) > ROUNDED * published:
+        if (
+            compare_averages
+            and published is not None
+            and abs(mean - published) > _RELATIVE_TOLERANCE * published
+        ):
             yield f"{mean:,.4f} {unit} per graph, published are {published:,.4f}"
-    # Classes without examples are missing in a partial build.
+    # A partial build may lack some classes.
     classes = counts["classes"]
     missing = classes.count(0)
     if missing and len(classes) == len(manifest.class_names):
@@ -298,9 +305,8 @@ def differing_counts(
             continue
         for part, size in sizes.items():
             entry = splits[name].parts.get(part)
-            # Parts of one graph are of nodes, others of graphs.
-            records = 0
+            actual_size = 0
             if entry is not None:
-                records = entry.nodes if expected.graphs == 1 else entry.graphs
-            if records != size:
-                yield f"{records:,} of {size:,} in {part} of the split {name!r}"
+                actual_size = entry.nodes if expected.graphs == 1 else entry.graphs
+            if actual_size != size:
+                yield f"{actual_size:,} of {size:,} in {part} of the split {name!r}"

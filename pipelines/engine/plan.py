@@ -1,4 +1,4 @@
-"""Plan of a build: what is built from which raw files, its key and its folder."""
+"""Plan of a build: pipeline, parameters and raw files, and the key and folder that follow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kmip_data.pipelines.base import AnyPipeline, BuildParams, RawFolder
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A build to be made: pipeline and parameters, raw files, home and options."""
+    """Everything that determines a build, its key and its folder."""
 
     pipeline: AnyPipeline
     params: BuildParams
@@ -29,32 +29,28 @@ class BuildPlan:
 
     @cached_property
     def key(self) -> str:
-        """Build key."""
+        """See :func:`build_key`."""
         return build_key(self.pipeline, self.params, self.raw)
 
     @cached_property
     def folder(self) -> Path:
-        """Output folder, or ``<dataset>[-sample]-<name parts>[-limitN]-<key>`` in the home."""
+        """Output folder; by default ``<dataset>[-sample]-<name pieces>[-limitN]-<key>`` in the home."""
         if self.options.output is not None:
             return absolute_path(self.options.output, "output folder")
-        parts = [
+        pieces = [
             self.pipeline.manifest.name,
             "sample" if self.raw.sample else "",
             *self.pipeline.folder_name_pieces(self.params),
             "" if self.params.limit is None else f"limit{self.params.limit}",
             self.key,
         ]
-        return self.home.built / "-".join(filter(None, parts))
+        return self.home.built / "-".join(filter(None, pieces))
 
 
-def build_key(
-    pipeline: AnyPipeline,
-    params: BuildParams,
-    raw: RawFolder,
-) -> str:
-    """Return the first 12 hex digits of the SHA-256 over everything that determines the bytes of the shards.
+def build_key(pipeline: AnyPipeline, params: BuildParams, raw: RawFolder) -> str:
+    """Return 12 hex digits of a SHA-256 over everything that determines the bytes of the shards.
 
-    Raw files enter by the digest of each member, not of their container, which mirrors repack.
+    Raw files enter by the digests of their members, because mirrors repack archives.
     """
     identity = {
         "dataset": pipeline.manifest.name,
@@ -70,7 +66,7 @@ def build_key(
     return json_digest(identity)[:12]
 
 
-def versions_of_bytes() -> dict[str, str]:
+def versions_affecting_bytes() -> dict[str, str]:
     """Return versions of packages that affect the bytes of a build."""
     import h5py
 

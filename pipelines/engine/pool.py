@@ -1,4 +1,4 @@
-"""Executors of units: local worker processes, or this process for a small build."""
+"""Build units in local worker processes, or in this process if the build is small."""
 
 from __future__ import annotations
 
@@ -28,29 +28,28 @@ from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, U
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
 
-#: A task: one unit, picklable, with a ``name`` for messages, the ``file`` that it writes, a ``step``,
-#: the ``stop`` file and the number of ``graphs`` that are expected.
+#: Picklable task for one unit, with its ``name`` in messages, the ``file`` that it writes, the name of
+#: its ``step``, the ``stop`` file, and the expected number of ``graphs``.
 T = TypeVar("T", bound=Any)
 R = TypeVar("R")
 
 
 class StopRequestedError(Exception):
-    """The build was interrupted; the unit stops between two records and is discarded."""
+    """Raised in a worker if the build is interrupted; the unit is discarded."""
 
 
 @dataclass(frozen=True)
 class BuildTask:
-    """Picklable description of a unit's work."""
+    """Task to build one unit."""
 
     pipeline: AnyPipeline
     params: BuildParams
     prepared: Prepared
     unit: Unit
     folder: Path  #: the build folder
-    stop: Path  #: a file; the worker stops when it appears
-    key: str
-    #: threads of compiled kernels: more than one if there are fewer units than jobs
-    threads: int = 1
+    stop: Path  #: file whose existence stops the worker
+    key: str  #: build key
+    threads: int = 1  #: threads of compiled kernels
 
     @property
     def file(self) -> str:
@@ -64,12 +63,12 @@ class BuildTask:
 
     @property
     def step(self) -> str:
-        """Name of its result among the steps of the build."""
+        """Name of the build step that records the result."""
         return f"{self.unit.index:05d}"
 
     @property
     def graphs(self) -> int:
-        """Number of graphs that are expected."""
+        """Expected number of graphs."""
         return self.unit.expected_graphs
 
 
@@ -79,14 +78,14 @@ def run_pass(
     source: RawFolder | Prepared,
     params: BuildParams,
     workdir: Path,
-    count: int = 1,
+    threads: int = 1,
 ) -> Prepared:
-    """Run the pipeline's pass ``name`` with ``count`` threads, and sync its files to disk.
+    """Run the pipeline's pass ``name`` and sync its files to disk.
 
-    ``source`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
-    before. Errors as of :func:`build_unit`.
+    ``source`` are the raw files for ``prepare``, and the result of the previous pass for
+    ``passes``. Raises the same errors as :func:`build_unit`.
     """
-    parallel.set_num_threads(count)
+    parallel.set_num_threads(threads)
     with (
         gc_frozen(),
         locating_errors(pipeline.manifest.name, PREPARATION, pipeline.advice_on_damage()),
@@ -98,11 +97,11 @@ def run_pass(
 
 
 def build_unit(task: BuildTask) -> UnitResult:
-    """Build and encode the records of one unit, write the shard and describe it.
+    """Build the records of one unit and write its shard.
 
-    Raises the pipeline's ``KmipDataError`` with the unit and the record; ``DamagedInput`` for any
-    other exception; ``OutOfResources`` if disk or memory runs out; ``StopRequestedError`` once the
-    stop file appears.
+    Raises the pipeline's ``KmipDataError``, with unit and record added; ``OutOfResources`` if disk
+    or memory runs out; ``StopRequestedError`` once the stop file exists; ``DamagedInput`` for any
+    other exception.
     """
     parallel.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
@@ -115,7 +114,6 @@ def build_unit(task: BuildTask) -> UnitResult:
         after = f" (after {keys[-1]!r})" if keys else ""
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
-    # Records are made and checked one by one; the writer holds all records of the shard.
     with gc_frozen(), locating_errors(name, where, task.pipeline.advice_on_damage()):
         facts = writer.write_shard(
             task.folder / task.file,
@@ -140,20 +138,20 @@ def _stoppable_records(
     keys: list[str],
     skipped: list[list[str]],
 ) -> Iterator[GraphRecord]:
-    """Yield the records of a unit, whose keys are collected, unless the build is stopped."""
-    if task.stop.exists():  # sent before the build was stopped
+    """Yield the records of a unit, collecting ``statistics``, ``keys`` and ``skipped``."""
+    if task.stop.exists():
         raise StopRequestedError
-    looked = counted = time.monotonic()
+    last_stop_check = time.monotonic()
+    last_count = last_stop_check
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
-        # Interrupts reach a worker through the stop file, checked now and then.
         now = time.monotonic()
-        if now > looked + LOOK_SECONDS:
-            looked = now
+        if now > last_stop_check + STOP_CHECK_SECONDS:
+            last_stop_check = now
             if task.stop.exists():
                 raise StopRequestedError
-        if now > counted + COUNT_SECONDS:
-            counted = now
-            write_count(task, len(keys) + len(skipped))
+        if now > last_count + COUNT_SECONDS:
+            last_count = now
+            publish_count(task, len(keys) + len(skipped))
         if isinstance(record, Skipped):
             skipped.append([record.key, record.reason])
             continue
@@ -163,13 +161,16 @@ def _stoppable_records(
 
 
 def _progress_file(task: T) -> Path:
-    """File whose size is the number of graphs done: workers of any executor share its folder."""
+    """File whose size is the number of graphs built; works for every executor."""
     path: Path = task.stop.with_name(f"{task.step}.count")
     return path
 
 
-def write_count(task: BuildTask, count: int) -> None:
-    """Publish how many graphs of a task are done, in a sparse file: a full disk has room for it."""
+def publish_count(task: BuildTask, count: int) -> None:
+    """Publish the number of graphs built so far as the size of a sparse file.
+
+    A sparse file needs no space, so this works on a full disk.
+    """
     with contextlib.suppress(OSError):
         file = os.open(_progress_file(task), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.truncate(file, count)
@@ -177,7 +178,7 @@ def write_count(task: BuildTask, count: int) -> None:
 
 
 def count_finished_graphs(task: T) -> int:
-    """Return how many graphs of a running task are done, at most those expected."""
+    """Return the number of graphs that a running task has built, at most the expected number."""
     with contextlib.suppress(OSError):
         return min(int(task.graphs), _progress_file(task).stat().st_size)
     return 0
@@ -187,10 +188,10 @@ def count_finished_graphs(task: T) -> int:
 def gc_frozen() -> Iterator[None]:
     """Exclude existing objects from garbage collection inside the block.
 
-    Libraries have a million of them, which a large pickle would scan hundreds of times: 7 of 20 s
-    for ZINC.
+    Imported libraries have a million objects, which reading a large pickle would scan hundreds of
+    times: 7 of 20 s for ZINC.
     """
-    if gc.get_freeze_count():  # by the user, or around us
+    if gc.get_freeze_count():  # frozen by the user or by an enclosing block
         yield
         return
     gc.freeze()
@@ -206,7 +207,7 @@ def locating_errors(
     where: Callable[[], str] | str,
     advice: str | None = None,
 ) -> Iterator[None]:
-    """Convert any exception inside to an error that names its location, which may move."""
+    """Convert any exception to an error that names its location, which ``where`` may compute."""
     try:
         yield
     except StopRequestedError:
@@ -218,62 +219,68 @@ def locating_errors(
             error.next = error.next or advice
         raise
     except Exception as error:
-        place = where() if callable(where) else where
-        # Lack of space can be resumed; anything else is a fault of the raw files.
-        memory = isinstance(error, MemoryError)
-        # numpy says "804 requested and 496 written", without a number.
-        short = isinstance(error, OSError) and error.errno is None and "written" in str(error)
-        if memory or short or (isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS):
-            full = "Memory ran out" if memory else "The disk is full"
+        location = where() if callable(where) else where
+        # A build without space can resume; any other error is a fault of the raw files.
+        is_memory_error = isinstance(error, MemoryError)
+        if is_memory_error or _is_disk_full(error):
+            cause = "Memory ran out" if is_memory_error else "The disk is full"
             raise OutOfResources(
-                f"{full} at {place}: {str(error) or type(error).__name__}.",
+                f"{cause} at {location}: {str(error) or type(error).__name__}.",
                 left=RESUMES,
                 next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
         raise DamagedInput(
-            f"Building stopped at {place}: {type(error).__name__}: {error}",
+            f"Building stopped at {location}: {type(error).__name__}: {error}",
             left="the shards that are finished",
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error
 
 
-LOOK_SECONDS = 0.05  #: seconds between checks of the stop file
-COUNT_SECONDS = 0.5  #: seconds between two counts of the graphs done
+def _is_disk_full(error: Exception) -> bool:
+    if not isinstance(error, OSError):
+        return False
+    # NumPy's error has no number, only "804 requested and 496 written".
+    is_short_write = error.errno is None and "written" in str(error)
+    return is_short_write or error.errno in DISK_FULL_ERRNOS
 
-#: Environment of the workers: one thread each, and no hash seed that differs between runs.
-ENVIRONMENT = {
+
+STOP_CHECK_SECONDS = 0.05  #: interval between checks of the stop file
+COUNT_SECONDS = 0.5  #: interval between published counts of graphs
+
+#: environment of the workers: one thread each, and the same hash seed in every run
+WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
 }  # fmt: skip
 
 
 class Executor(AbstractContextManager["Executor", None]):
-    """Calls of functions elsewhere, as futures. Leaving the ``with`` block ends what it started.
+    """Runs functions, usually in other processes, and returns futures.
 
-    After an exception in the block the file ``stop`` appears, and running calls get ``grace``
-    seconds to see it.
+    Leaving the ``with`` block ends all workers. After an exception in the block, the file ``stop``
+    is created, and running calls have ``grace_seconds`` to notice it.
     """
 
-    grace = 1.0
+    grace_seconds = 1.0
 
     def __init__(self, stop: Path) -> None:
         self.stop = stop
         self.running: set[Future[Any]] = set()
-        self._executor: Any = None  #: executor of the library that has the workers
+        self._executor: Any = None  #: executor of loky or Dask
 
     def __enter__(self) -> Self:
-        """Begin without the stop file of an earlier run."""
+        """Remove the stop file of an earlier run."""
         atomic_writes.remove_file(self.stop, root=self.stop.parent.parent)
         return self
 
     @abstractmethod
     def start(self, count: int) -> int:
-        """Provide ``count`` workers, unless a cluster decides; return how many calls to submit at a time."""
+        """Provide ``count`` workers (a cluster has its own); return how many calls to submit at once."""
 
     @abstractmethod
     def end(self) -> None:
-        """Kill the workers, whose results are no longer needed."""
+        """Kill the workers; their results are no longer needed."""
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
@@ -284,16 +291,16 @@ class Executor(AbstractContextManager["Executor", None]):
         return future
 
     def result(self, future: Future[R], name: str) -> R:
-        """Return the result of a call, or raise its exception: ``BrokenExecutor`` if a worker died.
+        """Return the result of a call, named ``name`` in messages, or raise its exception.
 
-        ``name`` is the call's name in messages.
+        Raises ``BrokenExecutor`` if a worker died.
         """
         return future.result()
 
     def call_alone(self, function: Callable[..., R], *arguments: object) -> R:
-        """Return ``function(*arguments)`` of a pass over the raw files, while no unit runs.
+        """Run a pass over the raw files, while no unit runs, and return its result.
 
-        Raises ``OutOfResources`` where the worker died.
+        Raises ``OutOfResources`` if the worker died.
         """
         try:
             return self.result(self.submit(function, *arguments), PREPARATION)
@@ -303,22 +310,22 @@ class Executor(AbstractContextManager["Executor", None]):
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         with signals.defer_signals():
             if exception_type is not None:
-                # Kill the workers even without space for the file.
+                # The disk may be too full to create the file.
                 with contextlib.suppress(OSError):
                     self.stop.touch()
-                # Do not cancel: loky fails on cancelled futures when it kills its workers, and
-                # calls that begin now see the stop file.
-                wait(list(self.running), timeout=self.grace)
+                # Do not cancel: loky fails on cancelled futures when it kills its workers. Calls
+                # that start now see the stop file.
+                wait(list(self.running), timeout=self.grace_seconds)
             self.end()
 
 
 def worker_died_error(where: str) -> OutOfResources:
-    """Return the error for a unit that crashed its worker process."""
+    """Return the error for work that crashed its worker process."""
     return OutOfResources(
         f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
         expected="memory for one shard in each worker (about 1 GiB)",
         left=RESUMES,
-        next="free some memory and run the same command again; dmesg says whether the system killed it",
+        next="free some memory and run the same command again; dmesg shows whether the system killed it",
     )
 
 
@@ -326,7 +333,7 @@ def start_worker(parent: int, memory: int | None) -> None:
     """Initialise a worker process: signals, one thread, memory limit, and exit with its parent."""
 
     def watch() -> None:
-        # A killed parent cannot end its workers, so they check for it.
+        # A killed parent cannot end its workers, so they watch it.
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
@@ -339,7 +346,7 @@ def start_worker(parent: int, memory: int | None) -> None:
 
 
 class Workers(Executor):
-    """Freshly started processes that do not import the user's ``__main__``."""
+    """Executor of new local processes, which do not import the user's ``__main__``."""
 
     def __init__(self, stop: Path, memory: int | None = None) -> None:
         super().__init__(stop)
@@ -347,15 +354,15 @@ class Workers(Executor):
         self._size = 0
 
     def start(self, count: int) -> int:
-        """Provide at least ``count`` processes, started by the first call (:class:`Executor`).
+        """Provide at least ``count`` processes; the first submitted call starts them.
 
-        Raises ``UsageError`` if the current folder was removed, as no process can start in it.
+        Raises ``UsageError`` if the current folder was removed: no process can start there.
         """
         from multiprocessing import resource_tracker
 
         from loky import ProcessPoolExecutor
 
-        # Idle processes are reused if there are enough, else replaced.
+        # Reuse idle processes if there are enough.
         if self._executor is None or self._size < count:
             self.end()
             self._size = count
@@ -367,16 +374,16 @@ class Workers(Executor):
                     next="change to an existing folder, then run the same command again",
                 ) from error
             with signals.defer_signals():
-                # Else loky starts it before the first worker, and that unblocks the signals that
-                # are held then.
+                # Otherwise loky starts the tracker with the first worker, which unblocks the
+                # deferred signals.
                 resource_tracker.ensure_running()
                 self._executor = ProcessPoolExecutor(
                     max_workers=count,
                     initializer=start_worker,
                     initargs=(os.getpid(), self._memory),
-                    env=ENVIRONMENT,
+                    env=WORKER_ENVIRONMENT,
                 )
-        # One call more than processes, so that none waits for the next.
+        # One call more than processes, so that no process has to wait.
         return self._size + 1
 
     def end(self) -> None:
@@ -387,10 +394,10 @@ class Workers(Executor):
 
 
 class InProcess(Executor):
-    """Calls functions in this process, if a worker would take longer to start than to work.
+    """Executor in this process, for work that is shorter than the start of a worker.
 
-    Bytes on disk and resumption are the same. A crash of a library ends this process, with all
-    finished steps kept. Helsinki takes 0.34 s here, 2.26 s in a worker.
+    Bytes on disk and resumption are the same. If a library crashes, this process ends, but finished
+    steps stay. Helsinki takes 0.34 s here, 2.26 s in a worker.
     """
 
     def start(self, count: int) -> int:
@@ -398,7 +405,7 @@ class InProcess(Executor):
         return 1
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        """Call the function and return a finished future; its exceptions are raised here.
+        """Call the function and return a finished future; raise its exceptions at once.
 
         The thread limit is restored afterwards.
         """
@@ -417,16 +424,15 @@ def run_tasks(
     tasks: Iterable[T],
     *,
     jobs: int,
-    done: Callable[[T, R], None],
-    message: Callable[[str], None],
-    waiting_for: Callable[[Collection[T]], None],
+    on_result: Callable[[T, R], None],
+    on_wait: Callable[[Collection[T]], None],
+    print_line: Callable[[str], None],
 ) -> None:
-    """Run ``function`` on every task; ``done(task, result)`` is called as each finishes.
+    """Run ``function`` on every task, and call ``on_result(task, result)`` as each one finishes.
 
-    ``waiting_for(tasks)`` is called with the running ones now and then.
-
-    The first exception of a task is raised. The tasks of a worker that died run once more, each
-    alone; one that takes its worker down again is an error, too.
+    ``on_wait`` is called periodically with the running tasks. The first exception of a task is
+    raised. If a worker dies, its tasks are retried, one at a time; a task whose worker dies once
+    more is an error.
     """
     waiting = deque(tasks)
     suspects: deque[T] = deque()
@@ -437,21 +443,21 @@ def run_tasks(
         try:
             if alone:
                 executor.start(1)
-                room = 1
+                max_running = 1
             else:
-                room = executor.start(min(jobs, len(waiting) + len(running)))
-            while queue and len(running) < room:
+                max_running = executor.start(min(jobs, len(waiting) + len(running)))
+            while queue and len(running) < max_running:
                 task = queue[0]
                 running[executor.submit(function, task)] = task
                 queue.popleft()
             finished: set[Future[R]] = set()
             while not finished:
-                waiting_for(running.values())
+                on_wait(running.values())
                 finished, _ = wait(running, COUNT_SECONDS, return_when=FIRST_COMPLETED)
-            # Count successes even if another task failed at the same time.
+            # Record successes first, even if another task failed at the same time.
             for future in sorted(finished, key=_has_failed):
                 task = running[future]
-                done(task, executor.result(future, f"unit {task.name!r}"))
+                on_result(task, executor.result(future, f"unit {task.name!r}"))
                 del running[future]
         except BrokenExecutor as error:
             executor.end()
@@ -459,7 +465,7 @@ def run_tasks(
                 raise worker_died_error(f"unit {task.name!r}, also when it ran alone") from error
             suspects.extend(running.values())
             running.clear()
-            message(f"a worker process died; trying its {len(suspects)} shards one by one")
+            print_line(f"a worker process died; trying its {len(suspects)} shards one by one")
 
 
 def _has_failed(future: Future[Any]) -> bool:
@@ -467,7 +473,7 @@ def _has_failed(future: Future[Any]) -> bool:
 
 
 def count_jobs(jobs: int | None) -> int:
-    """Return ``jobs``, or the cores this process may use (affinity and container limits)."""
+    """Return ``jobs``; by default, the number of cores that this process may use."""
     import loky
 
     return int(loky.cpu_count()) if jobs is None else jobs

@@ -44,16 +44,17 @@ def repair_build(
     home: str | os.PathLike[str] | Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> list[str]:
-    """Rebuild what ``verify`` finds broken: the whole build for a card, shard or split, else the column.
+    """Rebuild the files that ``verify`` finds broken; return them, relative to ``path``.
 
-    Shards and splits need the raw files the build was made from, which give the same bytes. Only
-    files of the build are replaced; what else lies in their place is moved aside
-    (:func:`~kmip_data.files.atomic_writes.displace_obstacles`). The card is replaced
-    last, so that a stopped repair resumes.
+    A broken card, shard or split makes the whole build be rebuilt, which needs the original raw
+    files and gives the same bytes. Broken columns are computed from the shards. Other files in the
+    place of a build's file are moved aside
+    (:func:`~kmip_data.files.atomic_writes.displace_obstacles`). The card is replaced last, so that
+    an interrupted repair can resume.
 
-    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
-    raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no
-    build can have; ``UsageError`` where the build was not made by this version of a pipeline.
+    Raises ``CheckFailed`` if the raw files differ from the original ones; ``DamagedInput`` if the
+    card is unreadable or has impossible parameters; ``UsageError`` if another version of a pipeline
+    made the build.
     """
     path = Path(path).absolute()
     chosen = ExecutionOptions.from_arguments("", options)
@@ -61,10 +62,10 @@ def repair_build(
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
-    if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
+    if not os.path.lexists(path / MARKER):  # a damaged marker is ours, too
         atomic_writes.refuse_occupied_folder(path, atomic_writes.build_marker_content(card.key))
     with convert_write_errors(path), folder_lock(path, quiet=chosen.quiet):
-        # Meanwhile another build may lie here.
+        # Raises if another build has replaced this one.
         Build(path, card).reread_card()
         atomic_writes.displace_obstacles(path, broken)
         atomic_writes.write_marker(path, atomic_writes.build_marker_content(card.key))
@@ -72,8 +73,8 @@ def repair_build(
 
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
     if any(not file.startswith((f"{COLUMNS}/", MARKER)) for file in problems):
-        _build_again(path, Home.locate(home), chosen)
-    if columns:  # they need no raw files: they are computed from the shards, which are sound by now
+        _rebuild(path, Home.locate(home), chosen)
+    if columns:
         build = Build(path, read_card(path))
         encodings = [parse_encoding(name) for name in columns]
         encode_build(
@@ -86,15 +87,14 @@ def repair_build(
     return broken
 
 
-def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
-    """Build every shard and split on the card, and then the card."""
+def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
+    """Rebuild every shard and split on the card, and then the card."""
     card = read_card(path)
 
-    # The card has all that decides the bytes: parameters and splits.
-    pipeline = _pipeline_of(card, path)
-    # The build key identifies its raw files.
+    pipeline = _require_same_pipeline(card, path)
+    # No pins are needed: the build key identifies the raw files.
     options = replace(options, output=path, unpinned=True)
-    # The default split first, as it was when the build was made.
+    # The default split comes first, as in the original build.
     names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
     try:
         params = check_params(pipeline.Params, card.parameters, path.name)
@@ -115,7 +115,7 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
             raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan(pipeline, params, raw, home, options)
-        # Other raw files or parameters would put another build into this folder.
+        # Other raw files or parameters would give another build.
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
@@ -127,12 +127,13 @@ def _build_again(path: Path, home: Home, options: ExecutionOptions) -> None:
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
         print_status(
-            f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet
+            f"the bytes in {path} differ from the original build, which used {versions}",
+            quiet=options.quiet,
         )
 
 
 def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> str:
-    """Return the commands that restore the raw files of a build."""
+    """Return the commands that restore the raw files of a build, for an error message."""
     if manifest.recipe:
         options = parameters_as_options(params.model_dump(exclude_defaults=True))
         command = f"kmip-data build {manifest.registered_name} --name {manifest.name} --archive PATH {options}"
@@ -143,12 +144,12 @@ def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> st
     return archive
 
 
-def _pipeline_of(card: Card, path: Path) -> AnyPipeline:
+def _require_same_pipeline(card: Card, path: Path) -> AnyPipeline:
     pipeline = pipeline_of_card(card)
     if pipeline is None:
         raise UsageError(
-            f"{path} was saved from memory; no pipeline can build it again.",
-            next="save it again from its source",
+            f"{path} was saved from memory; no pipeline can rebuild it.",
+            next="save it once more from its source",
         )
     if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
         raise UsageError(

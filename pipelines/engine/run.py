@@ -1,6 +1,7 @@
-"""Build engine: workers turn units into shards, resumable after each, and the card comes last.
+"""Run a build: workers turn units into shards, and the card is written last.
 
-Order on disk, and what a crash between two steps leaves, is the table in ``docs/building.md``.
+A build can resume after every shard. ``docs/building.md`` has a table of the steps, and of the
+files that a crash between two of them leaves.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ def executor_for(
     *,
     jobs: int,
     needs: Iterable[Path],
-    here: bool = False,
+    in_process: bool = False,
 ) -> Executor:
-    """Return the executor for the options, not yet entered.
+    """Return the executor for the options, before it is entered.
 
-    ``work`` is for its files; every worker must see the folders it ``needs``. ``here``: run in this
-    process, for work shorter than the start of a worker.
+    ``work`` is the folder for its files. Every worker must see the folders in ``needs``.
+    ``in_process`` avoids the start of a worker process for short work.
     """
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
@@ -69,7 +70,7 @@ def executor_for(
             needs=needs,
         )
     memory = None if options.memory is None else int(options.memory)
-    return InProcess(work / "stop") if here else Workers(work / "stop", memory)
+    return InProcess(work / "stop") if in_process else Workers(work / "stop", memory)
 
 
 def run_build(
@@ -80,21 +81,21 @@ def run_build(
 ) -> Card:
     """Build missing shards, then splits, README and card; the caller holds the lock.
 
-    The bytes on disk depend on the plan alone, not on ``plan.options.jobs``, the order in which
-    units finish, or previous killed runs. A finished build is returned unchanged, unless ``rebuild``;
-    an unfinished one is resumed. Each of ``split_params`` is written once; the first is the
-    default.
+    The bytes on disk depend only on pipeline, parameters and raw files, not on the number of jobs,
+    the order in which units finish, or earlier runs that were killed. A finished build is returned
+    unchanged unless ``rebuild``; an unfinished one is resumed. Each of ``split_params`` is written
+    once, and the first is the default.
 
-    Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``,
-    which names unit and record, where one could not be built; ``KeyboardInterrupt`` or
-    ``SystemExit`` when it is interrupted. Workers are gone then, and finished shards stay.
+    Raises ``OutOfResources`` if disk or memory runs out (the next run resumes), ``DamagedInput``
+    with unit and record if a record cannot be built, and ``KeyboardInterrupt`` or ``SystemExit`` if
+    interrupted. The workers have then ended, and finished shards stay.
     """
     folder = plan.folder
     atomic_writes.refuse_links(folder)
     if not rebuild and (finished := finished_card(folder)) is not None:
         if finished.schema_ != plan.pipeline.schema(plan.params):
             raise UsageError(
-                f"{folder} has other columns than its pipeline gives now, and the same build key.",
+                f"{folder} has the same build key as its pipeline gives now, but other columns.",
                 next=f"raise `version` of {type(plan.pipeline).__name__}, now {plan.pipeline.version}",
             )
         remove_work(folder)
@@ -102,8 +103,8 @@ def run_build(
     with _Run.opened(plan) as run:
         prepared = run.run_passes()
         results = run.build(prepared)
-        about = plan.pipeline.card_additions(prepared, plan.params)
-    card = finish_build(plan, split_params, results, about)
+        additions = plan.pipeline.card_additions(prepared, plan.params)
+    card = finish_build(plan, split_params, results, additions)
     remove_work(folder)
     text = f"built {plan.pipeline.manifest.name}: {count_with_noun(card.counts['graphs'], 'graph')} in {folder}"
     print_status(text, quiet=plan.options.quiet)
@@ -122,7 +123,7 @@ class _Run:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, plan: BuildPlan) -> Iterator[Self]:
-        """Create the folders, start an executor, and remove half-written files at the end."""
+        """Create the folders and enter an executor; remove half-written files at the end."""
         folder = plan.folder
         work = folder / WORK
         with convert_write_errors(folder):
@@ -131,8 +132,8 @@ class _Run:
                 atomic_writes.make_folder(inside, root=folder)
             remove_half_written_files(folder)
         options = plan.options
-        # Only the memory of a worker can be bounded.
-        here = options.memory is None and needs_no_worker(plan.pipeline, plan.raw)
+        # A memory limit applies to worker processes only.
+        in_process = options.memory is None and needs_no_worker(plan.pipeline, plan.raw)
         if options.memory is None and plan.pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         jobs = count_jobs(options.jobs)
@@ -142,39 +143,39 @@ class _Run:
                 work,
                 jobs=jobs,
                 needs=[plan.raw.path],
-                here=here,
+                in_process=in_process,
             ) as executor:
                 yield cls(plan, jobs, Steps(work), executor)
         finally:
-            # Left by workers that died or were killed while writing.
+            # Workers that died or were killed while writing leave such files.
             remove_half_written_files(folder)
 
     def run_passes(self) -> Prepared:
-        """Run ``prepare`` and further passes in a worker, each once, even if the build is interrupted."""
+        """Run ``prepare`` and the passes after it in a worker, unless an earlier run finished them."""
         raw = self.plan.raw
         work = self.steps.work
         prepared = Prepared(raw.path)
         for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
             step = f"prepared-{number}"
             result = self.steps.finished_result(step)
-            if not {"inside", "plan"} <= result.keys():  # not done, or of another version
+            if not {"inside", "plan"} <= result.keys():  # unfinished, or of another version
                 result = self._run_pass(name, prepared if number else raw, step)
             inside = result["inside"]
             prepared = Prepared(raw.path if inside is None else work / inside, result["plan"])
             if number:
-                # Remove the files of a pass as soon as the next one is done.
+                # The next pass has read the files of this one.
                 atomic_writes.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
     def _run_pass(self, name: str, source: RawFolder | Prepared, step: str) -> Facts:
-        """Run one pass in a worker, into the folder of the step; return its result."""
+        """Run one pass in a worker, which writes to the folder of the step; return its result."""
         plan = self.plan
         work = self.steps.work
-        pieces = work / step
-        with convert_write_errors(pieces):
-            atomic_writes.remove_tree(pieces, root=plan.folder)  # left by a killed run
-            atomic_writes.make_folder(pieces, root=plan.folder)
-        # A second process starts meanwhile; many builds need no more than these two.
+        step_folder = work / step
+        with convert_write_errors(step_folder):
+            atomic_writes.remove_tree(step_folder, root=plan.folder)  # left by a killed run
+            atomic_writes.make_folder(step_folder, root=plan.folder)
+        # Start a second process in the meantime; many builds need no more than two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
         prepared = self.executor.call_alone(
             run_pass,
@@ -182,7 +183,7 @@ class _Run:
             name,
             source,
             plan.params,
-            pieces,
+            step_folder,
             self.jobs,
         )
         inside = None
@@ -193,16 +194,16 @@ class _Run:
         return result
 
     def build(self, prepared: Prepared) -> list[UnitResult]:
-        """Assign the records to units and build missing ones; return all, in order."""
+        """Assign the records to units, build the missing ones, and return all results in order."""
         plan = self.plan
         units = plan.pipeline.units(prepared, plan.params)
         if [unit.index for unit in units] != list(range(len(units))):
             raise ValueError("a pipeline must number its units 0, 1, 2, …")
         if not units:
             raise DamagedInput(
-                "There is nothing to build: the raw files have no record for these parameters."
+                "There is nothing to build: the raw files have no records for these parameters."
             )
-        # Surplus jobs become threads within units: a city is one unit.
+        # Surplus jobs become threads inside units; a city is a single unit.
         threads = max(1, self.jobs // len(units))
         tasks = [
             BuildTask(
@@ -217,7 +218,7 @@ class _Run:
             )
             for unit in units
         ]
-        # Before the first of them is written, so that nothing is left that no list has.
+        # List the files before the first one is written, so that clean-up knows all of them.
         self.steps.finish(UNITS, {"files": [task.file for task in tasks]})
         return run_units(
             self.executor,
@@ -236,10 +237,10 @@ def _finished_units(
     folder: Path,
     tasks: Iterable[T],
 ) -> dict[str, UnitResult]:
-    """Return the units of ``tasks`` whose file exists with the digest of their result, by file."""
+    """Return the results of ``tasks`` whose file on disk matches the recorded digest, by file."""
     finished = {}
     for task in tasks:
-        # Not done, or of another version.
+        # TypeError and ValueError: unfinished, or of another version.
         with contextlib.suppress(TypeError, ValueError):
             result = UnitResult(**steps.finished_result(task.step))
             members = FileEntry(file=Path(task.file).name, **result.facts).files
@@ -249,7 +250,7 @@ def _finished_units(
 
 
 def _are_intact(path: Path, members: Mapping[str, ShardMember]) -> bool:
-    """True if all members of the shard at ``path`` are on disk with their digests."""
+    """True if all files of the shard at ``path`` exist and have their digests."""
     for name, member in members.items():
         file = path.with_name(name)
         if not file.is_file() or sha256_file(file)[0] != member.sha256:
@@ -268,9 +269,9 @@ def run_units(
     name: str,
     quiet: bool,
 ) -> list[UnitResult]:
-    """Run the ``tasks`` whose file is not in ``folder`` yet; return the results of all, in order.
+    """Run the unfinished ``tasks``; return the results of all, in order.
 
-    An exception ends the build at once and says what is on disk.
+    An exception ends the build at once; its message describes what is on disk.
     """
     results = _finished_units(steps, folder, tasks)
     total = len(tasks)
@@ -280,14 +281,14 @@ def run_units(
         if results:
             progress.print_line(f"resumed: {len(results)} of {total} shards were finished before")
 
-        def done(task: T, result: UnitResult) -> None:
+        def record_result(task: T, result: UnitResult) -> None:
             steps.finish(task.step, asdict(result))
             results[task.file] = result
             nonlocal finished
             finished += task.graphs
 
-        def show(running: Iterable[T]) -> None:
-            """Count the graphs of finished units, and what ``running`` units have done so far."""
+        def show_progress(running: Iterable[T]) -> None:
+            """Show the graphs of finished units and those that ``running`` units have built so far."""
             progress.update(finished + sum(map(count_finished_graphs, running)) - progress.done)
 
         try:
@@ -296,11 +297,11 @@ def run_units(
                 function,
                 [task for task in tasks if task.file not in results],
                 jobs=jobs,
-                done=done,
-                message=progress.print_line,
-                waiting_for=show,
+                on_result=record_result,
+                print_line=progress.print_line,
+                on_wait=show_progress,
             )
-            show(())
+            show_progress(())
         except BaseException as error:
             state = (
                 f"{len(results)} of {total} shards are finished and stay; the same command resumes"

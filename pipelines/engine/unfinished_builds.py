@@ -1,4 +1,4 @@
-"""Unfinished builds: finished steps, allowed folders, and clean-up."""
+"""Unfinished builds: results of finished steps, checks of build folders, and clean-up."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import Facts
 
-PREPARATION = "the preparation of the raw files"  #: the one call that is not a unit
-RESUMES = "finished shards; the next run resumes from them"
-UNITS = "units"  #: step that lists the files of the units
-_MAX_BYTES = 2**28  #: largest result of a step in bytes: the plan of a pass may list every record
+PREPARATION = "the preparation of the raw files"  #: name of that step in messages
+RESUMES = "finished shards; the next run resumes from them"  #: state on disk, for errors
+UNITS = "units"  #: name of the step that lists the files of all units
+_MAX_RESULT_BYTES = 2**28  #: limit of a step's result; the plan of a pass may list every record
 
 
 @dataclass(frozen=True)
 class UnitResult:
-    """A shard that is complete on disk."""
+    """Description of a shard that is complete on disk."""
 
     name: str
     file: str
@@ -36,31 +36,30 @@ class UnitResult:
     nodes: int
     edges: int
     statistics: Facts
-    #: Key and reason of each skipped record.
-    skipped: list[list[str]] = field(default_factory=list)
-    members: list[Facts] = field(default_factory=list)  #: files of a shard that is cut
+    skipped: list[list[str]] = field(default_factory=list)  #: (key, reason) of skipped records
+    members: list[Facts] = field(default_factory=list)  #: files of a shard stored in several files
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entry of the file on a card, without its name."""
+        """Fields of the file's entry on a card, except its name."""
         names = ("sha256", "crc32", "bytes", "graphs", "nodes", "edges", "members")
         return {name: getattr(self, name) for name in names}
 
 
 class Steps:
-    """Results of the finished steps of a build, a JSON file each in the folder ``work``.
+    """Results of the finished steps of a build, one JSON file each in the folder ``work``.
 
     A result is synced and renamed into place after everything it describes is on disk, so a step
-    with a file is done. A shard must also have the digest in its result.
+    with a result is finished. A shard must also match the digest in its result.
     """
 
     def __init__(self, work: Path) -> None:
         self.work = work
 
     def finished_result(self, step: str) -> Facts:
-        """Return the result of a step; empty if it is not done or cannot be read."""
+        """Return the result of a step; empty if it is unfinished or unreadable."""
         with contextlib.suppress(OSError, ValueError):
-            result = read_json(self._path(step), _MAX_BYTES)
+            result = read_json(self._path(step), _MAX_RESULT_BYTES)
             if isinstance(result, dict):
                 return result
         return {}
@@ -79,7 +78,9 @@ class UnfinishedBuild:
 
     path: Path
     finished: int  #: number of shards on disk
-    shards: int | None  #: final number of shards; ``None`` if stopped before it was known
+    shards: (
+        int | None
+    )  #: total number of shards; ``None`` if the build stopped before planning them
 
 
 def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
@@ -95,27 +96,24 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 
 def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build; ``None`` if there is none, or the folder is not ours.
+    """Return the card of a finished build; ``None`` without a card, or if the folder is not ours.
 
-    Raises as :func:`read_card`: a damaged card is not replaced, as it had the default split, which
-    decides what is read.
+    Raises ``DamagedInput`` for a damaged card. It is never replaced, because it alone names the
+    default split, which decides what readers read.
     """
     if not (folder / CARD_NAME).is_file():
         return None
     try:
         return read_card(folder)
     except DamagedInput:
-        # Without a marker the file is someone else's: the folder is taken.
+        # Without a marker, the file belongs to someone else.
         if atomic_writes.marker_content(folder) is None:
             return None
         raise
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Refuse a folder that holds anything but the build of this key, finished or not.
-
-    A new build begins in a missing or empty folder, or in one that was begun for this key.
-    """
+    """Refuse a folder unless it is missing, empty, or has a build of this key, finished or not."""
     card = finished_card(folder)
     if card is None:
         atomic_writes.refuse_occupied_folder(folder, atomic_writes.build_marker_content(key))
@@ -124,24 +122,21 @@ def check_folder(folder: Path, key: str) -> None:
 
 
 def stored_key(folder: Path) -> str | None:
-    """Return the build key that the first readable shard of a folder carries."""
+    """Return the build key stored in the first readable shard of a folder."""
     for path in sorted((folder / "shards").glob("*.h5")):
-        with contextlib.suppress(DamagedInput):  # a member is stale with its shard
+        with contextlib.suppress(DamagedInput):
             return Shard(path.with_stem(path.stem.partition("-")[0])).build_key
     return None
 
 
 def remove_work(folder: Path) -> None:
-    """Remove the work folder of a build with all in it."""
+    """Remove the work folder of a build and its content."""
     if atomic_writes.marker_content(folder) is not None:
         atomic_writes.remove_tree(folder / WORK, root=folder)
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
-    """Remove everything that the unfinished build of this key made in ``folder``.
-
-    Returns True if there was one.
-    """
+    """Remove the unfinished build of this key from ``folder``; return True if there was one."""
     ours = atomic_writes.marker_content(folder) == atomic_writes.build_marker_content(key)
     if not ours or (folder / CARD_NAME).exists():
         return False
@@ -153,6 +148,6 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
 
 def remove_half_written_files(folder: Path) -> None:
-    """Remove half-written files of ended writers."""
+    """Remove partial files of writers that were killed."""
     for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
         atomic_writes.remove_partials(inside, root=folder)

@@ -52,7 +52,7 @@ def test_every_count_that_the_manifest_knows_is_compared(changes, says):
     sizes = {name: facts[name] for name in SIZES}
     counts = {name: facts[name] for name in (*MALNET, "classes")}
     manifest = load_manifest("malnet-tiny")
-    differences = list(differing_counts(manifest, counts, split(sizes), usual=True))
+    differences = list(differing_counts(manifest, counts, split(sizes), compare_averages=True))
     assert len(differences) == len(says)
     for text, expected in zip(differences, says, strict=True):
         assert expected in text
@@ -72,7 +72,7 @@ def test_a_key_that_two_records_have_is_named_however_late_it_comes(monkeypatch)
 
 def test_other_parameters_may_give_other_nodes_and_edges():
     counts = {**MALNET, "edges": 1, "classes": [1] * 5}
-    assert not list(differing_counts(load_manifest("malnet-tiny"), counts, {}, usual=False))
+    assert not list(differing_counts(load_manifest("malnet-tiny"), counts, {}, compare_averages=False))
 
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():
