@@ -45,7 +45,9 @@ def _light() -> Iterator[dict[str, Any]]:
         executor_for = run.executor_for
         for module in ("run", "encode"):
             light[f"kmip_data.pipelines.engine.{module}.executor_for"] = (
-                lambda *arguments, **options: executor_for(*arguments, **{**options, "here": True})
+                lambda *arguments, **options: executor_for(
+                    *arguments, **{**options, "in_process": True}
+                )
             )
     if "torch" in sys.modules:
         import torch

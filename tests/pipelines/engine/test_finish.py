@@ -72,7 +72,9 @@ def test_a_key_that_two_records_have_is_named_however_late_it_comes(monkeypatch)
 
 def test_other_parameters_may_give_other_nodes_and_edges():
     counts = {**MALNET, "edges": 1, "classes": [1] * 5}
-    assert not list(differing_counts(load_manifest("malnet-tiny"), counts, {}, compare_averages=False))
+    assert not list(
+        differing_counts(load_manifest("malnet-tiny"), counts, {}, compare_averages=False)
+    )
 
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():
