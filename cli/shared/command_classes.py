@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: Other names of commands -> the command.
-_SAME = {"delete": "remove", "rm": "remove", "ls": "list"}
+#: Command name of other programs -> command.
+_SYNONYMS = {"delete": "remove", "rm": "remove", "ls": "list"}
 
 
 def command_examples() -> dict[str, list[str]]:
@@ -29,8 +29,7 @@ def command_examples() -> dict[str, list[str]]:
 class Command(click.Command):
     """A click command whose help ends with examples from ``manifests/tables/examples.toml``.
 
-    ``groups``, for a command with many options: title of a section of the help -> options, as
-    typed.
+    ``groups`` splits the help of a command with many options: section title -> options.
     """
 
     def __init__(
@@ -43,14 +42,11 @@ class Command(click.Command):
         self.groups = groups or {}
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Return the first sentence, whole: a list of commands wraps its lines."""
+        """Return the whole first sentence; the list of commands wraps it."""
         return super().get_short_help_str(max(limit, 1_000))
 
     def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
-        """Return the options by section of the help.
-
-        Those in no group are the last one, ``Options``.
-        """
+        """Return the options by section of the help; ungrouped options are last, under ``Options``."""
         sections: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option):
@@ -60,7 +56,7 @@ class Command(click.Command):
         return sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, by section where the command has groups."""
+        """Write the options, by section if the command has groups."""
         if not self.groups:
             super().format_options(ctx, formatter)
             return
@@ -70,12 +66,12 @@ class Command(click.Command):
                 formatter.write_dl(list(filter(None, records)))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; ``--json`` is for what prints the result alone."""
+        """Run the command; :func:`wants_json` reads ``--json``, which is not passed as an argument."""
         ctx.meta[WANTS_JSON] = ctx.params.pop("as_json", False)
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples unwrapped, so that they can be copied."""
+        """Write the examples without line breaks, so that they can be copied."""
         program, _, name = ctx.command_path.partition(" ")
         with formatter.section("Examples"):
             for line in command_examples().get(name or program, ()):
@@ -84,10 +80,10 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A click group that shows its help alone, and answers a misspelt command with the right one."""
+    """A click group that shows its help by default, and suggests a command for a misspelt one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line; an empty one asks for help, which is not an error."""
+        """Parse the line; without arguments, show the help and exit with 0."""
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(
@@ -99,12 +95,12 @@ class Group(Command, click.Group):
             from kmip_data.errors import UsageError, unknown_name_error
 
             step = f"{ctx.command_path} --help"
-            meant = _SAME.get(args[0], "")
-            if meant in known:
+            synonym = _SYNONYMS.get(args[0], "")
+            if synonym in known:
                 error = UsageError(
-                    f"There is no command called {args[0]!r}. Did you mean {meant!r}?", next=step
+                    f"There is no command called {args[0]!r}. Did you mean {synonym!r}?", next=step
                 )
-                error.correction = (args[0], meant)
+                error.correction = (args[0], synonym)
                 raise error
             raise unknown_name_error("command", args[0], known, command=step)
         return super().resolve_command(ctx, args)

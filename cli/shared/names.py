@@ -1,7 +1,4 @@
-"""Names that arguments take, checked before anything heavy is imported.
-
-A name that means nothing ends the command in a fraction of a second.
-"""
+"""Names of datasets, builds, sweeps and runs as arguments, checked before heavy imports."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,16 +21,15 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-#: Kind of a name -> the command that lists them.
-_LISTS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
-#: Kind of a folder -> a file in each of them.
-_FILES = {"build": "card.json", "run": "config.toml"}
-#: Endings of point clouds.
-_CLOUDS = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
-_LOOKED_AT = 100  #: files of a folder whose endings say whether it has data
-#: Endings of tables and graphs.
-_GRAPHS = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
-_TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
+#: Kind -> command that lists the names.
+_LIST_COMMANDS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
+#: Kind -> file that every folder of this kind has.
+_REQUIRED_FILES = {"build": "card.json", "run": "config.toml"}
+_POINT_CLOUD_SUFFIXES = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
+_GRAPH_SUFFIXES = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
+_MAX_SAMPLED_FILES = 100  #: files of a folder that are checked for these suffixes
+#: Name of an argument type -> how errors call it.
+_NOUNS = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
 class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
@@ -43,18 +39,23 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         self.kinds = kinds
         self.name = " or ".join(kinds)
 
+    @property
+    def _takes_data(self) -> bool:
+        """True if a dataset or a build may be named."""
+        return "dataset" in self.kinds or "build" in self.kinds
+
     def known_names(self, home: Home) -> list[str]:
-        """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
+        """Return the names of these kinds that are shipped or exist in the home."""
         from kmip_data.files.reading import read_json
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
         names = set()
-        if "dataset" in self.kinds or "build" in self.kinds:
+        if self._takes_data:
             names.update(dataset_names())
         if "build" in self.kinds:
             for card in home.built.glob("*/card.json"):
-                # `list` names a card that cannot be read.
+                # `list` reports cards that cannot be read.
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                     names.add(str(read_json(card)["dataset"]))
         if "sweep" in self.kinds:
@@ -63,7 +64,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             for path in home.runs.glob("*/*/*/config.toml"):
                 names.add(path.parent.relative_to(home.runs).as_posix())
             if "sweep" in self.kinds:
-                names.add("sweep")  # the runs of sweeps without a plan
+                names.add("sweep")  # runs of sweeps without a plan
                 names.update(path.name for path in home.path.glob("sweeps/*/"))
         return sorted(names)
 
@@ -75,165 +76,198 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
     ) -> str:
         """Return ``value`` unchanged.
 
-        Raises ``UsageError``, with the nearest name, if it means nothing.
+        Raises ``UsageError``, with the nearest name, if it names nothing.
         """
-        from kmip_data.builds.home import Home, build_of_folder
-        from kmip_data.files.folder_marker import read_marker
-        from kmip_data.manifest import dataset_names
+        from kmip_data.builds.home import Home
 
-        text = str(value)
-        home = Home.locate(None if ctx is None else ctx.params.get("home"))
-        if {"dataset", "build"} & {*self.kinds}:
+        name = str(value)
+        params = {} if ctx is None else ctx.params
+        home = Home.locate(params.get("home"))
+        if self._takes_data:
             from kmip_data.plugins import import_installed_plugins
 
-            import_installed_plugins(text)
+            import_installed_plugins(name)
+        if self.kinds == ("build",):
+            _refuse_preset_or_run(name, home, ctx)
 
-        if self.kinds == ("build",) and (parts := _dataset_and_model(text, home)):
-            dataset, model = parts
-            step = f"kmip-data train {dataset} --model {model}"
-            if dataset in dataset_names():
-                step += f"; on other data: kmip-data train NAME --preset {text}"
-            raise UsageError(f"{text} is a dataset and a model, not a dataset alone.", next=step)
-
-        if self.kinds == ("build",) and _is_run(text, home):
-            run = shlex.quote(text)
-            command = f"kmip-data evaluate {run}"
-            if ctx is not None and ctx.info_name == "train":
-                command = f"kmip-data train --resume {run}"
-            elif ctx is not None and ctx.info_name == "preview":
-                command = f"kmip-data explore {run}"
-            raise UsageError(f"{text} is a run, not a dataset or a build.", next=command)
-
-        # 1. A name that exists, the file of a plan, or the folder of a build.
         known = self.known_names(home)
-        meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
-        if not meant and "build" in self.kinds and not Path(text).expanduser().is_file():
+        if self._exists(name, known, home):
+            return name
+        error = self._other_kind_error(
+            name, known, home, run=params.get("run") or "", models=params.get("models") or ""
+        )
+        raise error or self._unknown_name_error(name, known)
+
+    def _exists(self, name: str, known: Collection[str], home: Home) -> bool:
+        """True if a name is known, a plan's file, a build's folder, or (the end of) a run's path."""
+        from kmip_data.builds.home import build_of_folder
+        from kmip_data.files.folder_marker import read_marker
+
+        path = Path(name).expanduser()
+        if name in known or ("sweep" in self.kinds and name.endswith(".toml")):
+            return True
+        if "build" in self.kinds and not path.is_file():
             try:
-                meant = build_of_folder(text, home) is not None
+                if build_of_folder(name, home) is not None:
+                    return True
             except UsageError:
-                # A path to no build: an error of its own only if nothing else could be meant.
-                lines = read_marker(Path(text))
+                # Report a broken build, but let the folder of a run pass.
+                lines = read_marker(Path(name))
                 if len(self.kinds) == 1 or (lines and lines[0].strip().startswith("build ")):
                     raise
+        if "run" in self.kinds:
+            # `find_run` refuses the end of a path that several runs share.
+            suffixes = RUN_NAME_SUFFIXES if "sweep" in self.kinds else ""
+            pattern = re.compile(f"(?:.*/)?{re.escape(name.strip('/'))}{suffixes}")
+            is_run_folder = (path / "config.toml").is_file()
+            return is_run_folder or any(map(pattern.fullmatch, _run_names(known)))
+        return False
 
-        # 2. The folder of a run, or the end of its path; `find_run` refuses one that several share.
-        if not meant and "run" in self.kinds:
-            in_folder = (Path(text).expanduser() / "config.toml").is_file()
-            endings = RUN_NAME_SUFFIXES if "sweep" in self.kinds else ""
-            of_name = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}{endings}")
-            runs = [name for name in known if name.count("/") == 2]
-            meant = in_folder or any(map(of_name.fullmatch, runs))
-        if not meant:
-            typed = {} if ctx is None else ctx.params
-            self._refuse_unknown(
-                text, known, home, run=typed.get("run") or "", models=typed.get("models") or ""
-            )
-        return text
+    def _other_kind_error(
+        self, name: str, known: Collection[str], home: Home, *, run: str, models: str
+    ) -> UsageError | None:
+        """Return the error for a name of something that this argument does not take, if it is one.
 
-    def _refuse_unknown(
-        self, text: str, known: list[str], home: Home, *, run: str, models: str
-    ) -> NoReturn:
-        """Raise the error for a name that means nothing.
-
-        A dataset of the user's own needs another command, a folder lacks a file, a dataset is no
-        run; others have a nearest name. ``run`` and ``models`` were typed before the name, or are
-        empty: the run of a prediction, the models of a sweep.
+        ``run`` and ``models`` were typed before the name, or are empty: the run of a prediction,
+        the models of a sweep.
         """
         from kmip_data.builds.home import list_builds, rebuild_command
+        from kmip_data.manifest import dataset_names
+        from kmip_data.strict_model import shipped_names
+
+        path = Path(name).expanduser()
+        is_dataset = bool(name in dataset_names() or list_builds(home, name))
+        if name == "pyg" and self._takes_data:
+            return UsageError(
+                "pyg is no dataset: kmip-data build pyg makes one from a dataset class.",
+                next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
+            )
+        if self.kinds == ("sweep",) and name in shipped_names("models"):
+            option = f"--model {models},{name}" if models else f"--model {name}"
+            error = UsageError(f"{name!r} is a model, not a sweep.", next=option)
+            error.correction = (name, option)
+            return error
+        if self.kinds == ("sweep",) and is_dataset:
+            option = f"--dataset {name}"
+            error = UsageError(f"{name!r} is a dataset, not a sweep.", next=option)
+            error.correction = (name, option)
+            return error
+        if self.kinds == ("dataset",) and (builds := list_builds(home, name)):
+            return UsageError(
+                f"{name!r} is a dataset of your own.", next=rebuild_command(builds, name)
+            )
+        if self._takes_data and (path.is_file() or _has_data_files(path)):
+            return _file_instead_of_name_error(name, home, run)
+        if path.is_dir():
+            files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
+            return UsageError(
+                f"The folder {name} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
+                next="kmip-data list, which names your builds and runs",
+            )
+        unfinished = [] if os.sep in name else home.built.glob(f"{glob.escape(name)}-*/shards")
+        if "build" in self.kinds and any(unfinished):
+            return UsageError(
+                f"{name} has no finished build: its build command was stopped.",
+                next=f"the kmip-data build command with --name {name} again, which says why",
+            )
+        if "run" in self.kinds:
+            matches = [
+                known_run for known_run in _run_names(known) if known_run.startswith(f"{name}/")
+            ]
+            if matches:
+                return _run_expected_error(name, matches, home)
+        if self.kinds == ("run",) and is_dataset:
+            return UsageError(
+                f"{name} is a dataset without a run; this command takes a run.",
+                next=f"kmip-data train {shlex.quote(name)}",
+            )
+        return None
+
+    def _unknown_name_error(self, name: str, known: Sequence[str]) -> UsageError:
+        """Return the error for a name that nothing has, with similar names or the user's names."""
         from kmip_data.errors import unknown_name_error
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
-        if text == "pyg" and {"dataset", "build"} & {*self.kinds}:
-            raise UsageError(
-                "pyg is no dataset: kmip-data build pyg makes one from a dataset class.",
-                next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
-            )
-        if self.kinds == ("sweep",) and text in shipped_names("models"):
-            separated = f"--model {models},{text}" if models else f"--model {text}"
-            error = UsageError(f"{text!r} is a model, not a sweep.", next=separated)
-            error.correction = (text, separated)
-            raise error
-        if self.kinds == ("sweep",) and (text in dataset_names() or list_builds(home, text)):
-            error = UsageError(f"{text!r} is a dataset, not a sweep.", next=f"--dataset {text}")
-            error.correction = (text, f"--dataset {text}")
-            raise error
-        if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
-            raise UsageError(
-                f"{text!r} is a dataset of your own.", next=rebuild_command(builds, text)
-            )
-        if {"dataset", "build"} & {*self.kinds} and _has_data_files(Path(text).expanduser()):
-            raise _file_instead_of_name_error(text, home, run)
-        if Path(text).expanduser().is_dir():
-            files = [_FILES[kind] for kind in self.kinds if kind in _FILES]
-            raise UsageError(
-                f"The folder {text} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
-                next="kmip-data list, which names your builds and runs",
-            )
-        if {"dataset", "build"} & {*self.kinds} and Path(text).expanduser().is_file():
-            raise _file_instead_of_name_error(text, home, run)
-        unfinished = [] if os.sep in text else home.built.glob(f"{glob.escape(text)}-*/shards")
-        if "build" in self.kinds and any(unfinished):
-            raise UsageError(
-                f"{text} has no finished build: the command that was to build it stopped.",
-                next=f"the kmip-data build command with --name {text} again, which says why",
-            )
-        runs = [name for name in known if name.count("/") == 2 and name.startswith(f"{text}/")]
-        if "run" in self.kinds and runs:
-            newest = max(runs, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
-            title = "a dataset and a model" if "/" in text else "a dataset"
-            error = UsageError(
-                f"{text} is {title}; this command takes a run.",
-                expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
-                next=f"its newest run: {newest}",
-            )
-            error.correction = (text, newest)
-            raise error
-        if self.kinds == ("run",) and (list_builds(home, text) or text in dataset_names()):
-            raise UsageError(
-                f"{text} is a dataset without a run; this command takes a run.",
-                next=f"kmip-data train {shlex.quote(text)}",
-            )
-        if os.sep in text:  # a path, or the name of a run
-            known = [name for name in known if os.sep in name and text[0] not in "/.~"]
-        likely_names = known
-        if self.kinds == ("run",):  # most runs are of other data
-            likely_names = nearest_names(text, known)
+        if os.sep in name:  # a path, or the name of a run
+            known = [other for other in known if os.sep in other and name[0] not in "/.~"]
+        listed = known
+        if self.kinds == ("run",):  # list only similar runs: most are on other data
+            listed = nearest_names(name, known)
         kind = "run" if "run" in self.kinds else self.kinds[-1]
         shipped = {*dataset_names()}
         if kind == "run" and "sweep" not in self.kinds:
             shipped.update({"sweep"}, shipped_names("sweeps"))
-        raise unknown_name_error(
-            _TITLES.get(self.name, self.name),
-            text,
+        return unknown_name_error(
+            _NOUNS.get(self.name, self.name),
+            name,
             known,
-            command=f"kmip-data {_LISTS[kind]}",
-            listed=[name for name in likely_names if name not in shipped],
+            command=f"kmip-data {_LIST_COMMANDS[kind]}",
+            listed=[other for other in listed if other not in shipped],
         )
 
 
-def _dataset_and_model(text: str, home: Home) -> tuple[str, str] | None:
-    """Return the two names of a text such as ``squirrel/gcn``, the name of a preset."""
+def _run_names(names: Collection[str]) -> list[str]:
+    """Return the names that are DATASET/MODEL/RUN."""
+    return [name for name in names if name.count("/") == 2]
+
+
+def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> None:
+    """Refuse DATASET/MODEL, and a run, in the place of a build."""
+    from kmip_data.manifest import dataset_names
+
+    if parts := _dataset_and_model(name, home):
+        dataset, model = parts
+        step = f"kmip-data train {dataset} --model {model}"
+        if dataset in dataset_names():
+            step += f"; on other data: kmip-data train NAME --preset {name}"
+        raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", next=step)
+
+    if _is_run(name, home):
+        run = shlex.quote(name)
+        command = f"kmip-data evaluate {run}"
+        if ctx is not None and ctx.info_name == "train":
+            command = f"kmip-data train --resume {run}"
+        elif ctx is not None and ctx.info_name == "preview":
+            command = f"kmip-data explore {run}"
+        raise UsageError(f"{name} is a run, not a dataset or a build.", next=command)
+
+
+def _run_expected_error(name: str, runs: list[str], home: Home) -> UsageError:
+    """Return the error for a dataset, or a dataset and a model, that has several ``runs``."""
+    newest = max(runs, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
+    noun = "a dataset and a model" if "/" in name else "a dataset"
+    error = UsageError(
+        f"{name} is {noun}; this command takes a run.",
+        expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
+        next=f"its newest run: {newest}",
+    )
+    error.correction = (name, newest)
+    return error
+
+
+def _dataset_and_model(name: str, home: Home) -> tuple[str, str] | None:
+    """Return the dataset and the model of a preset such as ``squirrel/gcn``."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import dataset_names
     from kmip_data.strict_model import shipped_names
 
-    dataset, slash, model = text.partition("/")
-    if not slash or model not in shipped_names("models") or Path(text).expanduser().exists():
+    dataset, slash, model = name.partition("/")
+    if not slash or model not in shipped_names("models") or Path(name).expanduser().exists():
         return None
     if dataset in dataset_names() or list_builds(home, dataset):
         return dataset, model
     return None
 
 
-def _is_run(text: str, home: Home) -> bool:
-    """True if a text is the folder of a run, or its path below ``runs/``."""
-    folders = (Path(text).expanduser(), home.runs / text)
-    return os.sep in text and any((folder / "config.toml").is_file() for folder in folders)
+def _is_run(name: str, home: Home) -> bool:
+    """True if a name is the folder of a run, or its path below ``runs/``."""
+    folders = (Path(name).expanduser(), home.runs / name)
+    return os.sep in name and any((folder / "config.toml").is_file() for folder in folders)
 
 
 def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
-    """Raise ``UsageError`` for a "dataset" or "model" that neither runs nor kmip-data know."""
+    """Raise ``UsageError`` for a "dataset" or "model" that is neither shipped nor that of a run."""
     from kmip_data.errors import unknown_name_error
     from kmip_data.manifest import dataset_names
     from kmip_data.strict_model import shipped_names
@@ -246,7 +280,7 @@ def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -
 
 
 def dataset_name_of_file(path: Path) -> str:
-    """Return a name for the dataset of a file, which no published dataset has."""
+    """Return a name for the dataset of a file, different from every published dataset."""
     from kmip_data.manifest import dataset_names
 
     name = dataset_name_from(path.name.partition(".")[0].lower()) or "mine"
@@ -254,27 +288,28 @@ def dataset_name_of_file(path: Path) -> str:
 
 
 def _has_data_files(folder: Path) -> bool:
-    """True if a folder has the user's tables or graphs, by the endings of their names."""
+    """True if a folder has tables or graphs, by the suffixes of its first files."""
     with contextlib.suppress(OSError):  # a file, or a folder that cannot be read
-        return any(path.suffix.lower() in _GRAPHS for path in islice(folder.iterdir(), _LOOKED_AT))
+        files = islice(folder.iterdir(), _MAX_SAMPLED_FILES)
+        return any(path.suffix.lower() in _GRAPH_SUFFIXES for path in files)
     return False
 
 
-def _file_instead_of_name_error(text: str, home: Home, run: str) -> UsageError:
-    """Return the error for a file where a name is expected, with the command that builds from it.
+def _file_instead_of_name_error(file: str, home: Home, run: str) -> UsageError:
+    """Return the error for a file or folder of data, with the command that builds a dataset from it.
 
-    Data of a ``run`` have the columns and classes that it was trained on.
+    The dataset gets the columns and classes of the ``run`` that will predict it, if any.
     """
-    path = Path(text)
+    path = Path(file)
     recipe = "graphs"
-    if path.suffix in _CLOUDS:
+    if path.suffix in _POINT_CLOUD_SUFFIXES:
         recipe = "points"
     elif path.suffix in {".pbf", ".osm"}:
         recipe = "city"
     name = dataset_name_of_file(path)
-    command = ["kmip-data", "build", recipe, "--name", name, "--archive", text]
+    command = ["kmip-data", "build", recipe, "--name", name, "--archive", file]
     kind = "folder with data" if path.expanduser().is_dir() else "file"
-    error = UsageError(f"{text} is a {kind}; this command takes the name of a dataset.")
+    error = UsageError(f"{file} is a {kind}; this command takes the name of a dataset.")
     then = ""
     if run and recipe == "graphs":
         from kmip_data.models.training.run.run_folder import find_run

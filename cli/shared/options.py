@@ -1,6 +1,8 @@
-"""Options that several commands share.
+"""Options shared by several commands.
 
-``--home`` is read first, as names are looked up there.
+Values reach a command as its arguments, with three exceptions. ``--plugin`` imports its file at once
+and stays in ``ctx.meta[PLUGINS]``. ``--json`` is in ``ctx.meta[WANTS_JSON]``
+(:func:`~kmip_data.cli.shared.output.wants_json`). ``ctx.find_root().obj`` has the typed words.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., object])
-PLUGINS = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins given on the line
-MAX_NUMBERS = 10_000  #: most numbers in one list
+PLUGINS = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins on the command line
+MAX_NUMBERS = 10_000  #: numbers in one list
 
 
 def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -41,7 +43,7 @@ def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def combined_options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return one decorator for options that go together, in the order in which help has them."""
+    """Return one decorator for several options, which the help lists in this order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -52,7 +54,7 @@ def combined_options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 home_option = click.option(
-    "--home", metavar="DIR", callback=_locate_home, is_eager=True,  # names are looked up in it
+    "--home", metavar="DIR", callback=_locate_home, is_eager=True,  # read first: names are looked up in it
     help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
 )  # fmt: skip
 json_option = click.option(
@@ -78,20 +80,20 @@ plugin_option = click.option(
     "--plugin", multiple=True, metavar="FILE", is_eager=True, expose_value=False, callback=_load_plugins,
     help="Plugin to import: a Python file or an installed package; may be repeated.",
 )  # fmt: skip
-#: Options of every command that only looks at a build or a run.
+#: Options of commands that only read a build or a run.
 inspect_options = combined_options(sample_option, home_option, json_option)
-#: Options of every long-running command.
+#: Options of long-running commands.
 work_options = combined_options(home_option, json_option, quiet_option)
 
 
 def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
-    """Make ``--device``; the function gets ``None`` where it is not given."""
+    """Make ``--device``, which is ``None`` by default; ``default`` describes its effect."""
     choice = click.Choice(["auto", "cpu", "cuda"])
     return click.option("--device", type=choice, help=f"Device.  [default: {default}]")
 
 
 def part_option(text: str, *more: str) -> Callable[[F], F]:
-    """Make ``--split``, a part of the split or one of ``more`` words."""
+    """Make ``--split``: a part of the split, or one of the words in ``more``."""
     from kmip_data.format.split_files import PARTS
 
     return click.option(
@@ -131,7 +133,7 @@ raw_options = combined_options(archive_options, offline_option)
 
 
 def _refuse_address(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse an address, which would become a folder ``s3:``."""
+    """Refuse an address such as ``s3://bucket``, which would create the folder ``s3:``."""
     if value is not None:
         absolute_path(value)
     return value
@@ -140,7 +142,7 @@ def _refuse_address(ctx: click.Context, param: click.Parameter, value: Path | No
 def _refuse_missing_file(
     ctx: click.Context, param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Refuse a file that does not exist, with the nearest one, or the configuration of the newest run."""
+    """Refuse a file that does not exist; suggest the nearest one, or the newest run's configuration."""
     path = _refuse_address(ctx, param, value)
     if path is None or path.exists():
         return path
@@ -163,16 +165,19 @@ def path_option(
     exists: bool = False,
     **options: Any,
 ) -> Callable[[F], F]:
-    """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
+    """Make an option for a file, or for a folder if ``metavar`` is DIR.
+
+    With ``exists=True``, the file must exist.
+    """
     path_type = click.Path(path_type=Path, dir_okay=metavar == "DIR")
     callback = _refuse_missing_file if exists else _refuse_address
     return click.option(flag, *names, metavar=metavar, type=path_type, callback=callback, **options)
 
 
 class Integer(click.IntRange):
-    """An integer within bounds, under a name that reads well in an error."""
+    """An integer within bounds, with a name that reads well in an error."""
 
-    name = "integer"  # click's own name would make "'1.5' is not a valid integer range"
+    name = "integer"  # click's default gives "'1.5' is not a valid integer range"
 
 
 def number_option(
@@ -182,7 +187,7 @@ def number_option(
     *,
     type: click.IntRange | click.FloatRange | None = None,  # noqa: A002
 ) -> Callable[[F], F]:
-    """Make an option for a number; its default, if any, is shown."""
+    """Make an option for a number, by default an integer above 0; the help shows its default."""
     number_type = type or Integer(min=1)
     return click.option(
         flag,
@@ -195,7 +200,7 @@ def number_option(
 
 
 def set_option(text: str) -> Callable[[F], F]:
-    """Make ``--set`` for keys; its form is checked before names, as a value may stand behind a blank."""
+    """Make ``--set KEY=VALUE``, checked before names: KEY VALUE would make VALUE a name."""
     return click.option(
         "--set",
         "overrides",
@@ -217,7 +222,7 @@ def _check_key_values(
 
 
 def _missing_value_error(key: str) -> UsageError:
-    """Return the error for ``--set KEY`` without a value, which a blank may have cut off."""
+    """Return the error for ``--set KEY`` without a value."""
     from kmip_data.models.training.config.overrides import documented_keys
 
     defaults = {known.name: known.default for known in documented_keys()}
@@ -247,13 +252,13 @@ dask_option = click.option(
 
 
 def typed_words() -> tuple[str, ...]:
-    """Return the words of the command line that is running, without the program."""
+    """Return the words of the running command line, without the program."""
     words: tuple[str, ...] = click.get_current_context().find_root().obj
     return words
 
 
 def options_on_line() -> set[str]:
-    """Return the options of the running command that are on the line."""
+    """Return the options of the running command that were typed."""
     context = click.get_current_context()
     options = set()
     for param in context.command.params:
@@ -264,9 +269,9 @@ def options_on_line() -> set[str]:
 
 
 def parse_number_list(option: str, text: str) -> list[int]:
-    """Read ``1,5,7`` and ``0..3``, where repeats count.
+    """Parse numbers and ranges such as ``1,5,7`` and ``0..3``; keep duplicates.
 
-    Raises :class:`UsageError` where ``text`` is neither.
+    Raises :class:`UsageError` if ``text`` is no such list.
 
     >>> parse_number_list("--seeds", "0..2,7")
     [0, 1, 2, 7]
@@ -274,25 +279,25 @@ def parse_number_list(option: str, text: str) -> list[int]:
     numbers: list[int] = []
     for item in text.replace(" ", "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
-        new = range(0)
+        item_numbers = range(0)
         if match is not None:
-            new = range(int(match[1]), int(match[2] or match[1]) + 1)
-        if not 0 < len(new) <= MAX_NUMBERS - len(numbers):
+            item_numbers = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not 0 < len(item_numbers) <= MAX_NUMBERS - len(numbers):
             error = UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
                 next=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
             )
-            # A descending range, or another separator between its ends.
+            # A descending range, or another separator.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
                 first, last = sorted(map(int, ends.groups()))
                 error.correction = (item, f"{first}..{last}")
             raise error
-        numbers.extend(new)
+        numbers.extend(item_numbers)
     return numbers
 
 
 def parse_distinct_numbers(option: str, text: str) -> list[int]:
-    """Read a list as :func:`parse_number_list` does; raise :class:`UsageError` where a number repeats."""
+    """Parse a list like :func:`parse_number_list`; raise :class:`UsageError` for a duplicate."""
     numbers = parse_number_list(option, text)
     for number, count in Counter(numbers).items():
         if count > 1:

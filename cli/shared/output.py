@@ -29,10 +29,10 @@ JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the JSON object
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
-class _Filtered:
-    """A text stream that drops control characters, which would move the cursor, and passwords.
+class _FilteredStream:
+    """A text stream without control characters, which would move the cursor, and without passwords.
 
-    Whatever path or address a command prints, also in its JSON object, goes through here.
+    It filters all output, including JSON, as any path or address may contain them.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -44,20 +44,17 @@ class _Filtered:
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # click would write around the filter where the terminal is ASCII
+        if name == "buffer":  # click would bypass the filter on an ASCII terminal
             raise AttributeError(name)
         return getattr(self.unfiltered, name)
 
 
 @contextlib.contextmanager
 def strip_control_characters() -> Iterator[None]:
-    """Strip control characters from stdout and stderr, including warnings.
-
-    Progress bars bypass it.
-    """
-    # A stream is None where it was closed before the start.
-    out = sys.stdout and _Filtered(sys.stdout)
-    err = sys.stderr and _Filtered(sys.stderr)
+    """Strip control characters from stdout and stderr, except from progress bars."""
+    # A stream is None if it was closed before the start.
+    out = sys.stdout and _FilteredStream(sys.stdout)
+    err = sys.stderr and _FilteredStream(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 
@@ -66,20 +63,20 @@ def print_json(value: Mapping[str, object]) -> None:
     """Print the JSON object of a command, in ASCII; NaN and infinity become ``null``."""
     from pydantic_core import to_jsonable_python
 
-    # Arrays, and numbers of numpy's, become lists and numbers.
-    plain = to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
-    click.echo(json.dumps(plain, indent=2, allow_nan=False))
+    # NumPy arrays and scalars become lists and numbers.
+    jsonable = to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
+    click.echo(json.dumps(jsonable, indent=2, allow_nan=False))
     if context := click.get_current_context(silent=True):
         context.meta[JSON_PRINTED] = True
 
 
 def wants_json() -> bool:
-    """True if the running command has the option ``--json``."""
+    """True if the running command was given ``--json``."""
     return bool(click.get_current_context().meta.get(WANTS_JSON))
 
 
 def print_result(result: Mapping[str, object], *lines: str) -> None:
-    """Print the result of a command: as one JSON object, or as lines, where there are any."""
+    """Print the result of a command as one JSON object with ``--json``, else ``lines`` of text."""
     if wants_json():
         print_json(result)
     elif lines:
@@ -89,17 +86,17 @@ def print_result(result: Mapping[str, object], *lines: str) -> None:
 def format_table(
     header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0
 ) -> str:
-    """Return columns separated by two spaces, numbers to the right, text to the left.
+    """Return a table with columns two spaces apart; numbers are aligned right, strings left.
 
     >>> print(format_table(["part", "graphs"], [["train", 39], ["test", 10]]))
     part   graphs
     train      39
     test       10
     """
-    # A cell stays in its line: `add_row_notes` counts lines as rows.
+    # A row must stay on one line for `add_row_notes`.
     shown = ([_format_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
 
-    # Column by column: the widest cell, and numbers to the right where all are numbers.
+    # Pad the cells of each column to the widest one.
     columns = []
     for head, *cells in zip(header, *shown, strict=True):
         width = max(map(len, (head, *cells)))
@@ -111,12 +108,12 @@ def format_table(
 
 
 def _is_number(cell: str) -> bool:
-    """True for a number, with or without a unit, or a range; false for a sentence that starts with one."""
+    """True for a number or a range, with or without unit; false for a sentence starting with one."""
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
 def add_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
-    r"""Add notes below the rows of a :func:`format_table`, indented; empty notes are left out.
+    r"""Add indented notes below the rows of a :func:`format_table`; skip empty notes.
 
     >>> add_row_notes(format_table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
     'part\ntrain\n    shuffled\ntest'
@@ -130,25 +127,25 @@ def add_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
 
 
 def format_facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
-    """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
-    # Several pairs may have one name, or none: each is a line.
+    """Return ``name  value`` lines with aligned values, without pairs that have no value."""
+    # A list, as names may be empty or repeat.
     shown = [
         (name, _format_cell(value)) for name, value in pairs if value not in (None, "", [], ())
     ]
     width = indent + max((len(name) for name, _ in shown), default=0)
-    # Further lines of a value stand below its first.
-    gap = "\n" + " " * (width + 2)
+    # Align all lines of a value.
+    line_break = "\n" + " " * (width + 2)
     lines = []
     for name, value in shown:
         title = f"{' ' * indent}{name}".ljust(width)
-        lines.append(f"{title}  " + value.replace("\n", gap))
+        lines.append(f"{title}  " + value.replace("\n", line_break))
     return "\n".join(lines)
 
 
 def wrap_to_terminal(text: str, *, piped: int | None = None) -> str:
-    """Wrap lines that are wider than the terminal, below the beginning of their last column.
+    """Wrap lines to the width of the terminal; continue them at the start of their last column.
 
-    ``piped`` is the width without a terminal, None: unlimited.
+    Without a terminal, the width is ``piped``, or unlimited if None.
     """
     width = piped
     if sys.stdout.isatty():
@@ -157,7 +154,7 @@ def wrap_to_terminal(text: str, *, piped: int | None = None) -> str:
         return text
     lines = []
     for line in text.splitlines():
-        # Columns are two blanks apart; one that begins in the last third is too narrow to wrap.
+        # Columns are two spaces apart. One that starts in the last third is too narrow to wrap.
         starts = [match.end() for match in re.finditer(r"\s{2,}(?=\S)", line[: 2 * width // 3])]
         indent = " " * max(starts, default=0)
         wrapped = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
@@ -172,17 +169,17 @@ def _format_cell(value: object) -> str:
 
 
 def join_first_words(words: Sequence[str], most: int = 10) -> str:
-    """Return the first words of a list."""
+    """Join at most ``most`` words with commas, ending in … if there are more."""
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
 def facts_of_build(build: Build) -> Json:
-    """Return the facts about a build, for lists and scripts."""
+    """Return the facts about a build for JSON."""
     card = build.card
-    names = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
+    fields = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
     return {
         "path": build.path,
-        **{name: getattr(card, name) for name in names},
+        **{name: getattr(card, name) for name in fields},
         "bytes": sum(shard.bytes for shard in card.shards),
         "shards": len(card.shards),
         "splits": sorted(card.splits),
@@ -190,7 +187,7 @@ def facts_of_build(build: Build) -> Json:
 
 
 def fact_pairs_of_build(build: Build) -> list[tuple[str, object]]:
-    """Return the facts about a build as pairs of label and value, for people."""
+    """Return the facts about a build as pairs of label and value, for text output."""
     card = build.card
     size = human_bytes(facts_of_build(build)["bytes"])
     return [
@@ -203,7 +200,7 @@ def fact_pairs_of_build(build: Build) -> list[tuple[str, object]]:
 
 
 def facts_of_share(share: Share, files: Sequence[SharedFile]) -> Json:
-    """Return the facts about a push or pull, with its files, for scripts."""
+    """Return the facts about a push or pull, including its files, for JSON."""
     return {
         "kind": share.kind,
         "name": share.name,
@@ -214,21 +211,21 @@ def facts_of_share(share: Share, files: Sequence[SharedFile]) -> Json:
 
 
 def rows_as_csv(rows: Sequence[Json]) -> bytes:
-    """Return rows with the same keys as a CSV file."""
+    """Return rows with the same keys as the content of a CSV file."""
     from kmip_data.files.reading import csv_bytes
 
     return csv_bytes([*rows[0]], (row.values() for row in rows))
 
 
 def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
-    """Return the paths of picture and CSV file of ``--save``: ``a`` is a.png and a.csv, ``a.svg`` stays.
+    """Return the picture and CSV path of ``--save PREFIX``: ``a`` gives a.png, ``a.svg`` is kept.
 
-    Raises UsageError as :func:`check_output_path`.
+    Raises UsageError like :func:`check_output_path`.
     """
     from kmip_data.drawing.style import KINDS
 
     picture = absolute_path(prefix)
-    check_output_path(picture, "--save", force=True)  # it needs a name, to add a suffix to
+    check_output_path(picture, "--save", force=True)  # refuse an empty name, which takes no suffix
     if picture.suffix.lower() not in KINDS:
         picture = picture.with_name(f"{picture.name}.png")
     csv_file = picture.with_suffix(".csv")
@@ -238,7 +235,7 @@ def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
 
 
 def check_output_path(path: Path, option: str = "--output", *, force: bool) -> None:
-    """Raise UsageError before the work if a file cannot be written, or exists and may not be replaced."""
+    """Raise UsageError if a file cannot be written, or exists without ``force``."""
     folder = path.parent
     if not path.name or not folder.is_dir() or not os.access(folder, os.W_OK):
         problem = "is not writable" if folder.is_dir() else "does not exist"
@@ -253,14 +250,15 @@ def check_output_path(path: Path, option: str = "--output", *, force: bool) -> N
 
 
 def default_output_path(path: Path, *, force: bool) -> Path:
-    """Return the default path of a picture or page; an earlier one of ours there is replaced.
+    """Return the default path of a picture or page, after checking that it can be written.
 
-    Raise UsageError as :func:`check_output_path`, and if the path is a link.
+    A file that an earlier command wrote there is replaced. Raises UsageError like
+    :func:`check_output_path`, and for a link.
     """
     from kmip_data.files.atomic_writes import refuse_link
     from kmip_data.files.folder_marker import unchanged_outputs
 
-    # A path given by the user may be a link; this default path may not.
+    # Only a path that the user chose may be a link.
     refuse_link(path)
     check_output_path(path, force=force or path.name in unchanged_outputs(path.parent))
     return path
