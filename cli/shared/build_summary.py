@@ -1,4 +1,4 @@
-"""Summary of a finished build, with warnings of its split and the next command."""
+"""Summary of a build: counts, split, warnings and the next command."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from kmip_data.format.card import Card
 
 
-_LISTED = 12  #: ignored columns and files, each on a line of its own
-_FEATURES = {
+_MAX_LISTED = 12  #: lines of ignored columns and files, and of skipped records
+#: Column -> label.
+_FEATURE_LABELS = {
     "node/x": "node features",
     "edge/attr": "edge features",  # of molecules
     "edge/edge_attr": "edge features",
@@ -42,9 +43,9 @@ def summary_of_build(
     card = build.card
     rows = []
     unassigned = card.counts["nodes"]
-    empty = False
+    has_empty_part = False
     for part, counts in card.splits[split].ordered_parts():
-        empty |= not counts.nodes and part != "test"
+        has_empty_part |= not counts.nodes and part != "test"
         unassigned -= counts.nodes
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
@@ -73,19 +74,19 @@ def summary_of_build(
     if split != card.default_split:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.label_column is None:
-        # Nothing is trained on it, so its split has no use.
-        predict = f"kmip-data predict {_run_for(build)} --dataset {selection}"
+        # A build without targets is only for predictions: its split is not shown.
+        predict = f"kmip-data predict {_run_to_predict(build)} --dataset {selection}"
         return f"""\
 {card.dataset}{card.coverage_suffix}
 {format_facts(pairs, indent=2)}
 
 Next: kmip-data preview {selection}; to predict: {predict}"""
-    if empty or not _has_targets(build, features=False):
+    if has_empty_part or not _has_targets(build, features=False):
         step = f"preview {selection}"
     elif not _has_targets(build):
         from kmip_data.models.training.config.presets import family_of
 
-        # A preset has its own replacement of features.
+        # Presets replace missing features themselves.
         if family_of(card.dataset, card) is None:
             step += " --set data.features=degree-profile"
     return f"""\
@@ -97,8 +98,8 @@ Next: kmip-data preview {selection}; to predict: {predict}"""
 Next: kmip-data {step}""".rstrip()
 
 
-def _run_for(build: Build) -> str:
-    """Return the run of the build's home that can predict a build without targets, else RUN."""
+def _run_to_predict(build: Build) -> str:
+    """Return a run of the same home that can predict a build without targets, or ``RUN``."""
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
     from kmip_data.models.training.run.states import find_compatible_run
@@ -111,12 +112,12 @@ def _run_for(build: Build) -> str:
 
 
 def _is_shipped(card: Card) -> bool:
-    """True for a dataset that comes with kmip-data, not from the user's files."""
+    """True if the dataset comes with kmip-data, not from the user's files."""
     return card.dataset == card.manifest
 
 
 def target_candidates(card: Card) -> list[str]:
-    """Return the columns of your own tables that could be the target: neither ids nor parts."""
+    """Return the columns of the user's tables that could be the target: no ids or parts."""
     files = card.statistics.get("files") or {}
     return [
         column["name"]
@@ -126,65 +127,78 @@ def target_candidates(card: Card) -> list[str]:
 
 
 def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
-    """Yield the summary of your own files as pairs of label and value."""
-    from kmip_data.format.targets import target_type_of
-
+    """Yield facts about the user's files as pairs of label and value."""
     if _is_shipped(card):
         return
-    target = card.schema_.label_column
-    if target is None:
-        step = ""
-        if candidates := target_candidates(card):
-            step = f"; to train, build with --set label=COLUMN ({join_first_words(candidates)})"
-        yield "target", f"none: a trained run can predict it{step}"
-    else:
-        of = join_first_words(target.fields or (target.doc,))
-        yield "target", f"{target_type_of(target)} of each {target.level} ({of})"
+    yield _target_fact(card)
     if counts := card.statistics["classes"]["total"]:
-        several = target is not None and target_type_of(target) == "multilabel"
-        names = target.fields if target is not None and several else card.class_names
-        if len(names) != len(counts):
-            names = [str(number) for number in range(len(counts))]
-        # After a number, a blank would join both into one.
-        separator = ": " if any(name[-1:].isdecimal() for name in names) else " "
-        named = [f"{name}{separator}{count:,}" for name, count in zip(names, counts, strict=True)]
-        listed = join_first_words(named)
-        yield ("positives", listed) if several else ("classes", f"{len(counts)} ({listed})")
+        yield _class_fact(card, counts)
     files = card.statistics.get("files")
     if files is None:
         return
     for column in card.schema_.columns:
-        if column.key in _FEATURES:
+        if column.key in _FEATURE_LABELS:
             number = math.prod(column.shape)
-            of = f" ({join_first_words(column.fields)})" if column.fields else ""
-            yield _FEATURES[column.key], f"{number:,}{of}"
+            fields = f" ({join_first_words(column.fields)})" if column.fields else ""
+            yield _FEATURE_LABELS[column.key], f"{number:,}{fields}"
     for name, value in files.items():
-        if name in {"warnings", "features", "columns"}:  # printed above, or by --dry-run
+        if name in {"warnings", "features", "columns"}:  # printed elsewhere
             continue
         label = name.replace("_", " ")
         if name == "ignored" and value:
-            for line in value[:_LISTED]:
+            for line in value[:_MAX_LISTED]:
                 yield label, line
                 label = ""
-            if len(value) > _LISTED:
-                yield label, f"and {len(value) - _LISTED:,} more, on the card"
+            if len(value) > _MAX_LISTED:
+                yield label, f"and {len(value) - _MAX_LISTED:,} more, on the card"
             continue
         yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
 
 
+def _target_fact(card: Card) -> tuple[str, str]:
+    from kmip_data.format.targets import target_type_of
+
+    target = card.schema_.label_column
+    if target is not None:
+        fields = join_first_words(target.fields or (target.doc,))
+        return "target", f"{target_type_of(target)} of each {target.level} ({fields})"
+    step = ""
+    if candidates := target_candidates(card):
+        step = f"; to train, build with --set label=COLUMN ({join_first_words(candidates)})"
+    return "target", f"none: a trained run can predict it{step}"
+
+
+def _class_fact(card: Card, counts: Sequence[int]) -> tuple[str, str]:
+    """Return the count of each class, or the positives of each label, as label and value."""
+    from kmip_data.format.targets import target_type_of
+
+    target = card.schema_.label_column
+    is_multilabel = target is not None and target_type_of(target) == "multilabel"
+    names = card.class_names
+    if target is not None and is_multilabel:
+        names = target.fields
+    if len(names) != len(counts):
+        names = [str(number) for number in range(len(counts))]
+    # Separate the count from a name that ends in a digit.
+    separator = ": " if any(name[-1:].isdecimal() for name in names) else " "
+    named = [f"{name}{separator}{count:,}" for name, count in zip(names, counts, strict=True)]
+    listed = join_first_words(named)
+    return ("positives", listed) if is_multilabel else ("classes", f"{len(counts)} ({listed})")
+
+
 def _facts_of_skipped_records(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
-    """Yield the number of skipped records, and the first ones with their reasons."""
+    """Yield the number of skipped records, and the first reasons."""
     if not skipped:
         return
     yield "skipped", count_with_noun(len(skipped), "record")
-    for key, reason in skipped[:_LISTED]:
+    for key, reason in skipped[:_MAX_LISTED]:
         yield "", f"{key}: {reason}"
-    if len(skipped) > _LISTED:
-        yield "", f"and {len(skipped) - _LISTED:,} more, on the card"
+    if len(skipped) > _MAX_LISTED:
+        yield "", f"and {len(skipped) - _MAX_LISTED:,} more, on the card"
 
 
 def _split_warnings(card: Card, split: str) -> Iterator[str]:
-    """Yield a line for each part of a split without records, or without some of the classes."""
+    """Yield a warning for each part of a split without records, or without some classes."""
     from kmip_data.format.targets import target_column, target_type_of
     from kmip_data.pipelines.added_splits import step_to_fill_part
 
@@ -216,14 +230,14 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
                 enough &= total[label] >= len(entry.parts)
         if missing and any(numbers):
             line = f"{part} has no example of {join_first_words(missing)}"
-            # A given split is meant, and a class of two records is in two parts.
+            # Given splits are intended, and a class of two records cannot be in all parts.
             if entry.rule == "random" and enough:
                 line += "; try --split-rule stratified"
             yield line
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:
-    """True if a column can be learned; point clouds may have no classes, graphs no ``features``."""
+    """True if a build has targets, and the ``features`` that training needs."""
     from kmip_data.format.targets import learned_column
 
     with contextlib.suppress(UsageError):
@@ -233,7 +247,7 @@ def _has_targets(build: Build, *, features: bool = True) -> bool:
 
 
 def _other_builds(build: Build) -> list[Build]:
-    """Return the other builds of your own dataset, which share its name."""
+    """Return the other builds of the user's dataset, which share its name."""
     from kmip_data.builds.home import Home, list_builds
 
     home = Home(build.path.parent.parent)
@@ -244,7 +258,7 @@ def _other_builds(build: Build) -> list[Build]:
 
 
 def _note_on_other_builds(build: Build) -> str:
-    """Return the other builds of your own dataset, and which one its name means; empty without any."""
+    """Return a line about the other builds of this name, and the one that it selects; may be empty."""
     from kmip_data.builds.home import Home, matching_builds
 
     if not (others := _other_builds(build)):
@@ -252,27 +266,27 @@ def _note_on_other_builds(build: Build) -> str:
     card = build.card
     dataset = card.dataset
     matches = matching_builds(Home(build.path.parent.parent), dataset, {})
-    meant = "this one" if matches[:1] == [build] else "not this one"
+    selected = "this one" if matches[:1] == [build] else "not this one"
     names = []
     for other in others:
-        same = other.card.content_digest == card.content_digest
-        names.append(other.path.name if same else f"{other.path.name} (from other files)")
-    return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
+        has_same_files = other.card.content_digest == card.content_digest
+        names.append(other.path.name if has_same_files else f"{other.path.name} (from other files)")
+    return f"{', '.join(names)}; the name {dataset} means the newest build, {selected}"
 
 
 def _selecting_argument(build: Build, parameters: DatasetParameters) -> str:
-    """Return the argument that selects a build: the name of its dataset if unambiguous, else its folder."""
+    """Return the argument that selects a build: its dataset and options if unambiguous, else its folder."""
     from kmip_data.builds.home import Home
 
     card = build.card
     options = parameters_as_options(parameters.records)
     if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
-    renamed = not _is_shipped(card)
-    if _other_builds(build) or ("--set" in options and not renamed):
+    is_shipped = _is_shipped(card)
+    if _other_builds(build) or ("--set" in options and is_shipped):
         return build.path.name
     words = [card.dataset]
-    if not renamed:
+    if is_shipped:
         words.append(options)
     if card.sample:
         words.append("--sample")

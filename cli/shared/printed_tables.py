@@ -1,4 +1,4 @@
-"""Tables that several commands print."""
+"""Tables printed by several commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def builds_table(builds: list[Build]) -> str:
-    """Return each build with its date, and below it its sources and how builds of one name differ."""
+    """Return a table of builds; below each, its sources and its difference from builds of one name."""
     from kmip_data.builds.home import date_of_build, differences_of_builds
     from kmip_data.cli.shared.removable_folders import folder_bytes
     from kmip_data.format.card import COMPLETE_BY_COUNTS
@@ -39,20 +39,20 @@ def builds_table(builds: list[Build]) -> str:
             COMPLETE_BY_COUNTS if card.raw_file_status == COMPLETE_BY_COUNTS else ""
         )
         date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""
-        about = ", ".join(filter(None, [difference, card.sources, date, state]))
-        notes.append(wrap(about, 76))
+        note = ", ".join(filter(None, [difference, card.sources, date, state]))
+        notes.append(wrap(note, 76))
     return add_row_notes(format_table(["name", "graphs", "disk", "built"], rows), notes)
 
 
 def runs_table(runs: Sequence[RunStatus]) -> str:
-    """Return runs with their states, and below each what it needs."""
+    """Return a table of runs; below each, the remaining time, its error and the command to resume."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.result import format_metric_with_unit
 
     rows = []
     notes = []
     for run in runs:
-        metric = all_metrics().get(run.metric or "")  # one of a plugin may be missing here
+        metric = all_metrics().get(run.metric or "")  # the plugin of a metric may be missing
         title = metric.title if metric else run.metric
         values = []
         for value in (run.val, run.test):
@@ -70,32 +70,32 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
         name = f"{run.dataset}/{run.model}/{run.name}"
         rows.append([name, run.begun[:10], run.seed, run.state, epochs, *values])
 
-        left = None
+        remaining = None
         if run.state == "running" and run.left:
-            left = f"{run.left} left, by the epochs so far"
-        notes.append([left, run.reason, run.resume and f"resume: {run.resume}"])
+            remaining = f"{run.left} left, by the epochs so far"
+        notes.append([remaining, run.reason, run.resume and f"resume: {run.resume}"])
     return add_row_notes(
         format_table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
     )
 
 
-WIDTH = 100  #: columns of a terminal that tables take at most
+WIDTH = 100  #: maximum width of a table in characters
 
 
 def report_text(tables: Iterable[Table]) -> str:
-    """Return tables of results as text, each with its title and notes."""
+    """Return tables of results as text, with titles and notes."""
     from kmip_data.models.reports.sheets import results_sheet
 
     return "\n\n".join(_sheet_text(results_sheet(results)) for results in tables) + "\n"
 
 
 def step_to_best_run(tables: Sequence[Table]) -> str:
-    """Return the line that names the next command: it opens the best run of the first table's best row."""
+    """Return the line with the next command: explore the best run in the best row of the first table."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
 
     table = tables[0]
-    # A table of one row ranks none.
+    # A single row has no rank.
     ranks = [row.get("rank") for row in table.rows]
     runs = table.runs[ranks.index(1) if 1 in ranks else 0]
     higher = all_metrics()[runs[0].result.metric].higher_is_better
@@ -105,17 +105,17 @@ def step_to_best_run(tables: Sequence[Table]) -> str:
 
 
 def _sheet_text(sheet: Sheet) -> str:
-    # 1. As many columns as fit; changes are easier to read on lines of their own.
+    # 1. Find how many columns fit. Changes are easier to read below the row.
     columns = list(zip(sheet.header, *sheet.cells, strict=True))
     shown = 0
-    used = 0
+    width = 0
     for column in columns:
-        used += max(map(len, column)) + 2
-        if used > WIDTH or column[0] == "changes":
+        width += max(map(len, column)) + 2
+        if width > WIDTH or column[0] == "changes":
             break
         shown += 1
 
-    # 2. The others, by name, below each row.
+    # 2. List the other columns below each row.
     notes = []
     for cells in sheet.cells:
         others = []

@@ -1,4 +1,4 @@
-"""Folders of a home that can be removed: found by name, and the names in them that are ours."""
+"""Folders of a home that can be removed, by name; other files in them stay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
-MAX_SHOWN = 5  #: names that a message lists
+MAX_LISTED = 5  #: names in a message
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Removable:
 
     kind: Kind
     path: Path
-    name: str  #: below the home
+    name: str  #: path below the home
     top: Path  #: ``built/``, ``raw/`` or ``runs/`` of the home
 
 
 def removable_folders(home: Home) -> list[Removable]:
-    """Return all builds, raw files and runs of a home, without links and hidden folders."""
+    """Return all builds, raw files and runs of a home, except links and hidden folders."""
     items = []
     for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
         for path in sorted(top.glob(pattern)):
             name = path.relative_to(top)
-            linked = path.resolve() != top.resolve() / name
-            if linked or path.name.startswith(".") or not path.is_dir():
+            is_linked = path.resolve() != top.resolve() / name
+            if is_linked or path.name.startswith(".") or not path.is_dir():
                 continue
             kind: Kind = "unfinished build"
             if top == home.raw:
@@ -53,32 +53,31 @@ def removable_folders(home: Home) -> list[Removable]:
 
 
 def find_removable(name: str, home: Home) -> Removable:
-    """Return the removable folder at a path, absolute or below the home (raw files: ``raw/NAME``).
+    """Return the removable folder with a path, absolute or below the home, or the end of its path.
 
-    Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
-    and runs.
+    Raises ``UsageError`` unless exactly one folder of the home matches.
     """
-    # 1. A folder, its name below the home, or the end of its path: of raw files, which may have
-    #    taken hours to download, never the end alone.
+    # 1. Match paths. Raw files may have taken hours to download, so the end of their path is not
+    #    enough.
     known = removable_folders(home)
     full = Path(os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111 -- no error, links stay
     path = Path(name)
     matches = []
     for item in known:
-        ends_so = path.parts and item.path.parts[-len(path.parts) :] == path.parts
+        has_this_end = path.parts and item.path.parts[-len(path.parts) :] == path.parts
         if (
             item.path == full
             or item.name == path.as_posix()
-            or (ends_so and item.kind != "raw files")
+            or (has_this_end and item.kind != "raw files")
         ):
             matches.append(item)
 
-    # 2. Else the builds of a dataset of this name.
+    # 2. Otherwise match the builds of a dataset.
     if not matches:
-        of_dataset = {build.path for build in list_builds(home, name)}
-        matches = [item for item in known if item.path in of_dataset]
+        builds = {build.path for build in list_builds(home, name)}
+        matches = [item for item in known if item.path in builds]
 
-    # 3. The match must be unique: never guess among several.
+    # 3. Do not guess among several matches.
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -89,7 +88,7 @@ def find_removable(name: str, home: Home) -> Removable:
         if 0 < len(unused) < len(matches):
             step = f"only without runs: kmip-data remove {shlex.join(item.name for item in unused)}"
         raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, next=step)
-    # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
+    # 4. Without a match, suggest the nearest name; raw files only for raw/….
     known_names = [
         item.name for item in known if item.kind != "raw files" or name.startswith("raw")
     ]
@@ -100,7 +99,7 @@ def find_removable(name: str, home: Home) -> Removable:
 
 
 def _builds_with_runs(home: Home) -> set[Path]:
-    """Return the builds of a home that its finished runs were trained on."""
+    """Return the builds on which finished runs of the home were trained."""
     keys = set()
     for file in home.runs.glob("*/*/*/result.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -109,7 +108,7 @@ def _builds_with_runs(home: Home) -> set[Path]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder; links are not followed."""
+    """Return the total size of the files below a folder, without following links."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -119,10 +118,10 @@ def folder_bytes(folder: Path) -> int:
 
 
 def remove_folders(items: Sequence[Removable]) -> None:
-    """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
+    """Remove the files that kmip-data wrote in each folder, after locking all of them.
 
-    Raises ``UsageError`` where one lies behind a link, has no marker, or another process works in
-    it; ``OutOfResources`` where a file cannot be removed: the same call resumes.
+    Raises ``UsageError`` if a folder is behind a link, has no marker, or is locked by another
+    process; ``OutOfResources`` if a file cannot be removed: the same call resumes.
     """
     from kmip_data.builds.added_columns import files_of_build
     from kmip_data.models.training.run.run_folder import files_of_run
@@ -133,31 +132,32 @@ def remove_folders(items: Sequence[Removable]) -> None:
         for item in items:
             atomic_writes.refuse_links_below(item.top, item.path)
             names = sorted(path.name for path in item.path.iterdir())
-            # Raw files have receipts: archives of the user's may lie between them.
-            marked = item.kind == "raw files" or atomic_writes.marker_content(item.path) is not None
-            if names and not marked:
-                raise atomic_writes.foreign_files_error(item.path, names[:MAX_SHOWN])
+            # Raw files have receipts instead, as the user's archives may lie between them.
+            is_ours = (
+                item.kind == "raw files" or atomic_writes.marker_content(item.path) is not None
+            )
+            if names and not is_ours:
+                raise atomic_writes.foreign_files_error(item.path, names[:MAX_LISTED])
             locks.enter_context(folder_lock(item.path, quiet=True, wait=False))
 
-        # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
-        #    was put in since the question leads nowhere.
+        # 2. Remove the files. Refuse links again: one may have been created since the question.
         for item in items:
             below = item.path.relative_to(item.top).as_posix()
             atomic_writes.refuse_links_below(item.top, item.path)
             files_of = {"raw files": files_of_raw, "run": files_of_run}
             names = files_of.get(item.kind, files_of_build)(item.path)
             paths = [PurePosixPath(below, name) for name in names]
-            # Folders in it go where they are empty, with half-written files in them.
-            inside = item.path.rglob("*/")
-            folders = [below, *(path.relative_to(item.top).as_posix() for path in inside)]
+            # Subfolders are removed with partial files, if nothing else is left in them.
+            subfolders = item.path.rglob("*/")
+            folders = [below, *(path.relative_to(item.top).as_posix() for path in subfolders)]
             for folder in folders:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     atomic_writes.remove_partials(item.top / folder, root=item.top)
             atomic_writes.remove_files(item.top, map(str, paths), folders=folders, strict=True)
-            # The marker goes last, so that a removal that was stopped can be resumed.
+            # Remove the marker last, so that a stopped removal can be resumed.
             atomic_writes.remove_files(item.top, [f"{below}/{MARKER}"], strict=True)
 
-    # 3. Without the locks, which lie in the folders: the folders themselves, where they are empty.
+    # 3. Remove the folders that are empty without their lock files.
     for item in items:
         path = PurePosixPath(item.path.relative_to(item.top).as_posix())
         atomic_writes.remove_files(item.top, [], folders=[str(path), *map(str, path.parents[:-1])])
