@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.analysis.study import Measure
 
-GRAPHS = 50  #: most graphs of the test part that are measured
+MAX_GRAPHS = 50  #: graphs of the test part that are measured
 
 save_option = combined_options(
     click.option(
@@ -52,19 +52,19 @@ save_option = combined_options(
 def _parse_two_integers(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> tuple[int, int] | None:
-    """Read two integers in the form of the option's metavar: ``2500x16``, or ``1..9``."""
+    """Parse two integers in the form of the option's metavar, such as ``2500x16`` or ``1..9``."""
     if value is None:
         return None
     form = str(param.metavar)
     # At most nine digits: no dataset has more nodes.
-    number = r"0*([1-9]\d{0,8})"
-    match = re.fullmatch(number + re.escape(form[1:-1]) + number, value)
+    integer = r"0*([1-9]\d{0,8})"
+    match = re.fullmatch(integer + re.escape(form[1:-1]) + integer, value)
     if match is None:
         raise click.BadParameter(f"{value!r} is not {form} of numbers above 0", ctx, param)
     return int(match[1]), int(match[2])
 
 
-#: Source of the projections, their selection, values of k, and where results go.
+#: Options for the projections to measure, the values of k, and the output.
 analysis_options = combined_options(
     click.argument("run", required=False, type=RUN),
     click.option(
@@ -108,7 +108,7 @@ def approximation(**options: Any) -> None:
 @command.command(cls=Command)
 @analysis_options
 def cumulative_weight(**options: Any) -> None:
-    """Measure the share of attention weight on the k best keys.
+    """Measure the fraction of attention weight on the k best keys.
 
     Prints the sum of the k largest softmax weights, averaged over nodes and heads. Queries and keys
     are taken from RUN, in every layer but the first, or drawn from a normal distribution.
@@ -119,12 +119,12 @@ def cumulative_weight(**options: Any) -> None:
 
 
 def _analyse(name: str, measure: Measure, options: Json) -> None:
-    """Apply a measure to queries, keys and values, save its picture and CSV file, and print the means."""
+    """Apply a measure to queries, keys and values, save its curves, and print their means."""
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_curves_over_k
     from kmip_data.models.analysis.study import gaussian_projections, record_run, run_study
 
-    # What is wrong with the line ends the command before the work.
+    # Check the options before the work.
     saved = _save_paths(
         name, options["save"], options["run"], options["home"], force=options["force"]
     )
@@ -141,7 +141,9 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
     if gaussian:
         projections = gaussian_projections(*gaussian)
     else:
-        projections = record_run(run, graphs=GRAPHS, sizes=options["nodes"], home=options["home"])
+        projections = record_run(
+            run, graphs=MAX_GRAPHS, sizes=options["nodes"], home=options["home"]
+        )
     study = run_study(
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
@@ -166,7 +168,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
         curves[curve] = {"mean": mean, "std": std}
         header.append(curve)
         columns.append(mean)
-        if graphs > 1:  # over which means deviate
+        if graphs > 1:
             header.append("±")
             columns.append(std)
 
@@ -188,7 +190,7 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
 def _save_paths(
     name: str, save: str | None, run: str | None, home: Home, *, force: bool
 ) -> tuple[Path, Path] | None:
-    """Return the paths of picture and CSV file, None where neither ``save`` nor a run names a folder.
+    """Return the paths of picture and CSV file, or None if there is neither ``save`` nor a run.
 
     Raises UsageError if one cannot be written, or exists.
     """
@@ -206,16 +208,16 @@ def _save_paths(
 
 
 def _saved_files_line(paths: tuple[Path, Path] | None) -> list[str]:
-    """Return the line of the output on files that were written."""
+    """Return the output line about saved files, if any."""
     return [f"saved  {paths[0]}  {paths[1]}"] if paths else []
 
 
 def _source_description(about: Mapping[str, Any]) -> str:
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
-    extent = coverage_suffix(bool(about.get("sample")), about.get("complete"))
-    run = "/".join(Path(str(about.get("run"))).parts[-3:])  # DATASET/MODEL/NAME, wherever it lies
-    return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {run}"
+    coverage = coverage_suffix(bool(about.get("sample")), about.get("complete"))
+    run = "/".join(Path(str(about.get("run"))).parts[-3:])  # DATASET/MODEL/NAME
+    return f"{about.get('dataset')}{coverage}, part {about.get('part')}, run {run}"
 
 
 @command.command(cls=Command)
@@ -251,7 +253,7 @@ def influence_of_k(
 
     saved = _save_paths("influence-of-k", save, None, home, force=force)
     runs, notes = read_finished_runs(select_runs(names, home))
-    tables, others = tables_of_runs(runs)
+    tables, left_out = tables_of_runs(runs)
     curves = []
     rows = []
     for ours, paper in map(rows_over_k, tables):
@@ -260,13 +262,13 @@ def influence_of_k(
             rows += ours
     if not rows:
         raise UsageError(
-            "No finished runs differ in k alone.",
+            "No finished runs differ only in k.",
             expected="runs of k-MIP attention with several k",
             found="; ".join(notes) or f"{len(runs)} runs",
             next="kmip-data train helsinki --set model.attention.k=5, and the same with another k",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
-    notes += others
+    notes += left_out
     notes.append(f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.")
 
     if saved:
@@ -291,7 +293,7 @@ def influence_of_k(
 
 
 def _format_mean(row: Json, name: str) -> str | None:
-    """Return a mean of a row, with its deviation where there are several runs."""
+    """Return a mean of a row, with its standard deviation over several runs."""
     from kmip_data.models.training.run.result import format_metric
 
     mean = row[name]

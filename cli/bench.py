@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
 
-SHARE = 0.8  #: share of the free memory that a method may take
+MEMORY_FRACTION = 0.8  #: fraction of the free memory that a method may use
 ROUNDS = 5
-BATCHES = 20  #: most batches of a round
-SECONDS = 60.0  #: seconds that all rounds of a network may take
+MAX_BATCHES = 20  #: batches per round
+MAX_SECONDS = 60.0  #: seconds for all rounds of a network
 
 
 @click.group(cls=Group)
@@ -99,17 +99,17 @@ def attention(
     from kmip_data.runtime.memory import free_host_memory
     from kmip_data.strict_model import read_shipped
 
-    # 1. Where results go, and what is measured: wrong options end here.
+    # 1. Check the options.
     saved = None
     if save is not None:
         saved = picture_and_csv_paths(save, force=force)
     device_type = choose_device(device or "auto").type
-    names = _chosen_methods(methods, device_type)
+    names = _requested_methods(methods, device_type)
     sizes = paper_sizes_up_to(max_n)
 
-    # 2. Measure, each method in a process that may end for lack of memory.
+    # 2. Measure each method in a process of its own, which may run out of memory.
     shape = Shape(**shapes)
-    memory_limit = int(SHARE * free_host_memory())
+    memory_limit = int(MEMORY_FRACTION * free_host_memory())
     protocol = Protocol(device=device_type, memory_limit=memory_limit)
 
     def log(cell: Measurement) -> None:
@@ -125,7 +125,7 @@ def attention(
         log=log,
     )
 
-    # 3. A table and a picture, next to the paper's measurements where sizes agree.
+    # 3. Show a table and draw a picture, with the paper's measurements if the shapes agree.
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     conditions = (
@@ -142,7 +142,7 @@ def attention(
         write_output(csv_file, rows_as_csv(rows))
         draw_sweep(cells, picture, title=f"{conditions}\n{machine_line()}", paper=paper)
 
-    # 4. Why cells are empty; larger sizes of the same method are not tried, which says nothing new.
+    # 4. Explain missing measurements, except for sizes skipped after a smaller one failed.
     text += [
         f"{cell.method}, {cell.n:,} nodes: {cell.note}"
         for cell in cells
@@ -155,8 +155,8 @@ def attention(
     print_result(result, *text)
 
 
-def _chosen_methods(methods: str | None, device: str) -> list[str]:
-    """Return the methods given, or the experiment's default methods on this device."""
+def _requested_methods(methods: str | None, device: str) -> list[str]:
+    """Return the requested methods, or the default ones for this device."""
     from kmip_data.models.profiling.methods import default_methods, method_names
 
     if methods is None:
@@ -167,7 +167,7 @@ def _chosen_methods(methods: str | None, device: str) -> list[str]:
 
 
 def _methods_by_size(setting: str, cells: list[Measurement], paper: Json | None) -> str:
-    """Return methods against sizes, with growth and memory per node; the paper's measurements below."""
+    """Return a table of methods by size with growth and memory; the paper's measurements are last."""
     from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})
@@ -192,13 +192,13 @@ def _methods_by_size(setting: str, cells: list[Measurement], paper: Json | None)
 
 
 def _growth_and_node_bytes(growth: float | None, peaks: list[float]) -> list[str | None]:
-    """Return the growth exponent, and the bytes per node at the largest measured size."""
-    shown_growth = None if growth is None else f"n^{growth:.2f}"
-    return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
+    """Return the growth exponent and the bytes per node of the largest size, for a table."""
+    exponent = None if growth is None else f"n^{growth:.2f}"
+    return [exponent, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
 def _format_seconds(cell: Measurement) -> str:
-    """Format the seconds of a cell, or the reason why it has none."""
+    """Format the seconds of a measurement, or its status if it failed."""
     return cell.status if cell.seconds is None else format_quantity(cell.seconds, "s")
 
 
@@ -232,7 +232,7 @@ def train(
     """
     from kmip_data.models.training.config.compose import compose_configuration
 
-    # Names and keys are checked before torch is imported, which takes seconds.
+    # Check names and keys before importing torch, which takes seconds.
     model_names = list(dict.fromkeys(models.split(",")))
     settings = [*overrides, "system.devices=1"]
     configs = {}
@@ -247,9 +247,9 @@ def train(
     first = configs[model_names[0]]
     device = choose_device(first.system.device)
     data = {model: open_data(config, home=home, quiet=quiet) for model, config in configs.items()}
-    makers = {}
+    factories = {}
     for model, config in configs.items():
-        makers[model] = partial(
+        factories[model] = partial(
             Contestant,
             config=config,
             data=data[model],
@@ -257,10 +257,10 @@ def train(
         )
     log = partial(print_status, quiet=quiet)
     paces = compare_training(
-        makers,
+        factories,
         rounds=ROUNDS,
-        most=BATCHES,
-        seconds=SECONDS,
+        most=MAX_BATCHES,
+        seconds=MAX_SECONDS,
         log=log,
     )
 
@@ -268,9 +268,9 @@ def train(
     epochs = f"{first.training.epochs:,} epochs"
     if first.preset:
         epochs += f" of {first.preset}"
-    remark = first_data.build.card.coverage_suffix
-    if remark:
-        epochs += f" on these data{remark}, whose epochs are not the published set's"
+    coverage = first_data.build.card.coverage_suffix
+    if coverage:
+        epochs += f" on these data{coverage}, whose epochs are not the published set's"
     text = [pace_table(paces)]
     text += [f"{pace.name}: {pace.note}" for pace in paces if pace.note]
     text += [
@@ -287,7 +287,7 @@ def train(
 
 
 def pace_table(paces: list[Pace]) -> str:
-    """Return the speed of networks as a table."""
+    """Return a table of the training speed of networks."""
     rows = []
     for pace in paces:
         cells = ["–"] * 5

@@ -1,4 +1,4 @@
-"""``kmip-data demo``: what k-MIP attention is for, offline, in about a minute of work."""
+"""``kmip-data demo``: show what k-MIP attention is for, offline, in about a minute of work."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 CITY = "helsinki"
 TASK = "long-range"
-GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: size of the task; attention learns it in three epochs
+#: Size of the task. Attention learns it in three epochs.
+GRAPHS = 2_400
+NODES = 32
+EPOCHS = 4
 MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
-SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
-BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary
+TIMED_NODES = (1_000, 4_000, 16_000)  #: sizes at which attention is timed
+BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary, in edges
 PICTURE = "long-range.png"
 
 
@@ -47,7 +50,7 @@ def command(folder: str) -> None:
     home = Home.locate(folder)
     started = time.monotonic()
     name = time.strftime("demo-%Y%m%d-%H%M%S")
-    # With --json stdout is for the one object at the end; the rest goes to stderr.
+    # With --json, stdout has only the JSON object; everything else goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if wants_json() else contextlib.nullcontext():
         click.echo(f"All files are written below {home.path}.")
         result, text = _run_demo(home, name)
@@ -71,30 +74,30 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     _show_and_run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1")
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
 
-    # 1. Train each network, and measure it by the distance to the answer.
+    # 1. Train each network, and evaluate it by the distance to the answer.
     by_model = {}
     lines = []
     for model in MODELS:
         _show_and_run(home, f"train {target} --model {model} --epochs {EPOCHS} --name {name}")
         run = find_run(f"{model}/{name}", home)
         result = read_result(run)
-        share = result.metrics["test"]["accuracy"]
+        accuracy = result.metrics["test"]["accuracy"]
         seconds = result.seconds.total
         click.echo(
-            f"{model}: {100 * share:.1f} % of the test nodes after {seconds:.0f} s of training"
+            f"{model}: {100 * accuracy:.1f} % of the test nodes after {seconds:.0f} s of training"
         )
         bands = evaluate_by_distance(run, home=home)
         assert bands is not None, "its data have distances"
         by_model[model] = bands
         values = dict(zip(bands.bands, bands.values, strict=True))
         shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in BANDS]
-        lines.append([model, f"{100 * share:.1f}", *shown])
+        lines.append([model, f"{100 * accuracy:.1f}", *shown])
     picture = home.path / PICTURE
     draw_metric_by_distance(
         by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8
     )
 
-    # 2. A city, as far as this machine can draw it.
+    # 2. Draw a city, if this machine can.
     click.echo(
         "\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."
     )
@@ -113,13 +116,13 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     times = []
     rows = []
     measurer = Measurer(Shape(), Protocol(repeats=2))
-    for n in SIZES:
+    for n in TIMED_NODES:
         cells = [
             measurer.measure_cell(get_method(name), "inference", n) for name in ("auto", "full")
         ]
-        ours, theirs = (cell.seconds or 0.0 for cell in cells)
-        times.append({"nodes": n, "kmip": ours, "full": theirs})
-        rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])
+        kmip, full = (cell.seconds or 0.0 for cell in cells)
+        times.append({"nodes": n, "kmip": kmip, "full": full})
+        rows.append([f"{n:,}", f"{kmip:.3f}", f"{full:.3f}", f"{full / kmip:.1f}"])
     header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in BANDS[1:])]
     text = f"""\
 {format_table(header, lines)}
@@ -141,7 +144,7 @@ What does not help: attention on the streets of Helsinki (docs/results.md).
 
 
 def _show_and_run(home: Home, line: str) -> None:
-    """Show a command and run it; drop what it prints."""
+    """Show a command and run it without its output."""
     from kmip_data.cli.main import root
     from kmip_data.cli.shared.command_line_errors import PROGRAM
 
@@ -150,4 +153,4 @@ def _show_and_run(home: Home, line: str) -> None:
     if args[0] in {"build", "train"}:
         args.append("--quiet")
     with contextlib.redirect_stdout(io.StringIO()), root.make_context(PROGRAM, args) as context:
-        root.invoke(context)  # an error of a step is one of the demo
+        root.invoke(context)  # its errors are errors of the demo

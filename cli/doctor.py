@@ -1,4 +1,4 @@
-"""``kmip-data doctor``: what works on this machine, and why the rest does not."""
+"""``kmip-data doctor``: check what works on this machine, and why other parts do not."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
 
-#: A requirement as installed metadata have it.
+#: A requirement in the metadata of an installed package.
 REQUIREMENT = re.compile(
-    r"(?P<name>[\w.-]+?)(\[.*\])?[>=]=(?P<least>[\d.]+)\s*(;(.*extra == [\"'](?P<extra>\w+)[\"'])?.*)?"
+    r"(?P<name>[\w.-]+?)(\[.*\])?[>=]=(?P<minimum>[\d.]+)\s*(;(.*extra == [\"'](?P<extra>\w+)[\"'])?.*)?"
 )
 MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 
@@ -44,8 +44,8 @@ def command(home: Home) -> None:
     home and licenses. Ends with exit code 1 if a requirement is missing, or a backend or a part of
     the self-check is broken.
     """
-    #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not
-    #: needed), ``problem`` must be fixed.
+    #: Section -> checks: name, status and detail. ``ok`` is usable, ``no`` is missing but not
+    #: required, ``problem`` must be fixed.
     sections = {
         "Program": _check_program(),
         "Devices": _check_devices(),
@@ -53,27 +53,27 @@ def command(home: Home) -> None:
         "GPU self-check": _check_gpu_kernels(),
         "Home": _check_home(home),
     }
-    checks = []
-    wrong = []
-    for section, lines in sections.items():
+    results = []
+    problems = []
+    for section, checks in sections.items():
         _print_line(section)
-        for name, status, detail in lines:  # each is printed when it is known
-            check = {"section": section, "name": name, "status": status, "detail": detail}
-            checks.append(check)
+        for name, status, detail in checks:  # printed one by one, as some take seconds
+            result = {"section": section, "name": name, "status": status, "detail": detail}
+            results.append(result)
             _print_line(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
-                wrong.append(f"{name}: {detail}")
-    print_result({"ok": not wrong, "checks": checks})
-    if wrong:
+                problems.append(f"{name}: {detail}")
+    print_result({"ok": not problems, "checks": results})
+    if problems:
         raise CheckFailed(
-            f"{count_with_noun(len(wrong), 'check')} failed.",
-            found="; ".join(wrong),
+            f"{count_with_noun(len(problems), 'check')} failed.",
+            found="; ".join(problems),
             next="fix these, then run kmip-data doctor again",
         )
 
 
 def _print_line(line: str) -> None:
-    """Print a line at once, unless the command prints JSON."""
+    """Print a line immediately, unless the command prints JSON."""
     if not wants_json():
         click.echo(line)
 
@@ -82,10 +82,10 @@ def _check_program() -> Iterator[tuple[str, str, str]]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
-    wrong = []
+    outdated = []
     extras = dict[str, bool]()
     requirements = []
-    # A checkout that is not installed has no metadata.
+    # A checkout may not be installed.
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         requirements = importlib.metadata.requires("kmip-data") or []
     for requirement in requirements:
@@ -93,24 +93,24 @@ def _check_program() -> Iterator[tuple[str, str, str]]:
         if match is None:
             continue
         name = match["name"]
-        least = match["least"]
+        minimum = match["minimum"]
         extra = match["extra"]
         version = _installed_version(name)
-        sound = _version_numbers(version) >= _version_numbers(least)
+        is_satisfied = _version_numbers(version) >= _version_numbers(minimum)
         if extra is not None:
-            extras[extra] = extras.get(extra, True) and sound
-        elif not sound:
-            wrong.append(f"{name} {version or 'is missing'}, at least {least} is needed")
-    if wrong:
-        yield "packages", "problem", "; ".join(wrong)
+            extras[extra] = extras.get(extra, True) and is_satisfied
+        elif not is_satisfied:
+            outdated.append(f"{name} {version or 'is missing'}, at least {minimum} is needed")
+    if outdated:
+        yield "packages", "problem", "; ".join(outdated)
     else:
         names = ("torch", "torch-geometric", "numpy", "h5py")
         yield "packages", "ok", ", ".join(f"{name} {_installed_version(name)}" for name in names)
-    # Extras: one is usable if all of its packages are.
-    for extra, sound in extras.items():
-        if extra not in PACKAGES:  # the extra of all commands, or of development
+    # An extra is usable if all of its packages are.
+    for extra, is_usable in extras.items():
+        if extra not in PACKAGES:  # for all commands, or for development
             continue
-        if sound:
+        if is_usable:
             yield f"[{extra}]", "ok", ""
         else:
             detail = install_command(extra)
@@ -126,7 +126,7 @@ def _installed_version(package: str) -> str:
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, so that 2.10 compares above 2.9."""
+    """Return the numbers of a version for comparisons: 2.10 is above 2.9."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
@@ -155,17 +155,17 @@ def _check_backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.training.self_check import OK, TIMED_OUT, check_components
 
     rows = backend_status()
-    # In processes of their own: one that ends by a signal is a line here.
-    tried = {}
+    # The checks run in other processes, so that a crash is reported as a failure.
+    failures = {}
     for device in {row.device for row in rows}:
         names = [row.name for row in rows if row.usable and row.device == device]
-        tried[device] = check_components(device, {}, names)
+        failures[device] = check_components(device, {}, names)
     for row in rows:
         status = "ok" if row.usable else "no"
         reason = row.reason
-        failure = tried[row.device].get(row.name, OK)
+        failure = failures[row.device].get(row.name, OK)
         if failure != OK:
-            status = "no" if failure.startswith(TIMED_OUT) else "problem"  # slow, or broken
+            status = "no" if failure.startswith(TIMED_OUT) else "problem"
             reason = failure
         yield f"{row.name} ({row.device})", status, reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
@@ -199,10 +199,10 @@ def _check_home(home: Home) -> Iterator[tuple[str, str, str]]:
         yield "folder", "ok", f"{home.path}: {free} free"
     else:
         yield "folder", "problem", f"{home.path}: not writable"
-    agreed = []
+    licenses = []
     for name, entry in accepted_licenses(home).items():
-        agreed.append(f"{name} ({entry.get('how')}, {entry.get('time')})")
-    if agreed:
-        yield "licenses", "ok", ", ".join(agreed)
+        licenses.append(f"{name} ({entry.get('how')}, {entry.get('time')})")
+    if licenses:
+        yield "licenses", "ok", ", ".join(licenses)
     else:
-        yield "licenses", "no", "none agreed to"
+        yield "licenses", "no", "none accepted"

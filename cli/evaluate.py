@@ -1,4 +1,4 @@
-"""``kmip-data evaluate``: metrics of a run's weights."""
+"""``kmip-data evaluate``: compute the metrics of a trained model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
     if by_class:
         from kmip_data.models.analysis.explanations import counts_by_class, evaluate_by_distance
 
-        # If the distance to the answer is known, group by distance instead of class.
+        # Group by distance instead of class if the distance to the answer is known.
         bands = evaluate_by_distance(run, **data)
         if bands is None:
             result["classes"] = counts_by_class(run, **data)
@@ -52,7 +52,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
 def _class_table(
     names: Sequence[str], rows: Mapping[str, Sequence[int]], right: Mapping[str, Sequence[int]]
 ) -> str:
-    """Return one line per class: rows and accuracy in each part."""
+    """Return a table of rows and accuracy in each part by class."""
     header = ["class"]
     cells: list[list[object]] = [[name] for name in names]
     for part, counts in rows.items():

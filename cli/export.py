@@ -53,7 +53,7 @@ def command(
     folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
     exists = folder.is_dir()
     parts = export(build, to, folder, quiet=quiet)
-    if exists:  # else it was refused
-        print_status("Exported before, and unchanged:", quiet=quiet)
+    if exists:  # `export` accepts only an unchanged export
+        print_status("already exported:", quiet=quiet)
     result = {"path": folder, "format": to, "parts": parts}
     print_result(result, *map(str, parts.values()))

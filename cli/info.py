@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from kmip_data.format.schema import Schema
     from kmip_data.manifest import Manifest
 
-#: Rows of a column on an item of N nodes and E edges.
+#: Level of a column -> rows of an item with N nodes and E edges.
 ROWS = {"graph": "1", "node": "N", "edge": "E"}
-CLASSES_SHOWN = 13  #: names of classes in one line
+MAX_CLASSES_SHOWN = 13
 
 
 @click.command(cls=DatasetCommand)
@@ -75,24 +75,24 @@ def command(
         columns = facts_of_added_columns(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _build_as_text(build, columns)
-    # A line about a preset may have 600 letters.
+    # Lines about a preset have up to 600 characters.
     print_result(result, wrap_to_terminal(text, piped=None if model is None else WIDTH))
 
 
 def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
-    """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
+    """Return the manifest, parameters, presets and builds of a dataset as JSON and as text."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import describe_digests, load_manifest
     from kmip_data.models.training.config.presets import models_with_preset
 
     manifest = load_manifest(name)
     command = f"kmip-data build {name}"
-    # A recipe's builds have names of their own; the card says which manifest made them.
-    made_by = "dataset"
+    # Builds of a recipe are named by the user; their cards name the recipe as manifest.
+    card_field = "dataset"
     if manifest.recipe:
         command += " --name NAME"
-        made_by = "manifest"
-    builds = [build for build in list_builds(home) if getattr(build.card, made_by) == name]
+        card_field = "manifest"
+    builds = [build for build in list_builds(home) if getattr(build.card, card_field) == name]
     presets = models_with_preset(name)
     result = {
         **manifest.model_dump(),
@@ -100,7 +100,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
         "builds": list(map(facts_of_build, builds)),
     }
 
-    # 1. Facts: sizes, published splits, how it is opened and what it may be used for.
+    # 1. Sizes, splits, presets, class and license.
     expected = manifest.expected
     averages = []
     for value, unit in ((expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")):
@@ -123,17 +123,17 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
         ("classes", _classes_text(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", opened),
-        # Your own files have none.
+        # Recipes have none.
         ("homepage", "" if manifest.recipe else manifest.homepage),
         ("license", "\n".join(filter(None, (license_.name, license_.url, license_.notice)))),
     ]
 
-    # 2. Where its raw files come from.
+    # 2. Sources of raw files.
     text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", format_facts(pairs), ""]
     if manifest.recipe:
         text += ["Built from your own files", f"  {command} …"]
     elif manifest.generated:
-        text.append("Generated from its parameters: there is nothing to fetch.")
+        text.append("Generated from its parameters: nothing to fetch.")
     else:
         text.append(
             "Sources, tried in this order" if manifest.sources else "No address to download from"
@@ -145,7 +145,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
                 text.append("\n    ".join(filter(None, lines)))
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
 
-    # 3. Parameters, notes, citation, and the builds that exist.
+    # 3. Parameters, notes, citation and existing builds.
     parameters = format_table(["of build", "default", "what"], _parameter_rows(manifest), indent=2)
     text.append(f"\nParameters\n{parameters}")
     if manifest.notes:
@@ -158,7 +158,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
 
 
 def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json, str]:
-    """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
+    """Return a preset's configuration, and the differences of the paper's text from its code."""
     from kmip_data.models.positions import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for_data, read_preset
@@ -174,7 +174,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         "config": config.model_dump(mode="json"),
     }
 
-    # Only the keys that have a value, and that belong to a part that is chosen.
+    # Show only keys with a value, of components that the model has.
     kinds = {"", config.model.attention.kind, config.model.local.kind}
     rows = []
     for key in documented_keys():
@@ -213,7 +213,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
 
 
 def _parameter_rows(manifest: Manifest) -> list[list[str]]:
-    """Return the parameters of a dataset: option, default, meaning."""
+    """Return option, default and meaning of each parameter of a dataset."""
     fields: dict[str, FieldInfo] = {}
     for model in parameter_models(manifest).values():
         fields |= model.model_fields
@@ -222,10 +222,8 @@ def _parameter_rows(manifest: Manifest) -> list[list[str]]:
     for key, field in fields.items():
         default = "–" if field.default in (None, ()) else str(field.default)
         choices: list[str] = []
-        for annotation in (
-            field.annotation,
-            *get_args(field.annotation),
-        ):  # or the members of a union
+        # The annotation itself, or the members of a union.
+        for annotation in (field.annotation, *get_args(field.annotation)):
             if get_origin(annotation) is Literal:
                 choices += map(str, get_args(annotation))
         meaning = field.description or ""
@@ -239,12 +237,12 @@ def _parameter_rows(manifest: Manifest) -> list[list[str]]:
 
 
 def _classes_text(names: Sequence[str]) -> str:
-    """Return the number of classes and the first names; empty without any."""
-    return f"{len(names)}: {join_first_words(names, CLASSES_SHOWN)}" if names else ""
+    """Return the number of classes and the first names; empty without classes."""
+    return f"{len(names)}: {join_first_words(names, MAX_CLASSES_SHOWN)}" if names else ""
 
 
 def _build_as_text(build: Build, added: Sequence[Json]) -> str:
-    """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
+    """Return the facts, columns, splits, size statistics, classes and notes of a build."""
     from kmip_data.format.build_files import PAGE_NAME
     from kmip_data.format.card_page import SPREADS
 
@@ -295,7 +293,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
 
 
 def _classes_by_part(card: Card) -> str:
-    """Return the count of each class, and its share in all records and in each part."""
+    """Return a table of class counts, with the fraction of each class overall and by part."""
     from kmip_data.format.split_files import parts_in_order
 
     counts = card.statistics.get("classes")
@@ -308,13 +306,13 @@ def _classes_by_part(card: Card) -> str:
     rows = []
     for number, count in enumerate(counts["total"]):
         name = card.class_names[number] if number < len(card.class_names) else number
-        shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
-        rows.append([name, count, *shares])
+        fractions = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
+        rows.append([name, count, *fractions])
     return "\n" + format_table(["class", "count", *columns], rows)
 
 
 def _columns_text(schema: Schema) -> str:
-    """Return the columns: content, storage and presentation of each."""
+    """Return a table of columns: where they are stored, dtype, shape and content."""
     rows = []
     for column in schema.columns:
         dtype = column.stored

@@ -1,4 +1,4 @@
-"""``kmip-data list``: builds, runs, disk usage, and the datasets to build."""
+"""``kmip-data list``: list builds, runs and disk usage, or all datasets."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-#: Pipeline -> title of its datasets, where it is not the name alone.
-_FAMILIES = {
+#: Pipeline -> title of the family; otherwise the capitalised name of the pipeline.
+_FAMILY_TITLES = {
     "benchmark_gnns": "Benchmarking GNNs",
     "city_networks": "City-Networks",
     "echo": "ECHO",
@@ -42,8 +42,8 @@ _FAMILIES = {
     "superpixel_graphs": "PascalVOC-SP and COCO-SP",
     "zinc": "ZINC",
 }
-_OWN = "Your own files"
-MAX_RUNS = 10  #: that are shown, the newest
+_OWN_DATA_TITLE = "Your own files"
+MAX_RUNS = 10  #: newest runs that are shown
 
 
 @click.command(cls=Command)
@@ -64,7 +64,7 @@ def command(everything: bool, home: Home) -> None:
     from kmip_data.format.card import CARD_NAME
     from kmip_data.pipelines.engine.unfinished_builds import unfinished_builds
 
-    # 1. Builds and runs of the home, and what else takes space in it.
+    # 1. Collect builds, runs and disk usage.
     builds = list_builds(home)
     readable = {build.path for build in builds}
     cards = sorted(home.built.glob(f"*/{CARD_NAME}"))
@@ -85,7 +85,7 @@ def command(everything: bool, home: Home) -> None:
         "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in sizes],
     }
 
-    # 2. The same as text.
+    # 2. Format them as text.
     text = []
     if builds:
         text.append(f"Builds in {home.built}\n{builds_table(builds)}")
@@ -105,20 +105,20 @@ def command(everything: bool, home: Home) -> None:
             [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
         ]
         text.append(f"\nRuns, the newest first\n{format_table(['run', 'disk', 'begun'], rows)}")
-        rest = (
+        hidden = (
             f"{count_with_noun(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
         )
-        text.append(f"{rest}states and results: kmip-data runs")
+        text.append(f"{hidden}states and results: kmip-data runs")
     text.append(f"\n{home.path}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
-    others = [
+    other_folders = [
         [name, kind, human_bytes(size)]
         for name, kind, size in sizes
         if not name.startswith(("built/", "runs/"))
     ]
-    if others:
-        text.append(format_table(["folder", "what", "disk"], others))
+    if other_folders:
+        text.append(format_table(["folder", "what", "disk"], other_folders))
 
-    # 3. The catalogue, which would push the builds out of sight.
+    # 3. With --all, list the datasets instead.
     if everything:
         result["datasets"], lines = _datasets_as_json_and_text()
         text = [lines, "\nLicenses and sources: kmip-data info NAME; your builds: kmip-data list"]
@@ -128,7 +128,7 @@ def command(everything: bool, home: Home) -> None:
 
 
 def _run_facts(home: Home) -> list[Json]:
-    """Return name, bytes and begin of each run of a home, the newest first."""
+    """Return name, size and start time of each run, newest first."""
     from kmip_data.cli.shared.removable_folders import folder_bytes
 
     configs = home.runs.glob("*/*/*/config.toml")
@@ -141,7 +141,7 @@ def _run_facts(home: Home) -> list[Json]:
 
 
 def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
-    """Return the shipped datasets and datasets of installed plugins, for JSON and as tables by family."""
+    """Return the datasets of kmip-data and of installed plugins, as JSON and as a table by family."""
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.plugins import installed_plugin_names
 
@@ -154,17 +154,21 @@ def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
         entry["license"] = manifest.license.name
         entries.append(entry)
         pipeline = manifest.pipeline
-        family = _OWN if manifest.recipe else _FAMILIES.get(pipeline, pipeline.capitalize())
+        family = (
+            _OWN_DATA_TITLE
+            if manifest.recipe
+            else _FAMILY_TITLES.get(pipeline, pipeline.capitalize())
+        )
         row: list[str | int | None] = [name, manifest.title, manifest.expected.graphs]
         families.setdefault(family, []).append(row)
-    families[_OWN].append(["pyg", "Datasets of PyTorch Geometric, or your own", None])
+    families[_OWN_DATA_TITLE].append(["pyg", "Datasets of PyTorch Geometric, or your own", None])
     for name, plugin in installed_plugin_names("datasets").items():
         if name not in dataset_names():
             title = f"of the plugin {plugin}"
             entries.append({"name": name, "title": title})
             families.setdefault("Plugins", []).append([name, title, None])
 
-    # One table, so that all columns are aligned, with a line before each family.
+    # Format one table, so that all columns are aligned, and insert the titles.
     rows = list(itertools.chain(*families.values()))
     header, *lines = format_table(["dataset", "what", "graphs"], rows).splitlines()
     text = [header]
@@ -175,15 +179,15 @@ def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
 
 
 def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
-    """Yield folder, content and bytes of everything on disk, largest first; runs by model.
+    """Yield folder, kind and size of everything on disk, largest first.
 
-    Other files of the home are `.`; compiled kernels lie in the user's cache folder.
+    Other files of the home have the folder ``.``; compiled kernels are in the user's cache folder.
     """
     import platformdirs
 
     from kmip_data.cli.shared.removable_folders import folder_bytes, removable_folders
 
-    # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
+    # 1. Builds, raw files, and runs grouped by model: a sweep has hundreds.
     sizes = Counter[str]()
     kinds = {}
     runs = Counter[str]()
@@ -200,14 +204,13 @@ def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
         sizes[name] = folder_bytes(home.path / name)
         kinds[name] = kind
 
-    # 2. A folder of the home may be a link to another disk: its files count, though no walk goes
-    #    through it.
+    # 2. A folder of the home may be a link to another disk. Count its files, too.
     everything = folder_bytes(home.path)
     for folder in (home.built, home.raw, home.runs, home.path / "sweeps"):
         if folder.is_symlink():
             everything += folder_bytes(folder)
 
-    # 3. The rest of the home, and what lies outside of it.
+    # 3. Other files of the home, and the cache folder.
     cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     kinds |= {".": "other files", cache: "compiled kernels"}
     sizes["."] = everything - sizes.total()

@@ -1,4 +1,4 @@
-"""``kmip-data predict``: predictions of a trained model for each record of a part."""
+"""``kmip-data predict``: write the predictions of a trained model for each record of a part."""
 
 from __future__ import annotations
 
@@ -52,41 +52,37 @@ def command(
     """
     if output is not None:
         if output.suffix not in {".npz", ".csv"}:
-            named = output if output.stem.strip("-.") else output.with_name("predictions")
+            path = output if output.stem.strip("-.") else output.with_name("predictions")
             raise UsageError(
                 f"{output} ends in neither .npz nor .csv.",
-                next=f"--output {shlex.quote(str(named.with_suffix('.npz')))}",
+                next=f"--output {shlex.quote(str(path.with_suffix('.npz')))}",
             )
         check_output_path(output, force=force)
-    # The path was checked above, before PyTorch is imported, which takes seconds.
     from kmip_data.models.training.run.predictions import predict, write_predictions
 
     predictions = predict(run, split=part, **data)
     about = predictions.about
     rows = len(next(iter(predictions.arrays.values())))
-    assert about is not None, "a run's predictions say where they come from"
+    assert about is not None, "predictions of a run have an origin"
     if output is None:
         name = _default_file_name(about, other_data=data["dataset"] is not None)
         output = default_output_path(Path(about.run) / name, force=force)
     write_predictions(output, predictions)
     records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
-    use = f"numpy.load({str(output)!r})['pred']"
+    python = f"numpy.load({str(output)!r})['pred']"
     if output.suffix == ".csv":
-        use = f"pandas.read_csv({str(output)!r}, dtype={{'key': str}})"
+        python = f"pandas.read_csv({str(output)!r}, dtype={{'key': str}})"
     elif about.metric is not None:
-        use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
+        python = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
     print_result(
         {"path": output, **about.model_dump(), "rows": rows},
         f"{output}  {count_with_noun(rows, 'row')} of {records}, {about.dataset}\n"
-        f"run  {about.run}\nIn Python: {use}",
+        f"run  {about.run}\nIn Python: {python}",
     )
 
 
 def _default_file_name(about: PredictionOrigin, *, other_data: bool) -> str:
-    """Return the default name of a file of predictions, which says of what they are.
-
-    Only predictions of the same rows have the same name, so that no others are written over.
-    """
+    """Return the default file name of predictions, which is different for other rows."""
     words = ["predictions"]
     default_part = "test"
     if other_data:

@@ -1,4 +1,4 @@
-"""``kmip-data preview``: pictures of records of a build, or the map of a city."""
+"""``kmip-data preview``: draw records of a build, or the map of a city."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.reading.dataset import ShardedDataset
 
-USUAL_RECORDS = 3  #: records drawn by default
+DEFAULT_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
-#: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
-#: and 10⁷.
-NODE_BYTES = 500
-DRAWN_BYTES = 1_500
+#: Memory per intersection of a city that is read, and per drawn intersection; measured on 10⁶ and
+#: 10⁷.
+BYTES_PER_NODE = 500
+BYTES_PER_DRAWN_NODE = 1_500
 
 
 @click.command(cls=DatasetCommand)
@@ -105,13 +105,12 @@ def draw_build(
     records: str | None = None,
     part: str | None = None,
 ) -> Json:
-    """Draw a picture of a build, and return its JSON description.
+    """Draw the map of a city, or records of another build, and return JSON facts.
 
-    It is the map of a city, or chosen records of any other build: ``records`` are
-    positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by
-    default three, evenly spread. The pictures that superpixels were made from, if they are in
-    ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
-    for this build, or names no records.
+    ``records`` are positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the
+    whole build; by default three, evenly spread. Superpixels are drawn on top of their source
+    pictures if these are in ``home``. Raises ``UsageError`` if an argument does not apply to this
+    build, or names no records.
     """
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
@@ -129,8 +128,10 @@ def draw_build(
                 next="leave out --records and --split",
             )
         nodes = card.counts["nodes"]
-        need = nodes * NODE_BYTES + min(nodes, MAX_POINTS) * DRAWN_BYTES
-        require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
+        needed_bytes = nodes * BYTES_PER_NODE + min(nodes, MAX_POINTS) * BYTES_PER_DRAWN_NODE
+        require_memory(
+            needed_bytes, f"A map of {nodes:,} intersections", "a build of a part: --set bbox="
+        )
         city = read_city_map(build)
         layers = city_layers(city)
         draw_map(city, layers, path)
@@ -138,19 +139,19 @@ def draw_build(
 
     dataset: Records | ShardedDataset = Records(build)
     if part is not None or is_drawn_by_neighborhoods(dataset):
-        from kmip_data.reading.dataset import ShardedDataset  # which takes seconds: PyTorch
+        from kmip_data.reading.dataset import ShardedDataset  # imports PyTorch, which takes seconds
 
         dataset = drawable_dataset(ShardedDataset(build, part), part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
-    chosen = parse_record_positions(records, len(dataset), where)
+    positions = parse_record_positions(records, len(dataset), where)
 
-    drawings = [read_drawing(dataset, position) for position in chosen]
-    below = source_pictures(build, home, [drawing.key for drawing in drawings])
+    drawings = [read_drawing(dataset, position) for position in positions]
+    pictures = source_pictures(build, home, [drawing.key for drawing in drawings])
     for number, drawing in enumerate(drawings):
-        if drawing.key in below:
-            drawings[number] = replace(drawing, picture=below[drawing.key])
+        if drawing.key in pictures:
+            drawings[number] = replace(drawing, picture=pictures[drawing.key])
     draw_png(
         drawings,
         path,
@@ -160,19 +161,19 @@ def draw_build(
         up=up_axis_name(card),
         labels=label_distribution(dataset),
     )
-    shown = []
-    for position, drawing in zip(chosen, drawings, strict=True):
-        shown.append({"position": int(dataset.records[position]), "key": drawing.key})
-    return {"records": shown}
+    facts = []
+    for position, drawing in zip(positions, drawings, strict=True):
+        facts.append({"position": int(dataset.records[position]), "key": drawing.key})
+    return {"records": facts}
 
 
 def show_on_page(build: Build) -> None:
-    """Write the page of a build again where its folder has a picture that the page lacks."""
+    """Write the page of a build again if the build has a picture that the page lacks."""
     from kmip_data.files.atomic_writes import folder_lock
     from kmip_data.format.build_files import PAGE_NAME, has_picture, write_card
 
     page = build.path / PAGE_NAME
-    # The picture stays written even if the page is read-only.
+    # Keep the picture even if the page is read-only.
     with contextlib.suppress(KmipDataError, OSError):
         if has_picture(build.path) and PICTURE_NAME.encode() not in page.read_bytes():
             with folder_lock(build.path, quiet=True):
@@ -180,22 +181,22 @@ def show_on_page(build: Build) -> None:
 
 
 def parse_record_positions(text: str | None, count: int, where: str) -> list[int]:
-    """Read ``0,3,10..12``, each position once; without it :data:`USUAL_RECORDS` positions, evenly spread.
+    """Parse ``0,3,10..12`` without duplicates; None gives :data:`DEFAULT_RECORDS`, evenly spread.
 
-    Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than
-    :data:`MAX_RECORDS`.
+    Raises ``UsageError`` for a position not below ``count``, or more than :data:`MAX_RECORDS`.
+    ``where`` describes the records in that error.
     """
     if text is None:
-        # The middle of each third: neighbours in a build are often alike.
-        shown = min(USUAL_RECORDS, count)
+        # Records in the middle of each third: neighbours are often similar.
+        shown = min(DEFAULT_RECORDS, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    chosen = list(dict.fromkeys(parse_number_list("--records", text)))
-    last = max(chosen)
-    if last >= count or len(chosen) > MAX_RECORDS:
+    positions = list(dict.fromkeys(parse_number_list("--records", text)))
+    last = max(positions)
+    if last >= count or len(positions) > MAX_RECORDS:
         raise UsageError(
             f"--records {text} does not name records of {where}.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
-            found=str(last) if last >= count else f"{len(chosen)} positions",
+            found=str(last) if last >= count else f"{len(positions)} positions",
             next="--records 0",
         )
-    return chosen
+    return positions

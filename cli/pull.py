@@ -1,4 +1,4 @@
-"""``kmip-data pull``: copy a pushed build or run to this machine, verified."""
+"""``kmip-data pull``: download and verify a pushed build or run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kmip-data push``: copy a build or a run to an address from which others can pull it."""
+"""``kmip-data push``: copy a build or a run to an address, from which others can pull it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-#: OWNER/NAME, as repositories are called on the Hugging Face hub.
-_REPOSITORY = re.compile(r"\w[\w-]*/\w[\w.-]*")
+#: OWNER/NAME of a repository on the Hugging Face hub.
+_HUB_REPOSITORY = re.compile(r"\w[\w-]*/\w[\w.-]*")
 
 
 @click.command(cls=DatasetCommand)
@@ -68,7 +68,7 @@ def command(
     ]
     if folder := Remote(address).folder:
         lines.append(f"Saved into the folder {folder}")
-        if _REPOSITORY.fullmatch(address):
+        if _HUB_REPOSITORY.fullmatch(address):
             kind = "datasets/" if share.kind == "build" else ""
             path = source if isinstance(source, Path) else source.path
             push = shlex.join(["kmip-data", "push", str(path), f"hf://{kind}{address}"])

@@ -1,4 +1,4 @@
-"""``kmip-data remove``: remove builds, raw files and runs, by name and after a question."""
+"""``kmip-data remove``: remove builds, raw files and runs after a confirmation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(
     """
     from kmip_data.cli.shared.removable_folders import find_removable, folder_bytes, remove_folders
 
-    # 1. Show what would go, each folder once, however often it is named.
+    # 1. Show the folders, without duplicates, and ask.
     folders = list(dict.fromkeys(find_removable(name, home) for name in names))
     sizes = [folder_bytes(folder.path) for folder in folders]
     total = sum(sizes)
@@ -57,20 +57,20 @@ def command(
             raise click.exceptions.Exit(1)
     remove_folders(folders)
 
-    # 2. Files of other names stay, and are reported.
+    # 2. Report files that stay, as kmip-data did not write them.
     removed = []
     notes = []
     for folder, size in zip(folders, sizes, strict=True):
-        rest = folder_bytes(folder.path)
-        total -= rest
+        bytes_left = folder_bytes(folder.path)
+        total -= bytes_left
         entry = {"kind": folder.kind, "path": folder.path, "name": folder.name}
-        removed.append({**entry, "bytes": size, "bytes_left": rest})
-        left = []
+        removed.append({**entry, "bytes": size, "bytes_left": bytes_left})
+        remaining = []
         if folder.path.is_dir():
-            left = sorted(path.name for path in folder.path.iterdir())
-        if left:
+            remaining = sorted(path.name for path in folder.path.iterdir())
+        if remaining:
             notes.append(
-                f"left in {folder.path}, not of kmip-data or pinned: {join_first_words(left)}"
+                f"left in {folder.path}, not of kmip-data or pinned: {join_first_words(remaining)}"
             )
     result = {"home": home.path, "removed": removed}
     print_result(result, f"Removed {human_bytes(total)}.", *notes)

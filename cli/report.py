@@ -1,4 +1,4 @@
-"""``kmip-data report``: tables of results, with the paper's."""
+"""``kmip-data report``: compare the results of runs with each other and with the paper."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kmip_data.runtime.progress import print_status
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-#: Formats by the ending of a file.
-FORMS = {
+#: File suffix -> output format.
+FORMATS = {
     ".txt": "text", ".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html",
 }  # fmt: skip
 
@@ -33,8 +33,8 @@ FORMS = {
 )
 @click.option(
     "--format",
-    "form",
-    type=click.Choice([*FORMS.values()]),
+    "output_format",
+    type=click.Choice([*FORMATS.values()]),
     help="Output format.  [default: by the ending of --output, else text]",
 )
 @click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
@@ -46,7 +46,7 @@ FORMS = {
 def command(
     names: tuple[str, ...],
     against: str | None,
-    form: str | None,
+    output_format: str | None,
     dataset: str | None,
     model: str | None,
     output: Path | None,
@@ -63,17 +63,17 @@ def command(
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
     if output is not None:
-        ending = output.suffix.lower()
-        if form is None and ending not in {"", *FORMS}:
-            *others, last = FORMS
+        suffix = output.suffix.lower()
+        if output_format is None and suffix not in {"", *FORMATS}:
+            *suffixes, last = FORMATS
             raise UsageError(
-                f"{output} ends in none of {', '.join(others)} and {last}.",
+                f"{output} ends in none of {', '.join(suffixes)} and {last}.",
                 next=f"--output {shlex.quote(str(output.with_suffix('.html')))}",
             )
-        form = form or FORMS.get(ending)
+        output_format = output_format or FORMATS.get(suffix)
         check_output_path(output, force=force)
-    form = form or "text"
-    folders = select_runs(names, home)  # names are checked before PyTorch is imported
+    output_format = output_format or "text"
+    folders = select_runs(names, home)  # check names before importing PyTorch
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
@@ -108,18 +108,18 @@ def command(
     for notice in notices:
         print_status(notice)
 
-    if form == "html":
+    if output_format == "html":
         text = report_page(tables, home.path, notices)
-    elif form == "json":
+    elif output_format == "json":
         text = readable_json({"rows": rows, "notices": notices})
-    elif form == "csv":
+    elif output_format == "csv":
         text = rows_as_csv(rows).decode()
-    elif form == "text":
+    elif output_format == "text":
         text = f"{report_text(tables)}\n{step_to_best_run(tables)}\n"
     else:
-        # A page of LaTeX is narrower than a screen.
-        sheets = [results_sheet(results, narrow=form == "latex") for results in tables]
-        text = "\n\n".join(sheet.to_text(form) for sheet in sheets) + "\n"
+        # A LaTeX page is narrower than a screen.
+        sheets = [results_sheet(results, narrow=output_format == "latex") for results in tables]
+        text = "\n\n".join(sheet.to_text(output_format) for sheet in sheets) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -34,20 +34,20 @@ def command(
     """
     from kmip_data.models.training.run.states import list_runs
 
-    # Runs on a sample have a folder of their own, and the name of the dataset means them, too.
+    # The name of a dataset also selects the runs on its sample.
     runs = []
-    existing = list_runs(home)
-    for run in existing:
-        of_dataset = dataset in {None, run.dataset, run.dataset.removesuffix("-sample")}
-        if of_dataset and model in {None, run.model}:
+    all_runs = list_runs(home)
+    for run in all_runs:
+        is_on_dataset = dataset in {None, run.dataset, run.dataset.removesuffix("-sample")}
+        if is_on_dataset and model in {None, run.model}:
             runs.append(run)
     text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
-    if existing and not runs:
-        wanted = (
-            ("dataset", dataset, {run.dataset for run in existing}),
-            ("model", model, {run.model for run in existing}),
+    if all_runs and not runs:
+        filters = (
+            ("dataset", dataset, {run.dataset for run in all_runs}),
+            ("model", model, {run.model for run in all_runs}),
         )
-        for kind, name, names in wanted:
+        for kind, name, names in filters:
             check_name_among_runs(
                 kind, name, {*names, *(known.removesuffix("-sample") for known in names)}
             )

@@ -1,4 +1,4 @@
-"""``kmip-data sweep``: datasets × models × changes × seeds, each run a process that can be resumed."""
+"""``kmip-data sweep``: train a plan of runs, each in a process that can be resumed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def command(
     offline: bool,
     home: Home,
     quiet: bool,
-    **chosen: Any,
+    **axes: Any,
 ) -> None:
     """Train a plan of runs: datasets × models × changes × seeds.
 
@@ -96,36 +96,36 @@ def command(
 
     devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
     start = _choose_cell_starter(jobs, devices, submit, slurm)
-    sweep = _override_plan(read_plan(plan), chosen)
+    sweep = _override_plan(read_plan(plan), axes)
     begin = None
     if not (dry_run or status):
         folder = home.path / "sweeps" / sweep.name
         options = {"quiet": quiet, "offline": offline}
         begin = partial(start, home=home, folder=folder, options=options)
     cells: list[Cell] = []
-    if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
+    if sweep.datasets or not status:  # without a plan, --status lists existing runs
         cells = _start_plan(sweep, home, begin)
     _print_plan(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
 
 
-def _override_plan(plan: Plan, chosen: Json) -> Plan:
-    """Return a plan with the datasets, models, seeds, epochs and keys given as options."""
+def _override_plan(plan: Plan, axes: Json) -> Plan:
+    """Return a plan with the datasets, models, seeds, epochs and keys of the command line."""
     from kmip_data.models.training.config.compose import SAMPLE_EPOCHS
 
     update: Json = {
-        "epochs": chosen["epochs"] or plan.epochs,
-        "set": (*plan.set, *chosen["overrides"]),
+        "epochs": axes["epochs"] or plan.epochs,
+        "set": (*plan.set, *axes["overrides"]),
     }
-    if chosen["sample"]:
+    if axes["sample"]:
         update["set"] += ("data.sample=true",)
-        update["epochs"] = chosen["epochs"] or SAMPLE_EPOCHS
+        update["epochs"] = axes["epochs"] or SAMPLE_EPOCHS
     for name in ("datasets", "models"):
-        if chosen[name]:
-            update[name] = tuple(chosen[name].split(","))
+        if axes[name]:
+            update[name] = tuple(axes[name].split(","))
     for dataset in update.get("datasets", ()):
         BUILD.convert(dataset, None, click.get_current_context())
-    if chosen["seeds"] is not None:
-        update["seeds"] = tuple(parse_distinct_numbers("--seeds", chosen["seeds"]))
+    if axes["seeds"] is not None:
+        update["seeds"] = tuple(parse_distinct_numbers("--seeds", axes["seeds"]))
         update["seeds_of"] = {}
     return plan.model_copy(update=update)
 
@@ -133,7 +133,7 @@ def _override_plan(plan: Plan, chosen: Json) -> Plan:
 def _choose_cell_starter(
     jobs: int, gpus: Sequence[str], submit: str | None, slurm: Sequence[str]
 ) -> Callable[..., None]:
-    """Return the function that starts cells: on this machine, or on a cluster."""
+    """Return the function that starts the runs of a plan, on this machine or on a cluster."""
     from kmip_data.models.sweeps.running import run_cells
     from kmip_data.models.sweeps.submitting import submit_cells
 
@@ -155,18 +155,18 @@ def _choose_cell_starter(
 
 
 def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
-    """Return the cells of a plan, after starting them unless ``begin`` is None."""
+    """Return the planned runs, after starting them by ``begin`` unless it is None."""
     from kmip_data.models.sweeps.cells import MAX_RUNS, combined_change_cells, expand_plan
     from kmip_data.plugins import import_installed_plugins
 
-    # A search among plugins takes 5 ms a name; `expand_plan` refuses more runs.
+    # Looking for plugins takes 5 ms per name. `expand_plan` refuses larger plans.
     if plan.max_runs <= MAX_RUNS:
         for dataset, model in zip_longest(plan.datasets, plan.models):
             import_installed_plugins(dataset, model)
     cells = expand_plan(plan, home)
     if begin is not None:
         begin(cells)
-    if plan.then:  # one more change, which depends on the results of the others
+    if plan.then:  # one more run, which depends on the results of the others
         combined = combined_change_cells(plan, cells, home)
         if combined and begin is not None:
             begin(combined)
@@ -175,7 +175,7 @@ def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> li
 
 
 def _result_rows(cells: list[Cell]) -> list[Json]:
-    """Return a row for each dataset, model and change: its seeds, sizes and published result."""
+    """Return seeds, sizes and published result of each dataset, model and change."""
     from kmip_data.models.training.run.published_result import find_published_result
 
     rows: dict[tuple[str, str, str], Json] = {}
@@ -209,7 +209,7 @@ def _result_rows(cells: list[Cell]) -> list[Json]:
 
 
 def _cells_text(rows: list[Json]) -> str:
-    """Return the cells of a plan next to the paper's results."""
+    """Return a table of the planned runs, with the paper's results if known."""
     lines = []
     sources: dict[str, None] = {}
     for row in rows:
@@ -235,7 +235,7 @@ def _print_plan(
     dry_run: bool,
     status: bool,
 ) -> None:
-    """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
+    """Print the runs and results of a plan; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.runs_by_name import find_plan_runs
@@ -244,14 +244,14 @@ def _print_plan(
     planned = {cell.folder: cell for cell in cells}
     folders = dict.fromkeys(planned)
     if status and not dry_run:
-        folders |= dict.fromkeys(find_plan_runs(plan, home))  # with other options, too
+        folders |= dict.fromkeys(find_plan_runs(plan, home))  # also runs with other options
 
-    # 1. Runs, and which of them are done or failed.
+    # 1. Read the state of each run.
     runs = []
     by_state: dict[RunState, list[RunStatus]] = {}
     for folder in folders:
         run = run_status(folder, home)
-        # A run that waits has no folder: its plan says how long it will be.
+        # A waiting run has no folder yet: take its length from the plan.
         if folder in planned:
             run.seed = planned[folder].seed
             run.epochs = planned[folder].config.training.epochs
@@ -272,15 +272,15 @@ def _print_plan(
         result["cells"] = _result_rows(cells)
         text.append(_cells_text(result["cells"]))
 
-    # 2. After the work only failures are listed: results follow.
+    # 2. List the runs; after a training only failed ones, as results follow.
     shown = runs if dry_run or status else failed
     if shown:
-        count = ", ".join(f"{len(same):,} {state}" for state, same in by_state.items())
+        count = ", ".join(f"{len(matches):,} {state}" for state, matches in by_state.items())
         if dry_run and plan.then:
             count += "; then best-of-each"
         text.append(f"{runs_table(shown)}\n\n{count}\n")
 
-    # 3. Results, and the best change on val of each dataset and model.
+    # 3. Show results, and the best change on val for each dataset and model.
     if not dry_run:
         from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 
@@ -307,7 +307,7 @@ def _print_plan(
 
 
 def _next_step_lines(plan: Plan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
-    """Return the line that names the next command, if there is one."""
+    """Return the line with the next command, if there is one."""
     from kmip_data.builds.home import Home
 
     if dry_run:

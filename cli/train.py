@@ -1,4 +1,4 @@
-"""``kmip-data train``: a model on a dataset, from the paper's preset."""
+"""``kmip-data train``: train a model on a dataset, by default with a preset of the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.run.result import Summary
 
 
-#: Section of the help -> its options.
+#: Section of the help -> options.
 GROUPS = {
     "Data": (
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
@@ -137,7 +137,7 @@ def command(
     home: Home,
     quiet: bool,
     parameters: DatasetParameters,
-    **chosen: Any,
+    **settings: Any,
 ) -> None:
     """Train a model, building what is missing first.
 
@@ -151,8 +151,8 @@ def command(
             next=f"kmip-data train {positional}, or --dataset {dataset} alone",
         )
     dataset = dataset or positional
-    given_as = [bool(dataset or file), resume is not None, reproduce is not None]
-    if sum(given_as) != 1:
+    sources = [bool(dataset or file), resume is not None, reproduce is not None]
+    if sum(sources) != 1:
         step = "kmip-data train --help"
         if resume is not None:
             step = _command_with_only("--resume", resume)
@@ -161,11 +161,11 @@ def command(
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
             expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
-            found="several of them" if any(given_as) else "none of them",
+            found="several of them" if any(sources) else "none of them",
             next=step,
         )
 
-    # 1. A resumed run keeps its configuration; others take one from a row, a file or a preset.
+    # 1. Resume a run, with its own configuration.
     row = None
     options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:
@@ -174,12 +174,13 @@ def command(
 
         summary = resume_run(
             resume,
-            devices=chosen["devices"],
-            stop_after=chosen["stop_after"],
-            epochs=chosen["epochs"],
+            devices=settings["devices"],
+            stop_after=settings["stop_after"],
+            epochs=settings["epochs"],
             **options,
         )
     else:
+        # 2. Compose the configuration of a new run from a published row, a file or a preset.
         if reproduce is not None:
             _refuse_other_options("--reproduce", reproduce)
             from kmip_data.models.reports.shipped_results import shipped_result
@@ -188,26 +189,27 @@ def command(
             dataset = row.dataset
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None
-            chosen |= _options_of_row(row, chosen["stop_after"])
+            settings |= _settings_of_row(row, settings["stop_after"])
         _refuse_second_model()
         options |= {
             "seeds": None if seeds is None else parse_distinct_numbers("--seeds", seeds),
             "folds": None if folds is None else parse_distinct_numbers("--folds", folds),
         }
-        chosen |= {"home": home, "file": file, "quiet": quiet}
-        if chosen["neighbors"] is not None:
-            chosen["neighbors"] = parse_number_list("--neighbor-sampling", chosen["neighbors"])
+        settings |= {"home": home, "file": file, "quiet": quiet}
+        if settings["neighbors"] is not None:
+            settings["neighbors"] = parse_number_list("--neighbor-sampling", settings["neighbors"])
         from kmip_data.models.training.config.compose import compose_configuration
 
-        config = compose_configuration(dataset, parameters.records, parameters.split, **chosen)
+        config = compose_configuration(dataset, parameters.records, parameters.split, **settings)
         _check_targets(config, home)
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import changed_keys_digest
 
-            # The same command has the same name, by which it finds its runs again.
+            # The same command gives the same name, and so finds its runs.
             name = f"folds-{changed_keys_digest(config)}"
-        # Whatever is wrong with names, keys, values or sources is known before torch is imported,
-        # which takes seconds.
+
+        # 3. Build missing data, then train. All names, keys and sources are checked before torch is
+        # imported, which takes seconds.
         _build_missing_data(config, name, options)
         print_status("Loading PyTorch", quiet=quiet)
         from kmip_data.models.training.run.train import train
@@ -215,12 +217,12 @@ def command(
         summary = train(config, name=name, **options)
     from kmip_data.models.training.machine import is_main_process
 
-    if is_main_process():  # not one of the other processes of --devices N
+    if is_main_process():  # of --devices N
         _print_summary(summary, row)
 
 
 def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
-    """Print results, and the commands that show and measure the first run."""
+    """Print the results, and the next commands for the first run."""
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     text.append(f"{format_facts(_result_facts(summary))}\n")
     text.append(f"Next: {_run_command('explore', summary)}")
@@ -247,7 +249,7 @@ def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
 
 
 def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> None:
-    """Build the data of a run where they are missing, unless the machine may lack the device it asks for."""
+    """Build the data of a run if missing, unless it asks for a GPU, which this machine may lack."""
     from kmip_data.models.training.config.presets import build_folder_or_none
     from kmip_data.models.training.run.run_folder import check_name
     from kmip_data.pipelines.find import obtain
@@ -257,14 +259,14 @@ def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> N
     if config.system.device == "cuda":
         return
     data = config.data
-    chosen = {name: options[name] for name in ("home", "quiet", "offline")}
+    build_options = {name: options[name] for name in ("home", "quiet", "offline")}
     dataset = build_folder_or_none(data.dataset) or data.dataset
-    obtain(dataset, data.parameters, data.split, sample=data.sample, **chosen)
+    obtain(dataset, data.parameters, data.split, sample=data.sample, **build_options)
 
 
-def _options_of_row(row: ShippedResult, stop_after: int | None) -> Json:
-    """Return the options that train a row of our results again."""
-    # A row may have stopped before the end of its schedule: so does its repetition.
+def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
+    """Return the settings that repeat a row of the shipped results."""
+    # A row may have stopped before the end of its schedule.
     last = min(stop_after or row.epochs, row.epochs)
     return {
         "model": row.model,
@@ -276,7 +278,7 @@ def _options_of_row(row: ShippedResult, stop_after: int | None) -> Json:
 
 
 def _result_facts(summary: Summary) -> list[tuple[str, object]]:
-    """Return the test result next to chance and the paper's, the time and the memory."""
+    """Return the test result next to chance and the published result, time and memory."""
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.published_result import find_published_result
@@ -309,21 +311,21 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
 
 
 def _run_command(name: str, summary: Summary) -> str:
-    """Return the command that shows or measures the first run."""
+    """Return the command ``name`` for the first run, with its home and plugins."""
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
 
     run = summary.runs[0]
     command = f"kmip-data {name} {shlex.quote(short_run_name(run))}{home_option(run)}"
-    # A run imports no code by itself, so the command names the plugins.
+    # Opening a run never imports code, so the command names the plugins.
     for plugin in summary.results[0].config.get("plugins") or ():
         command += f" --plugin {shlex.quote(plugin['source'])}"
     return command
 
 
 def _check_targets(config: RunConfig, home: Home) -> None:
-    """Refuse wrong parameters of a shipped dataset, and a finished build without targets or split.
+    """Refuse invalid parameters of a shipped dataset, and a finished build without targets.
 
-    Targets and splits of a missing build are only known when it is built.
+    The targets of a missing build are unknown until it is built.
     """
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.format.targets import learned_column
@@ -341,7 +343,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     try:
         build = find(data.dataset, data.parameters, home=home, sample=data.sample)
     except KmipDataError:
-        return  # built, or refused, later
+        return  # `obtain` builds or refuses it
     try:
         learned_column(build.card, build.path, features=data.features == "all")
     except UsageError as error:
@@ -350,7 +352,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
             error.next = f"an earlier build with targets: kmip-data train {other}"
             error.correction = (data.dataset, other)
         elif build.card.schema_.label_column is None and described is not None and described.task:
-            # A build like another: made for predictions.
+            # A build made with --like, without targets: it is meant for predictions.
             run = find_compatible_run(build, home)
             words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
             error.next = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
@@ -358,7 +360,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
 
 def _other_build_with_targets(build: Build, home: Home) -> str | None:
-    """Return the folder name of the newest other build of this name with targets, if there is one."""
+    """Return the folder name of the newest other build of this dataset that has targets, or None."""
     from kmip_data.builds.home import matching_builds
     from kmip_data.format.targets import learned_column
 
@@ -370,7 +372,7 @@ def _other_build_with_targets(build: Build, home: Home) -> str | None:
 
 
 def _refuse_second_model() -> None:
-    """Refuse options that name a model where a configuration or a preset does."""
+    """Refuse options that name a model next to a configuration or preset that already has one."""
     options = options_on_line()
     for option, others in {
         "--config": {"--model", "--preset", "--variant"},
@@ -383,32 +385,36 @@ def _refuse_second_model() -> None:
             )
 
 
-#: Option that names a finished run or row -> options that go with it.
-_GO_WITH = {
+#: Option that names a finished run or row -> options that may be combined with it.
+_COMPATIBLE_OPTIONS = {
     "--resume": {"--devices", "--stop-after", "--epochs"},
     "--reproduce": {"--seeds", "--device", "--name", "--stop-after"},
 }
-#: Options that go with both.
-_GO_WITH_BOTH = {"--home", "--json", "--quiet", "--plugin", "--offline"}
+#: Options that may be combined with both.
+_ALWAYS_COMPATIBLE_OPTIONS = {"--home", "--json", "--quiet", "--plugin", "--offline"}
 
 
 def _refuse_other_options(option: str, value: str) -> None:
-    """Refuse options that would change a run or row, which has settings of its own."""
-    others = options_on_line() - {option} - _GO_WITH[option] - _GO_WITH_BOTH
-    if others:
+    """Refuse options that would change the settings of a run or row."""
+    refused = (
+        options_on_line() - {option} - _COMPATIBLE_OPTIONS[option] - _ALWAYS_COMPATIBLE_OPTIONS
+    )
+    if refused:
         raise UsageError(
-            f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
+            f"{value} is trained with its own settings, without {', '.join(sorted(refused))}.",
             next=f"{_command_with_only(option, value)}; with other settings, another run with --dataset",
         )
 
 
 def _command_with_only(option: str, value: str) -> str:
-    """Return the command with the typed options that go with ``option``, and no others."""
+    """Return the typed command with only the options that are compatible with ``option``."""
     context = click.get_current_context()
     words = ["kmip-data", "train", option, value]
     for param in context.command.params:
         flag = param.opts[0]
-        if flag not in options_on_line() & (_GO_WITH[option] | _GO_WITH_BOTH):
+        if flag not in options_on_line() & (
+            _COMPATIBLE_OPTIONS[option] | _ALWAYS_COMPATIBLE_OPTIONS
+        ):
             continue
         if flag == "--plugin":
             for source in context.meta[PLUGINS]:
@@ -416,6 +422,6 @@ def _command_with_only(option: str, value: str) -> str:
         elif isinstance(param, click.Option) and param.is_flag:
             words.append(flag)
         else:
-            given = context.params[str(param.name)]
-            words += [flag, str(given.path if flag == "--home" else given)]
+            typed = context.params[str(param.name)]
+            words += [flag, str(typed.path if flag == "--home" else typed)]
     return shlex.join(words)

@@ -1,4 +1,4 @@
-"""``kmip-data verify``: check every byte of a build; rebuild a damaged one on request."""
+"""``kmip-data verify``: check every byte of a build or run, and repair a damaged build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("name", type=RUN_OR_BUILD)
-@click.option("--repair", is_flag=True, help="Rebuild what is damaged; other files stay.")
+@click.option("--repair", is_flag=True, help="Rebuild damaged files; the others stay.")
 @click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
 @raw_options
@@ -56,8 +56,8 @@ def command(
     path = source.path
     rebuilt = []
     report = verify_build(path)
-    tried = repair and bool(report.problems or report.outdated)
-    if tried:
+    is_repaired = repair and bool(report.problems or report.outdated)
+    if is_repaired:
         from kmip_data.pipelines.engine.repair import repair_build
 
         rebuilt = repair_build(path, home=home, **options)
@@ -69,8 +69,8 @@ def command(
     if report.ok:
         card = read_card(path)
         pinned = card.pinned
-        if marker_content(path) is None:  # its marker is missing
-            with contextlib.suppress(UsageError):  # its folder may be read-only
+        if marker_content(path) is None:
+            with contextlib.suppress(UsageError):  # the folder may be read-only
                 write_marker(path, build_marker_content(card.key))
         counts = []
         for item, count in report.checked.items():
@@ -102,7 +102,7 @@ def command(
     state = "broken"
     left = None
     step = f"kmip-data verify {path} --repair"
-    if tried:
+    if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
         step = f"check the disk, then remove {path} and build it again"
@@ -120,7 +120,7 @@ def _verify_run(run: Path) -> None:
     problems = []
     for name, digest in read_result(run).files.items():
         if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
-            problems.append(f"{name}: another content")
+            problems.append(f"{name}: content differs")
     if not problems:
         write_marker(run, RUN_MARKER)
     text = [] if problems else [f"{run} is sound."]

@@ -174,7 +174,7 @@ def _class_fact(card: Card, counts: Sequence[int]) -> tuple[str, str]:
 
     target = card.schema_.label_column
     is_multilabel = target is not None and target_type_of(target) == "multilabel"
-    names = card.class_names
+    names: Sequence[str] = card.class_names
     if target is not None and is_multilabel:
         names = target.fields
     if len(names) != len(counts):

@@ -66,7 +66,7 @@ class Command(click.Command):
                 formatter.write_dl(list(filter(None, records)))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; :func:`wants_json` reads ``--json``, which is not passed as an argument."""
+        """Run the command. ``--json`` is not passed as an argument: ``wants_json`` reads it."""
         ctx.meta[WANTS_JSON] = ctx.params.pop("as_json", False)
         return super().invoke(ctx)
 

@@ -59,7 +59,7 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     home, monkeypatch
 ):
     monkeypatch.setattr(bench, "ROUNDS", 1)
-    monkeypatch.setattr(bench, "BATCHES", 1)
+    monkeypatch.setattr(bench, "MAX_BATCHES", 1)
     keys = (
         "model.layers=1",
         "model.hidden_dim=16",

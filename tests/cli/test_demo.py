@@ -14,7 +14,7 @@ from kmip_data.runtime.extras import install_command
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in {"GRAPHS": 60, "EPOCHS": 1, "SIZES": (100, 200)}.items():
+    for name, value in {"GRAPHS": 60, "EPOCHS": 1, "TIMED_NODES": (100, 200)}.items():
         monkeypatch.setattr(demo, name, value)
 
 

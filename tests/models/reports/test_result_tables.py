@@ -251,7 +251,7 @@ def test_command_sets_them_beside_the_paper(runs, tmp_path):
 def test_nothing_to_compare_is_told(tmp_path):
     write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
     words = ("--home", tmp_path, "--save", tmp_path / "k")
-    assert "differ in k alone" in refused("analyze", "influence-of-k", *words)
+    assert "differ only in k" in refused("analyze", "influence-of-k", *words)
     assert not (tmp_path / "k.png").exists()
 
 
