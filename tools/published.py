@@ -34,8 +34,8 @@ from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import (
     PaperResult,
     family_of,
+    find_paper_result,
     load_preset,
-    published_result,
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS_NAME
@@ -300,7 +300,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
 
     for dataset in dataset_names():
         for model in known_models():
-            figure = published_result(dataset, model)
+            figure = find_paper_result(dataset, model)
             if figure is not None:
                 standings[dataset, figure.metric].append(paper_standing(model, figure))
 

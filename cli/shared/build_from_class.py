@@ -29,7 +29,7 @@ def build_from_class(
 
     The code of the class runs, so only the command line can name it.
     """
-    from kmip_data.models.training.config.overrides import toml_value
+    from kmip_data.models.training.config.overrides import parse_toml_value
 
     if refused := options_on_line() - _ACCEPTED_OPTIONS:
         raise UsageError(
@@ -57,5 +57,5 @@ def build_from_class(
         click.echo(
             f"Running {address}, which downloads and processes by default in {root}.", err=True
         )
-    arguments = {key: toml_value(text) for key, text in texts.items()}
+    arguments = {key: parse_toml_value(text) for key, text in texts.items()}
     return save_class(address, arguments, root, folder, name=name)

@@ -388,7 +388,7 @@ def _split_digest(run: Run) -> str:
     return json_digest(run.result.split.digests)[:12]
 
 
-def published_over_k(dataset: str, metric: str) -> list[Row]:
+def paper_rows_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows with ``k``, :data:`K_COLUMNS` and ``runs``; empty for other datasets."""
     paper = experiment_on_k()
     rows = []
@@ -411,7 +411,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
     share = ""
     paper = []
     if first["share"] in {"", "all"}:
-        paper = published_over_k(first["dataset"], first["metric"])
+        paper = paper_rows_over_k(first["dataset"], first["metric"])
     else:
         share = f" ({first['share']})"
     published = {row["k"]: row for row in paper}

@@ -180,50 +180,11 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
             next=f"kmip-data train --reproduce {row.dataset}/{row.name}, without --stop-after",
         )
 
-    lines = []
-    seeds = []
-    reproduced = True
-    repetition = "fold" if row.folds else "seed"
-    columns = zip(row.test, row.weights, row.splits, strict=True)
-    shipped_runs = dict(zip(row.runs, columns, strict=True))
+    runs = []
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        # 1. Collect data and values of the run and of the row.
-        number = result.split.parameters["fold"] if row.folds else result.seed
-        published, weights, split = shipped_runs.get(number, (None, None, None))
-        values = _first_values(row, folder, number)
-        deciding = _deciding_values(row, values)
-        same_split = split in {None, json_digest(result.split.digests)[:12]}
-        same_data = same_split and result.build_key == row.build
+        runs.append(_compare_run(row, folder, result, is_complete=is_complete))
 
-        # 2. Decide whether they are bitwise equal, or close.
-        test = None
-        is_equal = bool(values) and all(value.here == value.row for value in values)
-        if is_complete:
-            test = result.metrics["test"][row.metric]
-            is_equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (published, weights)
-        reproduced &= same_data and (is_equal or _is_close(row, test, deciding))
-
-        # 3. Describe the run in the dictionary, and in a line.
-        seeds.append(
-            {
-                repetition: number,
-                "test": test,
-                "row": published,
-                "equal": is_equal and same_data,
-                "values": [value._asdict() for value in deciding],
-            }
-        )
-        parts = []
-        if test is not None:
-            shipped = "–" if published is None else format_metric_with_unit(row.metric, published)
-            parts.append(f"test {format_metric_with_unit(row.metric, test)}, row {shipped}")
-        parts += [value.text() for value in deciding]
-        if not same_data:
-            parts.append("other data")
-        elif is_equal:
-            parts.append("equal, weights too" if is_complete else f"all {len(values)} values equal")
-        lines.append(f"{repetition} {number}: {'; '.join(parts)}")
-
+    lines = [run.line for run in runs]
     lines.append(
         f"row: {row.format_mean()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
         f"torch {row.torch}; bitwise equal only at commit {row.commit}"
@@ -231,7 +192,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")
     text = "\n".join(lines)
     name = f"{row.dataset}/{row.name}"
-    if not reproduced:
+    if not all(run.reproduced for run in runs):
         raise NotReproduced(
             f"{name} is not reproduced.",
             expected=f"equal values, or a second epoch within {LOSS_TOLERANCE:.0%} (loss) and "
@@ -248,9 +209,60 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         "hardware": row.hardware,
         "torch": row.torch,
         "commit": row.commit,
-        "seeds": seeds,
+        "seeds": [run.facts for run in runs],
     }
     return compared, text
+
+
+class RunComparison(NamedTuple):
+    """Comparison of a run with a row."""
+
+    reproduced: bool  #: True if the run is equal or close, on the same data
+    facts: dict[str, object]
+    line: str
+
+
+def _compare_run(
+    row: ShippedResult, folder: Path, result: RunResult, *, is_complete: bool
+) -> RunComparison:
+    """Compare a run with the row's run of the same seed or fold."""
+    # 1. Collect data and values of the run and of the row.
+    number = result.split.parameters["fold"] if row.folds else result.seed
+    columns = zip(row.test, row.weights, row.splits, strict=True)
+    shipped_runs = dict(zip(row.runs, columns, strict=True))
+    published, weights, split = shipped_runs.get(number, (None, None, None))
+    values = _first_values(row, folder, number)
+    deciding = _deciding_values(row, values)
+    same_split = split in {None, json_digest(result.split.digests)[:12]}
+    same_data = same_split and result.build_key == row.build
+
+    # 2. Decide whether they are bitwise equal, or close.
+    test = None
+    is_equal = bool(values) and all(value.here == value.row for value in values)
+    if is_complete:
+        test = result.metrics["test"][row.metric]
+        is_equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (published, weights)
+    reproduced = same_data and (is_equal or _is_close(row, test, deciding))
+
+    # 3. Describe the run.
+    repetition = "fold" if row.folds else "seed"
+    facts = {
+        repetition: number,
+        "test": test,
+        "row": published,
+        "equal": is_equal and same_data,
+        "values": [value._asdict() for value in deciding],
+    }
+    parts = []
+    if test is not None:
+        shipped = "–" if published is None else format_metric_with_unit(row.metric, published)
+        parts.append(f"test {format_metric_with_unit(row.metric, test)}, row {shipped}")
+    parts += [value.text() for value in deciding]
+    if not same_data:
+        parts.append("other data")
+    elif is_equal:
+        parts.append("equal, weights too" if is_complete else f"all {len(values)} values equal")
+    return RunComparison(reproduced, facts, f"{repetition} {number}: {'; '.join(parts)}")
 
 
 class EpochValue(NamedTuple):

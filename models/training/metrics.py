@@ -292,7 +292,7 @@ METRICS: dict[str, Metric] = {
 for _name, _title in LINK_TITLES.items():
     METRICS[_name] = _percent_metric(partial(mean_over_graphs, _name), _title, "links")
 
-#: Word of other libraries, letters and digits alone -> metric that it may mean.
+#: Metrics by their names in other libraries, reduced to letters and digits.
 METRIC_HINTS = {
     "acc": "accuracy",
     "macrof1": "f1",

@@ -254,7 +254,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
             section_values.clear()
             section_values[name] = text
     elif table is not None and table.type == "table":
-        section_values[name] = toml_value(text)
+        section_values[name] = parse_toml_value(text)
     else:
         below = [known for known in keys if known.startswith(f"{path}.")]
         if below:
@@ -308,7 +308,12 @@ def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
     adapter: TypeAdapter[object] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     limit = ""
     none_candidates = [None] if text.lower() == "none" else []
-    for candidate in (toml_value(text), text, toml_value(f"[{text}]"), *none_candidates):
+    for candidate in (
+        parse_toml_value(text),
+        text,
+        parse_toml_value(f"[{text}]"),
+        *none_candidates,
+    ):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
@@ -356,7 +361,7 @@ def _format_hint(close: str | None) -> str:
     return f" Did you mean {close!r}?" if close else ""
 
 
-def toml_value(text: str) -> object:
+def parse_toml_value(text: str) -> object:
     """Parse a TOML value; return the text unchanged if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -103,7 +103,7 @@ def paper_tables() -> list[PaperTable]:
     return [PaperTable.model_validate(table) for table in values["table"]]
 
 
-def published_result(dataset: str, model: str) -> PaperResult | None:
+def find_paper_result(dataset: str, model: str) -> PaperResult | None:
     """Return the paper's result for a model on a dataset; ``None`` without one.
 
     For a dataset that is only in the table of the influence of k, this is the row of its preset's
@@ -112,10 +112,10 @@ def published_result(dataset: str, model: str) -> PaperResult | None:
     for table in paper_tables():
         if result := table.result(dataset, model):
             return result
-    return published_at_k(dataset, "code", _PRESET_K) if model == "gps-kmip" else None
+    return paper_result_at_k(dataset, "code", _PRESET_K) if model == "gps-kmip" else None
 
 
-def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
+def paper_result_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
     """Return the result in the paper's experiment on the influence of k; ``None`` without one.
 
     ``variant`` is the variant of the GPS + k-MIP preset that the experiment uses.
@@ -240,7 +240,7 @@ class Preset(Strict):
                 stored[table] = {key: entries[key] for key in entries if key not in excluded}
             ours = {*base.ours, *stored.get("ours", ())}
             stored["ours"] = [variant for variant in stored["variant"] if variant in ours]
-        identity = {"dataset": dataset, "model": model, "paper": published_result(dataset, model)}
+        identity = {"dataset": dataset, "model": model, "paper": find_paper_result(dataset, model)}
         return cls.model_validate(stored | identity)
 
 
@@ -280,7 +280,7 @@ def read_preset(dataset: str, model: str) -> Preset:
         if family_name in preset_names():
             preset = read_preset(*family_name.split("/"))
             return preset.model_copy(
-                update={"dataset": dataset, "paper": published_result(dataset, model)}
+                update={"dataset": dataset, "paper": find_paper_result(dataset, model)}
             )
         if model in known_models() and _is_preset(base_name):
             return _unpublished_preset(read_preset(dataset, BASE_MODEL), model)

@@ -30,7 +30,7 @@ from kmip_data.models.training.run.run_folder import (
 
 T = TypeVar("T")
 
-#: Digests kept: last and previous checkpoint, and one whose write may have been killed.
+#: Digests to keep: last and previous checkpoint, and one that may not have been written.
 _NUM_DIGESTS = 3
 
 

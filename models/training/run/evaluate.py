@@ -167,7 +167,7 @@ def evaluate(
         run=opened.folder,
         result=opened.result,
         build=opened.data.build,
-        split=RunSplit.of(opened.data),
+        split=RunSplit.from_data(opened.data),
         device=opened.device.name,
         metrics=metrics,
         edited=is_edited(opened.folder),

@@ -195,8 +195,8 @@ class Loop:
             self.progress.update(1)
             if len(self._batch_ends) < FORECAST_BATCH:
                 self._print_forecast()
-            # A checkpoint holds no gradients, so it cannot be written within a step. The end of an
-            # epoch writes its own.
+            # A checkpoint holds no gradients, so write it only after a step; ``end_epoch`` writes
+            # one, too.
             if ends_step and not is_last and self._is_checkpoint_due():
                 module.raise_if_diverged()  # the GPU may hold a loss that was not read yet
                 self.save()

@@ -11,7 +11,7 @@ from kmip_data.models.training.config.presets import (
     PaperResult,
     build_folder_or_none,
     load_preset,
-    published_at_k,
+    paper_result_at_k,
     read_preset,
 )
 from kmip_data.models.training.metrics import is_percent
@@ -68,7 +68,7 @@ def find_published_result(config: RunConfig) -> PublishedResult | None:
 
     k = getattr(config.model.attention, "k", None)
     if isinstance(k, int) and preset.model == "gps-kmip":
-        figure = published_at_k(preset.dataset, config.variant, k)
+        figure = paper_result_at_k(preset.dataset, config.variant, k)
         if figure is not None and set(_differing_keys(config, config.variant)) <= {_K}:
             return PublishedResult(figure, [], config.data.sample)
 

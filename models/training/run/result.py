@@ -49,7 +49,7 @@ class RunSplit(Strict):
     digests: dict[str, str] = Field(description="part -> digest of its keys in order")
 
     @classmethod
-    def of(cls, data: RunData) -> RunSplit:
+    def from_data(cls, data: RunData) -> RunSplit:
         """Describe the split of ``data``."""
         return cls(
             name=data.split_name,
@@ -67,7 +67,7 @@ class RunTargets(Strict):
     log10: bool = Field(description="true: decimal logarithms of the numbers that metrics compare")
 
     @classmethod
-    def of(cls, task: Task) -> RunTargets:
+    def from_task(cls, task: Task) -> RunTargets:
         """Describe the targets of ``task``."""
         return cls(level=task.level, target_type=task.target_type, log10=task.log10)
 

@@ -135,7 +135,7 @@ def train(
     if isinstance(config, str):
         config = config_for_data(config, home=home)
     config = config.with_plugins()
-    device = _check_machine(config)
+    device = _select_device(config)
     log = partial(print_status, quiet=quiet or not is_main_process())
     if config.training.init_from:
         source = run_folder.find_run(config.training.init_from, home)
@@ -353,7 +353,7 @@ def resume(
         changes = [f"system.devices={devices}", f"system.nodes={machines}"]
         config = apply_overrides(config, changes)
     with folder_lock(folder, wait=False) if is_main_process() else nullcontext():
-        device = _check_machine(config)
+        device = _select_device(config)
         read_build_key = partial(_read_build_key, folder)
         data_config = run_folder.config_with_build_folder(config, read_build_key, home)
         data = open_data(data_config, home=home, quiet=quiet, **build_options)
@@ -422,7 +422,7 @@ def _read_valid_result(run: Path, log: Callable[[str], None]) -> RunResult | Non
     except DamagedInput as error:
         if checkpoint.latest_checkpoint(run) is None:
             raise
-        log(f"{error.message} It is written again.")
+        log(f"{error.message} It will be rewritten.")
         return None
     refuse_edited(run)
     return result
@@ -531,7 +531,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         **card.identity,
         name=folder.name if folder is not None else "",
         build_parameters=card.parameters,
-        split=RunSplit.of(data),
+        split=RunSplit.from_data(data),
         model=config.model.name,
         preset=config.preset,
         variant=config.variant,
@@ -539,7 +539,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         num_features=data.in_channels,
         columns=data.inputs.names,
         vocabulary=data.inputs.vocabulary_digest,
-        targets=RunTargets.of(data.task),
+        targets=RunTargets.from_task(data.task),
         num_classes=data.task.outputs,
         class_names=tuple(card.class_names),
         num_parameters=count_parameters(loop.module.model),
@@ -587,8 +587,8 @@ def _error_with_remedy(error: BaseException, loop: Loop, last: Path | None) -> B
     return error
 
 
-def _check_machine(config: RunConfig) -> Device:
-    """Choose the device; raise ``UsageError`` for unsupported settings or an uninstalled logger."""
+def _select_device(config: RunConfig) -> Device:
+    """Select the device; raise ``UsageError`` for unsupported settings or an uninstalled logger."""
     device = machine.choose_device(config.system.device, config.system.devices)
     machine.check_precision(config.training.precision, device)
     config.model.attention.check_device(device.type)

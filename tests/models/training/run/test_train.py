@@ -112,7 +112,7 @@ def test_a_dataset_stands_for_its_preset(monkeypatch, tmp_path):
     def stop(config):
         raise UsageError(f"{config.preset} on {config.system.device}")
 
-    monkeypatch.setattr(run_file, "_check_machine", stop)
+    monkeypatch.setattr(run_file, "_select_device", stop)
     with pytest.raises(UsageError, match=r"^s3dis/gps-kmip on auto$"):
         train("s3dis", home=tmp_path)
 
