@@ -38,7 +38,7 @@ from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import ResolvedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
-from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
 from kmip_data.pipelines.user_files import OwnSplitParams
 
@@ -203,7 +203,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         if isinstance(graphs, InMemoryTables):
             findings = Findings()
             tables = graphs.tables(findings.notices)
-            return findings, islice(graphs_of_tables(tables, options, findings), first, None)
+            return findings, islice(graphs_from_tables(tables, options, findings), first, None)
         findings = Findings(Attributes(forms=dict(graphs.forms)))
         levels = graphs.levels.levels_by_attribute()
         is_split_by_masks = self._split is None and graphs.levels.graphs == 1
@@ -218,7 +218,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
 
         return findings, keyed_graphs()
 
-    def size_of(self, raw: RawFolder) -> int:
+    def file_bytes(self, raw: RawFolder) -> int:
         """Return 0: there are no files."""
         return 0
 
@@ -226,17 +226,15 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return the description of the build without statistics and notes about files."""
         return replace(super().card_additions(prepared, params), statistics={}, notes=())
 
-    def target(
-        self, inference: InferredColumns, options: ReadOptions, findings: Findings
+    def infer_target(
+        self, columns: InferredColumns, options: ReadOptions, findings: Findings
     ) -> Target:
         """Return the target column with its original dtype; ``DamagedInput`` if the task is ambiguous."""
-        target = super().target(inference, options, findings)
+        target = super().infer_target(columns, options, findings)
         if isinstance(self._graphs, InMemoryTables):
             return target
-        column = replace(
-            target.column, form=findings.attributes.forms.get(inference.target, "axis")
-        )
-        dtype = np.result_type(*{y.dtype for y in inference.targets})
+        column = replace(target.column, form=findings.attributes.forms.get(columns.target, "axis"))
+        dtype = np.result_type(*{y.dtype for y in columns.targets})
         is_float = dtype.kind == "f"
         if column.num_classes is None and is_float:
             column = replace(column, stored=dtype.name, presented=dtype.name)

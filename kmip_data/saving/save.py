@@ -198,7 +198,7 @@ def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> Spoole
         for attribute in params.ignore:
             columns.pop(attribute, None)
             forms.pop(f"graph/{attribute}", None)
-        target = options.label_of(columns, ("y",), f"Graph {name}")
+        target = options.find_label(columns, ("y",), f"Graph {name}")
         if target not in {"", "y"}:
             columns["y"] = columns.pop(target)
             if form := forms.pop(f"graph/{target}", None):

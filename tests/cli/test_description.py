@@ -338,7 +338,7 @@ def test_tables_of_pandas_have_the_keys_and_dtypes_of_files(home, tmp_path):
     assert saved.card.class_names == ["x", "y", "z"]
     for given, words in (
         ({"nodes": table}, "The tables are called nodes"),
-        ({"edges": edges.assign(weight=1.5)}, "no columns called as the ends of an edge"),
+        ({"edges": edges.assign(weight=1.5)}, "no columns named like the ends of an edge"),
         (edges.assign(a=None), "'a' is empty"),
     ):
         options = {"source": "a", "target": "b"} if isinstance(given, pd.DataFrame) else {}

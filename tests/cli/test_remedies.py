@@ -259,7 +259,7 @@ TABLES = {
     "smiles,y\nCCO,0\nC1CC(,1\nCCN,1\nN(,0\n": (
         "y",
         """\
-2 rows are no molecules.
+2 rows are not molecules.
   found: a.csv, line 3: RDKit makes no molecule of 'C1CC(': it is not a SMILES. a.csv, line 5: \
 RDKit makes no molecule of 'N(': it is not a SMILES.
   next: repair or remove the rows, or leave such rows out: \
@@ -282,7 +282,7 @@ a.csv has no column 'toxi'. Did you mean 'toxic'?
     "structure,toxic\nCCO,0\nCCN,1\n": (
         "toxic",
         """\
-a.csv has no edges: beside the label, 'structure' is its only column.
+a.csv has no edges: 'structure' is its only column besides the label.
   next: if it has SMILES: \
 kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=structure
 """,

@@ -122,7 +122,7 @@ def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
     nested = graphml.format("directed", "true").replace(
         '<node id="c"/>', '<node id="c"><graph edgedefault="directed"><node id="d"/></graph></node>'
     )
-    with pytest.raises(DamagedInput, match="inside of a node"):
+    with pytest.raises(DamagedInput, match="inside a node"):
         made(write(tmp_path / "nested", a_graphml=nested))
 
 
@@ -169,7 +169,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
     check_each(check, wrong)
     ends = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     for files, words in (
-        (["ind.cora_x"], "folder of all eight"),
+        (["ind.cora_x"], "FOLDER with all eight"),
         (["ind.cora_x", "ind.other_x"], r"copy the files of one dataset, ind.cora"),
         ([f"ind.cora.{end}"[::-1].replace(".", "_", 1)[::-1] for end in ends], "repair or replace"),
     ):

@@ -18,7 +18,7 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 
 
@@ -65,7 +65,7 @@ def read_links(folder, files, options, findings):
                 named_ends = {roles.SOURCE: ends[0], roles.TARGET: ends[1]}
                 rows["edge"].append({**named_ends, "length": value, **row})
     tables = attribute_tables(rows, ", ".join(files), findings.notices)
-    yield from graphs_of_tables(tables, options, findings)
+    yield from graphs_from_tables(tables, options, findings)
 
 
 @pytest.mark.parametrize(

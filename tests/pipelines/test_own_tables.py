@@ -286,7 +286,7 @@ IDS = [
     ("u,v\n0,1\n", "id,key\n5,1\n7,0\n", "may be those in key"),  # by row, or by key
     ("u,v\n5,7\n", "a,b\n5,7\n7,5\n", "may be those in a, b"),
     ("u,v\na,b\n", "id,mass\na,1\nc,2\n", "line 2: the node b"),
-    ("u,v\n0,1\n", "id,mass\n1,1\n2,2\n", "not those of the edges"),  # by row, or a missing 0
+    ("u,v\n0,1\n", "id,mass\n1,1\n2,2\n", "the edges have other ids"),  # by row, or a missing 0
     ("u,v\nv1.0,v2.0\n", "id,mass\nv2.0,1\nv1.0,2\nv1.1,3\n", [1, 0]),
 ]
 
@@ -400,7 +400,7 @@ def test_edges_between_two_kinds_of_nodes_are_no_single_count(tmp_path):
     """User 1 is not item 1; followed, the advice gives a node to each."""
     table = pd.DataFrame({"user_id": [1, 2, 2], "item_id": [1, 1, 3], "stars": [5, 4, 3]})
     folder = write(tmp_path / "t", ratings_csv=table.to_csv(index=False))
-    with pytest.raises(DamagedInput, match="no columns called as the ends") as caught:
+    with pytest.raises(DamagedInput, match="no columns named like the ends") as caught:
         made(folder)
     command = re.search(r"table\[.*?\.astype\(str\)", caught.value.next)
     exec(command.group(), {"table": table})
@@ -419,7 +419,7 @@ def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
 
 def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
     folder = write(tmp_path / "t", persons_csv="id,age\na,3\n", transfers_csv="from,to\na,a\n")
-    with pytest.raises(DamagedInput, match="No table has edges in its name") as caught:
+    with pytest.raises(DamagedInput, match="No file name has the word edges") as caught:
         made(folder)
     assert "edges.csv and nodes.csv" in caught.value.next
 

@@ -346,7 +346,7 @@ def test_points_before_three_digits_are_asked_next_to_semicolons(tmp_path, last)
 
 def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
     folder = table_of(tmp_path / "a", ["1.155.565", "65.124", "7"])
-    with pytest.raises(DamagedInput, match=r"no number with the decimal sign '\.'") as caught:
+    with pytest.raises(DamagedInput, match=r"not a number with the decimal sign '\.'") as caught:
         made(folder, decimal=".")
     assert answers(caught.value) == {"decimal": ","}
 

@@ -261,7 +261,7 @@ def test_what_all_graphs_of_a_pair_share_is_ignored_with_its_reason(tmp_path):
     data, slices = InMemoryDataset.collate(graphs_with())
     data.num_classes = 7
     _, _, findings = made(saved(tmp_path / "a", (data, slices)))
-    assert findings["ignored"] == ["num_classes: of all graphs together"]
+    assert findings["ignored"] == ["num_classes: shared by all graphs"]
 
 
 def test_dtypes_of_several_widths_become_the_wider(tmp_path):

@@ -1,7 +1,7 @@
-"""Your own graphs in common formats, each read by one module: ``file_formats.py``.
+"""Your own graphs in common formats, which ``file_formats.py`` lists.
 
-Files are read graph by graph: once to collect the columns, and again for each shard, up to its last
-graph. Facts: ``docs/graph-files.md``.
+Files are read graph by graph: once to infer the columns, and again for each shard, up to its last
+graph. User documentation: ``docs/graph-files.md``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from kmip_data.arrays import Bools
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.columns.conform_to_schema import conform_record
@@ -36,21 +37,25 @@ from kmip_data.pipelines.base import (
     check_fold,
 )
 from kmip_data.pipelines.datasets.graphs.description_sources import (
-    description_beside,
-    description_like,
-    description_of,
+    description_for_like,
+    description_from_findings,
+    description_in_folder,
 )
 from kmip_data.pipelines.datasets.graphs.edge_directions import with_reverse_edges
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams, given_parts, has_label
+from kmip_data.pipelines.datasets.graphs.given_parts import (
+    GraphSplitParams,
+    find_given_parts,
+    mask_labelled,
+)
 from kmip_data.pipelines.datasets.graphs.inference import (
+    accumulate_totals,
     check_totals,
     count_missing_labels,
     described_columns,
     graphs_per_shard,
-    infer_labels,
-    read_all,
+    infer_target_column,
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
@@ -76,14 +81,14 @@ from kmip_data.strict_model import Strict
 
 
 class GraphSource(Strict):
-    """Source of graphs."""
+    """Source options of ``build graphs``."""
 
     path: Path | None = Field(
         default=None, description="file, folder or archive: docs/graph-files.md has the formats"
     )
     like: str = Field(
         default="",
-        description="earlier build of graphs, or a file of --describe, with the columns and classes",
+        description="earlier build or run with the columns and classes to use, or a file of --describe",
     )
 
 
@@ -96,18 +101,18 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
     SplitParams = GraphSplitParams
 
     def schema(self, params: ResolvedGraphParams) -> Schema:
-        """Return the columns found in the files."""
+        """Return the schema inferred from the files."""
         return params.inferred.schema
 
     def class_names(self, params: ResolvedGraphParams) -> tuple[str, ...]:
-        """Return the given class names, or the texts of labels."""
+        """Return the given class names, or the string labels."""
         target = params.inferred.target
         return params.class_name or (target.class_names if target else ())
 
     def import_files(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
     ) -> tuple[RawFolder, bool]:
-        """Copy the files, possibly out of an archive, into the home folder."""
+        """Copy or unpack the files into the home folder."""
         if source.path is None:
             raise UsageError(
                 "--archive is missing.",
@@ -117,16 +122,16 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         if source.path.is_file():
             refuse_unsupported_format(source.path)
         path = source.path.expanduser().absolute()
-        # Files of tensors and arrays are zips themselves.
-        first = first_member(archives.first_bytes(path)) if path.is_file() else b""
-        bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
-        described = description_like(source.like, home) if source.like else None
+        # Files of tensors and arrays are zips, and must not be unpacked.
+        member = first_member(archives.first_bytes(path)) if path.is_file() else b""
+        bare = path.name if member.endswith((b"data.pkl", b".npy")) else ""
+        described = description_for_like(source.like, home) if source.like else None
 
-        def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
+        def copy_files(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack_archive(
                 path, self.manifest, destination, quiet=quiet, bare=bare
             )
-            if path.is_relative_to(home.raw):  # a copy made by this package
+            if path.is_relative_to(home.raw):  # copied by an earlier build
                 atomic_writes.remove_file(destination / RECEIPT_NAME)
                 members.pop(RECEIPT_NAME, None)
             if described is not None:
@@ -134,26 +139,26 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 members[DESCRIPTION_NAME], _ = sha256_file(destination / DESCRIPTION_NAME)
             return dict(sorted(members.items())), receipts
 
-        return store_user_files(home.raw / self.manifest.name, make, quiet=quiet)
+        return store_user_files(home.raw / self.manifest.name, copy_files, quiet=quiet)
 
     def read(
         self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
     ) -> tuple[Findings, Iterator[GraphRecord]]:
-        """Return the findings of a reader, complete after the last graph, and the graphs from ``first``."""
-        # The readers import pandas, which an error of the command line needs not.
+        """Return the graphs from index ``first``, and findings that are complete after the last."""
+        # Imported late: the readers import pandas, which slows the command line.
         from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
 
         findings, graphs = read_graphs(folder, members, options)
         return findings, islice(graphs, first, None)
 
     def resolve(self, params: GraphParams, raw: RawFolder) -> ResolvedGraphParams:
-        """Read all graphs once; return the parameters with their columns and target."""
+        """Read all graphs once; complete the parameters by those inferred from the files."""
         try:
-            described = description_beside(raw.path, raw.members)
-            if described is not None:  # given parameters are edits of it
-                chosen = described.parameters()
-                edits = {key: chosen[key] for key in chosen.keys() - params.model_fields_set}
-                params = params.model_copy(update=edits)
+            described = description_in_folder(raw.path, raw.members)
+            if described is not None:  # given parameters override the description
+                defaults = described.parameters()
+                defaults = {key: defaults[key] for key in defaults.keys() - params.model_fields_set}
+                params = params.model_copy(update=defaults)
             return self._infer_params(ReadOptions(params, described, self.memory), raw)
         except DamagedInput as error:
             error.next = error.next or "repair or replace the file"
@@ -172,31 +177,31 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             ) from error
 
     def _infer_params(self, options: ReadOptions, raw: RawFolder) -> ResolvedGraphParams:
-        """Return the parameters with all that the schema, the shards and the card need of the files."""
+        """Infer the parameters that the schema, the shards and the card depend on."""
         params = options.params
 
-        # 1. Read all graphs once, one by one: later steps know their columns and counts alone.
+        # 1. Read all graphs once, one at a time; later steps only use their columns and counts.
         findings, graphs = self.read(raw.path, list(raw.members), options)
-        totals = read_all(graphs, findings, options, self.size_of(raw))
+        totals = accumulate_totals(graphs, findings, options, self.file_bytes(raw))
         check_totals(totals, findings, list(raw.members))
 
-        # 2. Columns besides the target, with the names of their components.
+        # 2. Columns except the target.
         columns = described_columns(totals.columns, options, findings)
         findings.notices.missing.update(totals.columns.missing_values())
 
-        # 3. The target, whose meaning depends on the labels of all graphs.
+        # 3. The target, whose type depends on the labels of all graphs.
         target = None
         if totals.columns.targets:
-            target = self.target(totals.columns, options, findings)
+            target = self.infer_target(totals.columns, options, findings)
             count_missing_labels(target, findings)
 
-        # 4. The schema; atoms and bonds of SMILES are columns that no file has.
+        # 4. The schema; SMILES become columns of atoms and bonds.
         stored = [*columns, target.column] if target else columns
         schema = totals.columns.schema(stored, directed=not params.undirected)
         if totals.are_molecules:
-            schema = smiles_tables.with_atoms(schema, self.manifest.name)
+            schema = smiles_tables.molecule_schema(schema, self.manifest.name)
 
-        # 5. The summary for the card; edges of molecules are made later, so none are counted.
+        # 5. The summary for the card; bonds are unknown until shards are built.
         edge_summary = totals.edge_counts.summary()
         if totals.are_molecules:
             edge_summary = smiles_tables.EDGE_SUMMARY
@@ -208,25 +213,25 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             target=target,
             graphs=totals.columns.graphs,
             graphs_per_shard=graphs_per_shard(totals, schema),
-            description=description_of(findings, columns, target, options),
+            description=description_from_findings(findings, columns, target, options),
             summary=summarise_files(edge_summary, warnings, findings, schema.columns),
             masks=findings.attributes.masks,
         )
         names = params.class_name or (findings.attributes.class_names if target else ())
         return ResolvedGraphParams.from_params(params, inferred=inferred, class_name=names)
 
-    def size_of(self, raw: RawFolder) -> int:
-        """Return the bytes of the files."""
+    def file_bytes(self, raw: RawFolder) -> int:
+        """Return the total size of the files in bytes."""
         return sum((raw.path / name).stat().st_size for name in raw.members)
 
-    def target(
-        self, inference: InferredColumns, options: ReadOptions, findings: Findings
+    def infer_target(
+        self, columns: InferredColumns, options: ReadOptions, findings: Findings
     ) -> Target:
-        """Return the column of the targets."""
-        return infer_labels(inference, options, findings)
+        """Return the target column."""
+        return infer_target_column(columns, options, findings)
 
     def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
-        """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
+        """Return the summary of the files for the card, its warnings as notes, and given splits."""
         inferred = params.inferred
         given = {} if inferred.masks is None else {MASK_SPLIT: inferred.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
@@ -235,33 +240,32 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         )
 
     def prepare(self, raw: RawFolder, params: ResolvedGraphParams, workdir: Path) -> Prepared:
-        """Write nothing: workers read the files up to their graphs."""
+        """Prepare nothing: workers read the raw files."""
         return Prepared(raw.path, {"members": list(raw.members)})
 
     def units(self, prepared: Prepared, params: ResolvedGraphParams) -> list[Unit]:
-        """Assign the graphs to shards of about 64 MiB."""
+        """Return a unit for each shard of about 64 MiB."""
         inferred = params.inferred
-        return units_of_rows(
-            params.positions_to_build(inferred.graphs), inferred.graphs_per_shard, "graphs"
-        )
+        positions = params.positions_to_build(inferred.graphs)
+        return units_of_rows(positions, inferred.graphs_per_shard, "graphs")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedGraphParams
     ) -> Iterator[GraphRecord | Skipped]:
-        """Yield the graphs of one unit; molecules are made from SMILES here."""
+        """Yield the graphs of one unit, with molecules made from SMILES."""
         inferred = params.inferred
         rows = set(unit.items["rows"])
         first = min(rows)
         members = prepared.plan["members"]
-        described = description_beside(prepared.path, members)
+        described = description_in_folder(prepared.path, members)
         options = ReadOptions(params, described, self.memory, inferred)
         _, graphs = self.read(prepared.path, members, options, first)
         numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
         unit_graphs = (graph for row, graph in numbered if row in rows)
         if params.undirected:
             unit_graphs = (with_reverse_edges(graph)[0] for graph in unit_graphs)
-        skips = params.on_error == "skip"
-        for name, graph in smiles_tables.with_bonds(unit_graphs, skips=skips):
+        skip_errors = params.on_error == "skip"
+        for name, graph in smiles_tables.build_molecules(unit_graphs, skip_errors=skip_errors):
             key = escaped_key(name, KEY_LENGTH)
             if isinstance(graph, DamagedInput):
                 yield self.stop_or_skip(key, graph, params)
@@ -269,50 +273,57 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             yield conform_record(replace(graph, key=key), inferred.schema, inferred.target)
 
     def default_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
-        """Return a split for each fold of the masks: these are not stored, so none can be added later."""
+        """Return a split for each fold of the masks; masks are not stored, so add all splits now."""
         masks = params.inferred.masks
         folds = 1 if masks is None else masks[:1].size
         return [GraphSplitParams(fold=fold) for fold in range(folds)]
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Apply a column of parts, or divide graphs, or the nodes of a single graph, at random."""
-        rule, level, codes = given_parts(records, params)
+        """Split graphs, or the nodes of a single graph, as given in the files or at random.
+
+        Graphs and nodes without a label are in no part.
+        """
+        rule, level, codes = find_given_parts(records, params)
         folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
         check_fold(self.manifest.name, fold, folds, drawn=codes is None)
 
-        # 1. Graphs; what has no label is in no part.
-        alone = len(records.keys) == 1
         label_level = records.label_column.level if records.label_column else level
-        divides_nodes = alone and label_level == "node"
-        known = has_label(records, divides_nodes=divides_nodes)
-        if codes is not None and level == "graph":
-            parts = {name: (codes == code) & known for name, code in NODE_PARTS.items()}
-            positions = {name: np.flatnonzero(rows).tolist() for name, rows in parts.items()}
-            return Split(rule, "given", {}, positions)
-        if codes is not None and not divides_nodes:
+        divides_nodes = len(records.keys) == 1 and label_level == "node"
+        is_labelled = mask_labelled(records, divides_nodes=divides_nodes)
+        if codes is None and divides_nodes:
+            return self._draw_nodes(is_labelled, params)
+        if codes is None:
+            drawn = super().split(records, params, raw)
+            parts = {
+                name: [row for row in rows if is_labelled[row]]
+                for name, rows in drawn.parts.items()
+            }
+            return replace(drawn, parts=parts)
+        if level == "graph":
+            parts = {
+                name: np.flatnonzero((codes == code) & is_labelled).tolist()
+                for name, code in NODE_PARTS.items()
+            }
+            return Split(rule, "given", {}, parts)
+        if not divides_nodes:
             raise UsageError(
                 f"{rule!r} divides nodes, but graphs are to be divided.",
                 next="--split-rule random, or a column of parts of graphs",
             )
-        if not divides_nodes:
-            drawn = super().split(records, params, raw)
-            with_label = {}
-            for name, drawn_rows in drawn.parts.items():
-                with_label[name] = [row for row in drawn_rows if known[row]]
-            return replace(drawn, parts=with_label)
+        name = rule
+        if folds > 1:
+            codes = codes.T[fold]
+            name += f"-fold{fold}"
+        codes = np.where(is_labelled, codes, np.uint8(NO_PART))
+        return Split(name, "given", {"fold": fold}, node_code=codes)
 
-        # 2. Nodes of a single graph.
-        if codes is not None:
-            name = rule
-            if folds > 1:
-                codes = codes.T[fold]
-                name += f"-fold{fold}"
-            codes = np.where(known, codes, np.uint8(NO_PART))
-            return Split(name, "given", {"fold": fold}, node_code=codes)
-        codes = np.full(len(known), NO_PART, np.uint8)
-        for name, rows in divide_at_random(int(known.sum()), params).items():
-            codes[np.flatnonzero(known)[rows]] = NODE_PARTS[name]
+    def _draw_nodes(self, is_labelled: Bools, params: OwnSplitParams) -> Split:
+        """Divide the labelled nodes of a single graph at random."""
+        codes = np.full(len(is_labelled), NO_PART, np.uint8)
+        labelled = np.flatnonzero(is_labelled)
+        for name, rows in divide_at_random(len(labelled), params).items():
+            codes[labelled[rows]] = NODE_PARTS[name]
         options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_split_name(params), "random", options, node_code=codes)
 

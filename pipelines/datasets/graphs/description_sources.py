@@ -1,4 +1,4 @@
-"""Sources of a description of columns: the files' folder, an earlier build, or the findings."""
+"""Descriptions of columns: next to the files, on the card of an earlier build, or from findings."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.find import find
 
 
-def description_beside(folder: Path, members: Iterable[str]) -> Description | None:
+def description_in_folder(folder: Path, members: Iterable[str]) -> Description | None:
     """Return the description next to the files; ``None`` if there is none."""
     if DESCRIPTION_NAME not in members:
         return None
     return read_description(folder / DESCRIPTION_NAME)
 
 
-def description_like(like: str, home: Home) -> Description:
-    """Return the description of a file, or on the card of an earlier build."""
+def description_for_like(like: str, home: Home) -> Description:
+    """Return the description that ``--like`` names: a file, or an earlier build or run."""
     path = Path(like).expanduser()
     if path.is_file():
         return read_description(path)
@@ -40,23 +40,23 @@ def description_like(like: str, home: Home) -> Description:
     if described is None:
         raise UsageError(
             f"{build.card.dataset} has no description of its columns.",
-            next="--like and a dataset of kmip-data build graphs",
+            next="--like and a build of kmip-data build graphs",
         )
     return described
 
 
-def description_of(
+def description_from_findings(
     findings: Findings, columns: Sequence[Column], target: Target | None, options: ReadOptions
 ) -> Description:
-    """Return the uses of the columns of tables, and of arrays where there is no table."""
+    """Describe the columns of tables, and arrays that do not come from tables."""
     params = options.params
     described_columns = list(findings.tables.columns)
-    features = {"node/x", "edge/edge_attr"}
-    of_tables = {column.rows for column in described_columns}
+    levels_of_tables = {column.rows for column in described_columns}
     for column in columns:
         if column.doc in {PART_DOC, NODE_ID_DOC}:
             continue
-        if column.level in of_tables and column.key in features:
+        is_from_table = column.level in levels_of_tables
+        if is_from_table and column.key in {"node/x", "edge/edge_attr"}:
             continue
         described_columns.append(
             DescribedColumn(
@@ -80,12 +80,12 @@ def description_of(
     elif options.described is not None:
         task = options.described.task
         classes = options.described.classes
-        # What a model learned of the earlier build keeps its name.
-        absent = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
+        # Files without labels keep the labels of the earlier build, which a model predicts.
+        no_values = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
         labels = [column for column in options.described.columns if column.use == "label"]
         names = {column.name for column in labels}
         described_columns = [column for column in described_columns if column.name not in names]
-        described_columns += [column.model_copy(update=absent) for column in labels]
+        described_columns += [column.model_copy(update=no_values) for column in labels]
     return Description(
         task=task,
         classes=classes,
@@ -98,7 +98,7 @@ def description_of(
     )
 
 
-def is_given_as_arrays(description: Description, column: Column) -> bool:
-    """True if a description has arrays instead of the columns of a table at the level of a column."""
+def describes_arrays(description: Description, column: Column) -> bool:
+    """True if a description has arrays, and no table columns, at the level of ``column``."""
     uses = {use.use for use in description.columns if use.rows == column.level}
     return bool(uses & {"array", "label"}) and not uses & {"number", "category"}

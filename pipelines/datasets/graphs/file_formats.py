@@ -1,4 +1,4 @@
-"""File formats of your own graphs, in the order in which they are tried."""
+"""Registry of the file formats for your own graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
 from kmip_data.pipelines.datasets.graphs.tables.matrices import refuse_matrices
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
-#: All formats; the first that recognises the files reads them.
+#: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
     planetoid_files.FORMAT,
     torch_files.FORMAT,
@@ -39,23 +39,24 @@ FORMATS = (
 def read_graphs(
     folder: Path, members: Sequence[str], options: ReadOptions
 ) -> tuple[Findings, Iterator[GraphRecord]]:
-    """Return the findings in raw files, complete after the last graph, and their graphs.
+    """Return the graphs of raw files, and findings that are complete after the last graph.
 
-    Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
-    the memory limit.
+    Raises ``DamagedInput`` for an unknown format, and ``OutOfResources`` if the files need more
+    memory than allowed.
     """
     files = [name for name in members if name != DESCRIPTION_NAME]
     heads = {name: decompressed_head(folder / name) for name in files}
     refuse_matrices(folder, files)
-    file_format = _format_of(heads, options)
+    file_format = _find_format(heads, options)
     if file_format is None:
-        raise _unknown_format(heads)
+        raise _unknown_format_error(heads)
     findings = Findings()
     return findings, file_format.read(folder, files, options, findings)
 
 
-def _format_of(heads: Mapping[str, bytes], options: ReadOptions) -> GraphFormat | None:
-    """Return the format of files with these first bytes; a description of SMILES decides it alone."""
+def _find_format(heads: Mapping[str, bytes], options: ReadOptions) -> GraphFormat | None:
+    """Return the format of files with these first bytes; ``None`` if it is unknown."""
+    # A described column of SMILES settles the format.
     described = options.described
     if described is not None and any(column.use == "smiles" for column in described.columns):
         return smiles_tables.FORMAT
@@ -65,11 +66,11 @@ def _format_of(heads: Mapping[str, bytes], options: ReadOptions) -> GraphFormat 
     return None
 
 
-def _unknown_format(heads: Mapping[str, bytes]) -> DamagedInput:
+def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
     """Return the error for files that no format recognises."""
     if len(heads) > 1 and all(map(table_files.is_text, heads.values())):
         return DamagedInput(
-            "No table has edges in its name.",
+            "No file name has the word edges.",
             found=", ".join(heads)[:500],
             next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
         )

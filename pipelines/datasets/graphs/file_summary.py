@@ -1,4 +1,4 @@
-"""Summary of the files for the card: given splits, unread inputs, missing values and warnings."""
+"""Summary of the files for the card: given splits, ignored inputs, missing values and warnings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kmip_data.format.schema import PART_DOC, Column
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
 
 MASK_SPLIT = "masks"  #: name of the split that masks give
-#: Most letters of the names of features in a shard; longer lists are on the card alone.
-_MAX_NAME_LETTERS = 20_000
-_LISTED = 5  #: large features that a warning lists
+#: Maximum length of all component names of an attribute in a shard; longer lists are only on the card.
+_MAX_NAME_CHARACTERS = 20_000
+_LISTED_FEATURES = 5  #: large features that a warning lists
 
 
 def summarise_files(
@@ -36,10 +36,12 @@ def summarise_files(
         f"{name} (up to {value:,.7g})" for name, value in findings.notices.large_features.items()
     ]
     if large:
-        more = f" and {len(large) - _LISTED} more" if len(large) > _LISTED else ""
+        listed = ", ".join(large[:_LISTED_FEATURES])
+        if len(large) > _LISTED_FEATURES:
+            listed += f" and {len(large) - _LISTED_FEATURES} more"
         warnings = [
             *warnings,
-            f"features are not scaled: {', '.join(large[:_LISTED])}{more}; divide large columns before you build",
+            f"features are not scaled: {listed}; divide large columns before you build",
         ]
     summary: dict[str, Any] = {}
     if findings.tables.key_column:
@@ -56,15 +58,15 @@ def summarise_files(
         kind = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
         summary.setdefault(kind, []).append(f"{name}: {count:,}")
     long_names = {}
-    for attribute, names_of_one in findings.attributes.component_names.items():
-        if names_of_one and not stored_component_names(attribute, findings.attributes):
-            long_names[attribute] = list(names_of_one)
+    for attribute, component_names in findings.attributes.component_names.items():
+        if component_names and not stored_component_names(attribute, findings.attributes):
+            long_names[attribute] = list(component_names)
     if long_names:
         summary["features"] = long_names
     return summary
 
 
 def stored_component_names(attribute: str, attributes: Attributes) -> tuple[str, ...]:
-    """Return the names of an attribute's components; none if a shard has no room for them."""
+    """Return the component names of an attribute; none if they are too long for a shard."""
     names = attributes.component_names.get(attribute, ())
-    return names if sum(map(len, names)) < _MAX_NAME_LETTERS else ()
+    return names if sum(map(len, names)) < _MAX_NAME_CHARACTERS else ()

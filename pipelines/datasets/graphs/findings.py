@@ -1,4 +1,4 @@
-"""Findings of a reader about all graphs, by subject: attributes, notices to the user, and tables."""
+"""Findings of a reader over all graphs: attributes, notices to the user, and uses of columns."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 
-#: Use of boolean masks: split of a single graph, flags among the columns, or attributes as given.
+#: Use of boolean masks: split of a single graph, boolean columns, or attributes as given.
 MaskUse = Literal["split", "flags", "attributes"]
 
 
 @dataclass
 class Attributes:
-    """Attributes of all graphs: names of their components, targets, parts and forms."""
+    """Attributes of all graphs: component names, targets, parts and forms."""
 
     component_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     target_level: str = "graph"
-    #: Values of a graph's target, where the rows of an array alone tell the level of the target.
-    target_values: int = 0
-    class_names: tuple[str, ...] = ()  #: names of the classes, if the files have them
+    graph_target_size: int = 0  #: number of values in a graph's target array
+    class_names: tuple[str, ...] = ()  #: class names, if the files have them
     part_keys: list[str] = field(default_factory=list)  #: keys of the columns of parts
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
-    #: Key of a column of graphs -> its form, where it is not a row with a leading axis of one.
+    #: Key of a graph column -> its form, unless it is a row with a leading axis of one.
     forms: dict[str, ItemForm] = field(default_factory=dict)
 
     @property
     def target_key(self) -> str:
-        """Key of the targets; empty if there are none."""
+        """Key of the target column; empty if there is none."""
         return f"{self.target_level}/y" if "y" in self.component_names else ""
 
     def add_targets(
         self, name: str, y: Array, level: str, task: TaskName | None, *, exact: bool = False
     ) -> dict[str, Array]:
-        """Return an array of targets (n,) or (n, C), a row for each graph or node, by its key.
+        """Register targets (n, …), a row for each graph or node; return them by key.
 
-        ``exact`` keeps a second axis of one column.
+        ``exact`` keeps a second axis of length one.
         """
-        y = y.copy()  # a view of a file until the next graph
+        y = y.copy()  # the array may be a view of a file that closes
         if task == "multilabel" or y.shape[1:] not in {(), () if exact else (1,)}:
             y = y.reshape(len(y), -1)
             names = tuple(f"{name} {column}" for column in range(y.shape[1]))
@@ -56,25 +55,24 @@ class Attributes:
             names = (name,)
         self.component_names["y"] = names
         self.target_level = level
-        self.target_values = y.size if level == "graph" else 0
+        self.graph_target_size = y.size if level == "graph" else 0
         return {f"{level}/y": y}
 
 
 @dataclass
 class Notices:
-    """Notices to the user: inputs that are not read, missing values and open questions."""
+    """Notices to the user: ignored inputs, missing values and open questions."""
 
-    #: Unread array, column or file -> reason, in order.
+    #: Ignored array, column or file -> reason, in order.
     ignored: dict[str, str] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)  #: column -> number of missing values
     warnings: list[str] = field(default_factory=list)  #: likely faults of the files
-    #: Feature of numbers too large for training -> its largest absolute value.
+    #: Feature that needs scaling -> its largest absolute value.
     large_features: dict[str, float] = field(default_factory=dict)
-    #: Decision that the user has to make -> parameters that make it.
-    questions: dict[str, str] = field(default_factory=dict)
+    questions: dict[str, str] = field(default_factory=dict)  #: question -> options that answer it
 
     def ask(self) -> None:
-        """Raise one error with all questions and the answers to type, if there are any."""
+        """Raise one error with all questions, and the options to add, if there are any."""
         if not self.questions:
             return
         problem = next(iter(self.questions))
@@ -89,11 +87,11 @@ class Notices:
 
 @dataclass
 class TableUses:
-    """Tables of the files and the uses of their columns, for the description on the card."""
+    """Uses of the columns of all tables, for the description on the card."""
 
     levels: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
     columns: list[DescribedColumn] = field(default_factory=list)
-    key_column: str = ""  #: column with the names of the graphs; empty if their rows count them
+    key_column: str = ""  #: column with the graph keys; empty if graphs are numbered by row
 
 
 @dataclass(frozen=True)
@@ -112,18 +110,18 @@ def divide_by_masks(
     options: ReadOptions,
     findings: Findings,
     *,
-    several: bool,
+    masks_are_flags: bool,
 ) -> dict[str, Array]:
-    """Keep the part of each node of a single graph, from masks of any shape.
+    """Record the split of a single graph that masks of any shape give.
 
-    With ``several`` graphs, masks are returned as attributes: a split then divides graphs.
+    If ``masks_are_flags``, as in many graphs, return them as node columns instead.
     """
     if not arrays:
         return {}
     options.claim(8 * nodes, where)
     by_part = masks_by_part(arrays, nodes, where)
     codes = part_codes(by_part, nodes, where)
-    if several:
+    if masks_are_flags:
         return {f"node/{part}_mask": mask.astype(bool) for part, mask in by_part.items()}
     if (codes == NO_PART).all():
         findings.notices.ignored |= dict.fromkeys(arrays, "no node is in it")
@@ -142,10 +140,10 @@ def key_columns_by_level(
     mask_use: MaskUse,
     exact: bool = False,
 ) -> GraphRecord:
-    """Return a graph whose columns are called by their attributes with columns by key.
+    """Rename the columns of a graph from attributes to keys, by the level of each attribute.
 
-    ``levels`` has the level of each attribute; a text or a Python number has its form in the
-    findings already. ``exact`` targets keep their shape.
+    Strings and Python numbers must have their form in ``findings`` already. ``exact`` targets keep
+    their shape.
     """
     attributes = findings.attributes
     columns: dict[str, Array] = {}
@@ -167,15 +165,16 @@ def key_columns_by_level(
         if level == "graph" and attributes.forms[key] != "axis":
             rows = array[None]
         columns[key] = rows
-    several = mask_use == "flags"
-    columns |= divide_by_masks(masks, graph.num_nodes, where, options, findings, several=several)
+    columns |= divide_by_masks(
+        masks, graph.num_nodes, where, options, findings, masks_are_flags=mask_use == "flags"
+    )
     return replace(graph, columns=columns)
 
 
 def _target_columns(
     y: Array, level: str, options: ReadOptions, attributes: Attributes, *, exact: bool
 ) -> dict[str, Array]:
-    """Return the targets ``y`` of nodes, or of a graph in any shape of at most two axes."""
+    """Return the targets ``y`` of nodes, or of a graph, with at most two axes."""
     task = options.params.task
     name = (*options.params.label, "y")[0]
     rows = y
@@ -183,6 +182,6 @@ def _target_columns(
         if exact and y.shape != (1,):
             attributes.forms.setdefault("graph/y", "row")
             rows = y[None]
-        else:  # a number, or a row of them
+        else:  # a number, or a row of numbers
             rows = y.reshape(1) if y.size == 1 else y[None]
     return attributes.add_targets(name, rows, level, task, exact=exact)

@@ -1,4 +1,4 @@
-"""Parts that the files give, by masks or a column, and the nodes or graphs that have a label."""
+"""Splits given in the files, by masks or by a column of parts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from kmip_data.text import is_likely_typo, nearest_name
 
 
 class GraphSplitParams(OwnSplitParams):
-    """Parameters of the split."""
+    """Parameters of a split."""
 
     random_rules: ClassVar[tuple[str, ...]] = ("random", "stratified")
     rule_of_part_sizes: ClassVar[str | None] = None
 
     split_rule: str = Field(
         default="given",
-        description="given: the masks, or column of parts, else random; random: records, or nodes of a single "
-        "graph, divided at random; stratified: with equal shares of the classes; or the name of a column "
+        description="given: the masks or column of parts, otherwise random; random: graphs, or nodes of a single "
+        "graph, divided at random; stratified: drawn with equal class fractions; or the name of a column "
         "of parts",
     )
     fold: int = Field(
@@ -37,9 +37,9 @@ class GraphSplitParams(OwnSplitParams):
     )
 
 
-def given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
-    """Return the rule, and level and codes of the masks or column of parts that it names."""
-    # Parts of nodes divide a single graph only.
+def find_given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
+    """Return the rule, and the level and codes of the parts it names; no codes if it is random."""
+    # Only a single graph can be divided by parts of nodes.
     columns = {}
     for column in records.columns:
         if column.doc == PART_DOC and (len(records.keys) == 1 or column.level == "graph"):
@@ -56,7 +56,7 @@ def given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 
         rules = [*names, "random", "stratified"]
         close = nearest_name(rule, rules)
         step = "one of these rules, or the parts in a column split of the files"
-        # Another rule is another experiment: it is advised for a slip of the finger alone.
+        # Another rule is another experiment: suggest it only for a likely typo.
         if close and is_likely_typo(rule, close):
             step = f"--split-rule {shlex.quote(close)}"
         raise UsageError(
@@ -67,14 +67,14 @@ def given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 
     return rule, "graph", None
 
 
-def has_label(records: Records, *, divides_nodes: bool) -> Bools:
-    """Return what has a label: the nodes of a single graph (N,), or graphs (G,)."""
+def mask_labelled(records: Records, *, divides_nodes: bool) -> Bools:
+    """Mask the nodes (N,) of a single graph, or the graphs (G,), that have a label."""
     label = records.label_column
     if label is None or (label.level == "node" and not divides_nodes):
         return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)
     y: Array = records.read_column(label.key)
     y = y.reshape(len(y), -1)
-    known: Bools = ~np.isnan(y)
+    is_labelled: Bools = ~np.isnan(y)
     if label.low == NO_CLASS:
-        known &= y != NO_CLASS
-    return np.asarray(known.any(axis=1))
+        is_labelled &= y != NO_CLASS
+    return np.asarray(is_labelled.any(axis=1))

@@ -1,4 +1,4 @@
-"""Interface of a file format of your own graphs: recognise the files, then read them graph by graph."""
+"""Interface of a file format for your own graphs: recognise the files, and read them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class GraphReader(Protocol):
     def __call__(
         self, folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
     ) -> Iterator[GraphRecord]:
-        """Yield the graphs of all ``files`` in ``folder``, and complete ``findings`` on the way.
+        """Yield the graphs of all ``files`` in ``folder``; complete ``findings`` by the last graph.
 
-        Columns of a record are called ``node/…``, ``edge/…`` and ``graph/…``, with a row for each
-        node, for each edge, and for the graph. The same files give the same graphs in the same
-        order: they are read once for the schema, and again for each shard, up to its last graph.
+        Keys of columns begin with ``node/``, ``edge/`` or ``graph/``: a row for each node, for each
+        edge, or for the graph. Graphs and their order must be reproducible: the files are read once
+        for the schema, and for each shard up to its last graph.
 
-        Raises ``DamagedInput``, with file and line, for anything that is not a graph.
+        Raises ``DamagedInput`` with file and line if the files are not valid graphs.
         """
 
 
 @dataclass(frozen=True)
 class GraphFormat:
-    """File format: what it expects, how it is recognised, and its reader."""
+    """File format with its reader."""
 
-    expected: str  #: files of the format, for the error about unknown files
-    #: True for names of files -> their first bytes, decompressed, if the files are of this format.
+    expected: str  #: description of the files, for the error about unknown formats
+    #: True if files, given by name with their first bytes (decompressed), have this format.
     recognises: Callable[[Mapping[str, bytes], GraphParams], bool]
     read: GraphReader

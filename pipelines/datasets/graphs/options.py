@@ -1,4 +1,4 @@
-"""Options of reading your own graphs: parameters, description of the columns and memory limit."""
+"""Options for reading your own graphs: parameters, column description and memory limit."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kmip_data.text import human_bytes, nearest_name
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of one reading of the files."""
+    """Options for one pass over the files."""
 
     params: GraphParams
-    described: Description | None = None  #: uses of the columns that the files must have
-    memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
-    inferred: InferredGraphs | None = None  #: None in the first reading, which infers it
+    described: Description | None = None  #: column uses that the files must match
+    memory: int | None = None  #: memory limit in bytes; ``None``: no limit
+    inferred: InferredGraphs | None = None  #: ``None`` in the first pass, which infers it
 
-    def with_params(self, **chosen: Any) -> ReadOptions:
-        """Return a copy with other values of some parameters, such as ``header="no"``."""
-        return replace(self, params=self.params.model_copy(update=chosen))
+    def with_params(self, **changes: Any) -> ReadOptions:
+        """Return a copy with changed parameters, such as ``header="no"``."""
+        return replace(self, params=self.params.model_copy(update=changes))
 
     def claim(self, needed: int, purpose: str) -> None:
         """Raise ``OutOfResources`` if reading would exceed the memory limit."""
@@ -35,20 +35,20 @@ class ReadOptions:
                 next=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
             )
 
-    def label_of(self, names: Iterable[str], usual: Sequence[str], where: str) -> str:
-        """Return the name of the target array; empty if there is none."""
+    def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
+        """Return the name of the target array, given or common; empty if there is none."""
         given = self.params.label
         if len(given) > 1 or self.params.feature:
             raise UsageError(
-                f"{where}: one array is the label, and all others are kept.",
+                f"{where}: at most one array is the label, and all others are kept.",
                 next="at most one --set label=, and no --set feature=",
             )
-        for name in given or usual:
+        for name in given or common_names:
             if name in names:
                 return name
         if given and self.described is None:
             names = list(names)
-            likely = [*(name for name in names if name in usual), *names, "none"]
+            likely = [*(name for name in names if name in common_names), *names, "none"]
             close = nearest_name(given[0], names) or likely[0]
             raise UsageError(
                 f"{where} has no {given[0]!r}.",

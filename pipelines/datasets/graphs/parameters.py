@@ -1,4 +1,4 @@
-"""Parameters of your own graphs, as given and with what was inferred from the files."""
+"""Parameters of your own graphs: those given, and those inferred from the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER_FORMATS = "another format: read it with networkx, and write it with networ
 
 @dataclass(frozen=True)
 class InferredGraphs:
-    """Columns, target and shards, inferred from all graphs of the raw files."""
+    """Schema, target and shard size inferred from all graphs of the raw files."""
 
     schema: Schema
     target: Target | None
@@ -31,7 +31,7 @@ class InferredGraphs:
 
 
 class GraphParams(OwnTextParams):
-    """Parameters that change the records."""
+    """Parameters that determine the records."""
 
     label: tuple[str, ...] = Field(
         default=(),
@@ -55,11 +55,11 @@ class GraphParams(OwnTextParams):
         default=64,
         ge=1,
         le=10_000,
-        description="most texts of a column that become features, one each",
+        description="maximum number of different texts in a column of categories; each becomes a feature",
     )
     missing: tuple[str, ...] = Field(
         default=(),
-        description="text that means a missing value, such as NA, in features too; repeat; none: no text does",
+        description="text that means a missing value, such as NA, also in features; repeat; none: no such text",
     )
     decimal: Literal[".", ","] | None = Field(
         default=None,
@@ -80,16 +80,13 @@ class GraphParams(OwnTextParams):
     )
     node: str = Field(
         default="",
-        description="column of node ids (default: the one with the ids of all edges); none: nodes are numbered "
-        "by row",
+        description="column of node ids (default: the column with the ids of all edges); none: row numbers",
     )
     smiles: str = Field(default="smiles", description="column of SMILES")
-    undirected: bool = Field(
-        default=False, description="add the reverse of each edge that lacks it"
-    )
+    undirected: bool = Field(default=False, description="add the missing reverse of each edge")
 
 
 class ResolvedGraphParams(GraphParams):
-    """Parameters with what was inferred from the files."""
+    """Parameters, completed by those inferred from the files."""
 
     inferred: InstanceOf[InferredGraphs] = Field(exclude=True)

@@ -1,6 +1,6 @@
-"""Files of ``numpy.savez`` and scipy's ``save_npz``: adjacency, features and labels of a graph each.
+"""Files with the arrays of one graph: ``.npz`` of numpy and scipy, and ``.mtx`` of Matrix Market.
 
-Matrix Market files (``.mtx``) have the adjacency matrix alone.
+A ``.npz`` has adjacency, features and labels; a ``.mtx`` has only the adjacency matrix.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ _EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
     "or .mtx of Matrix Market"
 )
-_MATRIX_MARKET = b"%%MatrixMarket"  #: begins its files
+#: First bytes of files.
+_MATRIX_MARKET = b"%%MatrixMarket"
 _NPY = b"\x93NUMPY"
 _MATLAB = b"MATLAB "
 _NEXT = (
     "numpy.savez({file!r}, edge_index=edges, x=features, labels=labels), of (2, edges), (nodes, columns) "
     "and (nodes,) numbers"
 )
-#: Prefixes of the names of a sparse matrix's arrays, or name of a dense matrix.
+#: Array names: prefix of the parts of a sparse matrix, or name of a dense matrix.
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
 _LABELS = ("labels", "label", "y", "node_labels")
-#: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
-#: et al.
+#: Name of the edges -> axis of the two ends: (2, E) of PyTorch Geometric, (E, 2) of Platonov et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _EDGE_ATTRIBUTES = ("edge_attr", "edge_weight", "edge_features")
-_CLASS_NAMES = "class_names"  #: array of the names of the classes
-#: Memory per byte of the arrays: features as stored, by their entries, and dense again.
+_CLASS_NAMES = "class_names"
+#: Memory per array byte: features as stored, as coordinates, and dense.
 _BYTES_PER_ARRAY_BYTE = 6
-#: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
+#: Memory per stored entry of a .mtx: both halves of a symmetric matrix, and its edges.
 _BYTES_PER_ENTRY = 48
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if all files are zips of arrays, of Matrix Market, or arrays that :func:`read` converts."""
+    """True if all files are zips of arrays or Matrix Market; also ``.npy`` and MATLAB, to refuse them."""
     return all(
         first_member(head).endswith(b".npy") or head.startswith((_MATRIX_MARKET, _NPY, _MATLAB))
         for head in heads.values()
@@ -70,7 +70,6 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
-    several = len(files) > 1
     for file in files:
         path = folder / file
         try:
@@ -78,15 +77,18 @@ def read(
             if head.startswith((_NPY, _MATLAB)):
                 raise _conversion_error(path, head)
             if head.startswith(_MATRIX_MARKET):
-                yield _matrix_market_graph(path, file, options)
+                yield _read_matrix_market(path, file, options)
             else:
-                yield _read_graph(NpzFile(path), file, options, findings, several=several)
+                has_many_graphs = len(files) > 1
+                yield _read_npz(
+                    NpzFile(path), file, options, findings, has_many_graphs=has_many_graphs
+                )
         except DamagedInput as error:
             error.next = error.next or _NEXT.format(file=path.name)
             raise
         except UsageError:
             raise
-        # Errors of scipy about invalid matrices, and of values beyond float32.
+        # scipy raises these for invalid matrices, and numpy for values beyond float32.
         except (ValueError, TypeError, ArithmeticError, OSError) as error:
             remedy = _NEXT.format(file=path.name)
             if path.suffix == ".mtx":
@@ -100,7 +102,7 @@ def read(
 
 
 def _conversion_error(path: Path, head: bytes) -> DamagedInput:
-    """Return the error for one array, or a file of MATLAB, with the lines that convert it."""
+    """Return the error for a single array or a MATLAB file, with the code that converts it."""
     name = path.with_suffix(".npz").name
     if head.startswith(_NPY):
         return DamagedInput(
@@ -118,115 +120,140 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
     )
 
 
-def _matrix_market_graph(path: Path, name: str, options: ReadOptions) -> GraphRecord:
-    """Return the graph of a matrix; a symmetric one has each edge in both directions."""
+def _read_matrix_market(path: Path, name: str, options: ReadOptions) -> GraphRecord:
+    """Read an adjacency matrix; a symmetric one has each edge in both directions."""
     from scipy import io, sparse
 
     rows, columns, entries, _, values, _ = io.mminfo(path)
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
     options.claim(_BYTES_PER_ENTRY * entries + 8 * rows, name)
-    edges, weights = edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
+    edges, weights = _edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=rows, columns=weights, edge_index=edges.astype(np.int64))
 
 
 @np.errstate(over="raise")
-def _read_graph(
-    file: NpzFile, name: str, options: ReadOptions, findings: Findings, *, several: bool
+def _read_npz(
+    file: NpzFile, name: str, options: ReadOptions, findings: Findings, *, has_many_graphs: bool
 ) -> GraphRecord:
+    """Read the graph in a ``.npz``."""
     options.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
+
+    # 1. Edges, and features that are still sparse: a small file may declare any shape.
+    edge_list = next((key for key in _EDGES if key in file.names), None)
     columns: dict[str, Array] = {}
     nodes = 0
-    listed = [key for key in _EDGES if key in file.names]
-    if listed:
-        edges = file.load(listed[0], "iu")
-        if edges.ndim != 2 or 2 not in edges.shape:
-            raise ValueError(f"{listed[0]} has the shape {edges.shape}")
-        axis = _EDGES[listed[0]]
-        # Use the other axis if it alone can hold the endpoints.
-        if edges.shape[axis] != 2:
-            axis = 1 - axis
-        edges = edges.T if axis else edges
+    if edge_list:
+        edges = _read_edge_list(file, edge_list)
     else:
-        matrix = _first_matrix(file, _ADJACENCY)
-        if matrix is None:
-            raise ValueError(f"no adjacency among its arrays {', '.join(file.names)}")
-        nodes = matrix.shape[0]
-        if matrix.shape != (nodes, nodes):
-            raise ValueError(f"the adjacency has the shape {matrix.shape}")
-        edges, columns = edges_and_weights(matrix)
-
-    # A small sparse matrix may declare any shape: check before making it dense.
-    features = _first_matrix(file, _FEATURES)
+        edges, nodes, columns = _read_adjacency(file)
+    features = _read_matrix(file, _FEATURES)
     if features is not None:
-        rows, *_ = features.shape
-        nodes = nodes or rows
-        if rows != nodes:
+        nodes = nodes or features.shape[0]
+        if features.shape[0] != nodes:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
-    label = options.label_of(file.names, _LABELS, name)
+
+    # 2. The number of nodes: labels also count nodes without edges, but in one of many graphs they
+    # may be targets of the graph.
+    label = options.find_label(file.names, _LABELS, name)
     y = np.atleast_1d(file.load(label, "biufSU")) if label else np.empty(0)
     if y.dtype.kind in "SU":
         y = y.astype(str).astype(object)
-    # Labels of a single graph also count nodes that no edge has.
-    # Those of one graph of many may be targets of the whole graph.
-    nodes = nodes or max(count_nodes(edges), 0 if several else len(y))
+    nodes = nodes or max(count_nodes(edges), 0 if has_many_graphs else len(y))
     check_raw_edges(edges, nodes, name)
+
+    # 3. Columns.
     if features is not None:
         options.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = _as_floats(features.toarray()).reshape(nodes, -1)
-    weights = next((key for key in _EDGE_ATTRIBUTES if key in file.names), None)
-    if weights and listed:
-        rows = file.load(weights)
-        if rows.shape[:1] != edges.shape[1:]:
-            raise ValueError(f"{weights} has the shape {rows.shape} for {edges.shape[1]:,} edges")
-        columns["edge/edge_attr"] = _as_floats(rows.reshape(len(rows), -1))
-
+    if edge_list:
+        columns |= _read_edge_attributes(file, edges)
     if label:
         level = "node" if len(y) == nodes else "graph"
-        rows = y if level == "node" else y.reshape(1, -1)
-        columns |= findings.attributes.add_targets(label, rows, level, options.params.task)
+        targets = y if level == "node" else y.reshape(1, -1)
+        columns |= findings.attributes.add_targets(label, targets, level, options.params.task)
     masks = {key: file.load(key) for key in PART_ARRAYS if key in file.names}
-    columns |= divide_by_masks(masks, nodes, name, options, findings, several=several)
+    columns |= divide_by_masks(
+        masks, nodes, name, options, findings, masks_are_flags=has_many_graphs
+    )
     _read_class_names(file, findings.attributes)
-    rows_without = {"x": nodes * (features is None)}
-    rows_without["edge_weight"] = len(edges.T) * (weights is None and bool(listed))
-    _note_unread(file, rows_without, findings.notices)
+
+    has_weights = not edge_list or "edge/edge_attr" in columns
+    absent = {
+        "x": nodes if features is None else 0,
+        "edge_weight": 0 if has_weights else edges.shape[1],
+    }
+    _note_unread_arrays(file, absent, findings.notices)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
 
+def _read_edge_list(file: NpzFile, key: str) -> Array:
+    """Return the edges (2, E) of an array of either orientation."""
+    edges = file.load(key, "iu")
+    if edges.ndim != 2 or 2 not in edges.shape:
+        raise ValueError(f"{key} has the shape {edges.shape}")
+    axis = _EDGES[key]
+    if edges.shape[axis] != 2:  # only the other axis can hold the ends
+        axis = 1 - axis
+    return edges.T if axis else edges
+
+
+def _read_adjacency(file: NpzFile) -> tuple[Array, int, dict[str, Array]]:
+    """Return the edges (2, E), number of nodes and weights of an adjacency matrix."""
+    matrix = _read_matrix(file, _ADJACENCY)
+    if matrix is None:
+        raise ValueError(f"no adjacency among its arrays {', '.join(file.names)}")
+    nodes = matrix.shape[0]
+    if matrix.shape != (nodes, nodes):
+        raise ValueError(f"the adjacency has the shape {matrix.shape}")
+    edges, weights = _edges_and_weights(matrix)
+    return edges, nodes, weights
+
+
+def _read_edge_attributes(file: NpzFile, edges: Array) -> dict[str, Array]:
+    """Return the attributes of listed edges (2, E), if there are any."""
+    key = next((key for key in _EDGE_ATTRIBUTES if key in file.names), None)
+    if key is None:
+        return {}
+    rows = file.load(key)
+    if rows.shape[:1] != edges.shape[1:]:
+        raise ValueError(f"{key} has the shape {rows.shape} for {edges.shape[1]:,} edges")
+    return {"edge/edge_attr": _as_floats(rows.reshape(len(rows), -1))}
+
+
 def _read_class_names(file: NpzFile, attributes: Attributes) -> None:
-    """Read the texts of ``class_names``, (C,), which are the same in all files."""
+    """Read the strings ``class_names``, (C,), which must be equal in all files."""
     if _CLASS_NAMES not in file.names:
         return
     names = tuple(file.load(_CLASS_NAMES, "SU").astype(str).reshape(-1).tolist())
     if attributes.class_names not in {(), names}:
-        raise ValueError(f"{_CLASS_NAMES} is not as in the file before it")
+        raise ValueError(f"{_CLASS_NAMES} differs from the previous file")
     attributes.class_names = names
 
 
-def _note_unread(file: NpzFile, rows_without: Mapping[str, int], notices: Notices) -> None:
-    """Name the arrays that are not read; warn of one that may be what the file lacks.
+def _note_unread_arrays(file: NpzFile, absent: Mapping[str, int], notices: Notices) -> None:
+    """Note the arrays that are not read; warn of an array that may be an ``absent`` one.
 
-    ``rows_without`` has the number of nodes or edges that have no ``x`` or ``edge_weight``.
+    ``absent`` has the number of rows that ``x`` or ``edge_weight`` would have.
     """
     for key in [key for key in file.names if key not in file.read]:
         notices.ignored[key] = "no array of this format"
         with contextlib.suppress(DamagedInput):
             stream = file.array(key, "biufcSUmM", None)
-            for usual, rows in rows_without.items():
-                axes = 1 + (usual == "x")
+            for name, rows in absent.items():
+                axes = 2 if name == "x" else 1
                 fits = len(stream.shape) == axes and stream.shape[0] == rows > 0
                 if stream.dtype.kind in "biuf" and fits:
                     notices.warnings.append(
-                        f"{key} {format_shape_pattern(stream.shape)} is not read: if it is {usual}, rename it so"
+                        f"{key} {format_shape_pattern(stream.shape)} is not read: if it is {name}, rename it so"
                     )
 
 
-def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
-    """Return the edges (2, E) of a sparse matrix, and its values as ``edge_attr`` where they differ from 1."""
+def _edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
+    """Return the edges (2, E) of a sparse matrix, and its values as ``edge_attr`` unless all are 1."""
     edges = np.stack([adjacency.row, adjacency.col])
     if (adjacency.data == 1).all():
         return edges, {}
@@ -234,12 +261,12 @@ def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
 
 
 def _as_floats(values: Array) -> Array:
-    """Return numbers as float32, or float64 where integers would change."""
+    """Return numbers as float32, or as float64 if float32 would change integers."""
     return values.astype(np.float64 if mask_changed_by_float32(values).any() else np.float32)
 
 
-def _first_matrix(file: NpzFile, names: Sequence[str]) -> Any:
-    """Return the matrix of the first name that there is, by its entries; checked."""
+def _read_matrix(file: NpzFile, names: Sequence[str]) -> Any:
+    """Return the first existing matrix of these names, in COO format; ``None`` if there is none."""
     from scipy import sparse
 
     for name in names:

@@ -1,6 +1,6 @@
-"""GraphML, GEXF, GML and JSON, read by networkx, and Pajek; attributes become columns of nodes, edges and graphs.
+"""GraphML, GEXF, GML and JSON, read by networkx, and Pajek; attributes become columns.
 
-XML document types are refused, as they serve entities that expand to gigabytes.
+XML document types are refused, because they can define entities that expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
@@ -32,19 +32,19 @@ from kmip_data.pipelines.formats.text import decode_text
 _EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
-_HEAD = 1 << 16  #: bytes searched for a document type
-#: Lines such as ``Creator "…"``, comments, and then the graph.
+_HEAD_BYTES = 1 << 16  #: bytes searched for a document type
+#: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
-#: Attribute of an edge in GraphML and GEXF -> True if it goes one way.
+_GML_GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
+#: Direction of an edge in GraphML and GEXF -> True if it is directed.
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
-_GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
-#: Suffix of a file of Pajek with a value for each vertex -> its content.
+#: Suffix of a Pajek file with a value for each vertex -> its content.
 _PAJEK_VALUES = {".clu": "the clusters", ".vec": "numbers", ".per": "the order"}
-#: Beginning of a file of Graphviz.
+#: Beginning of a Graphviz file.
 _DOT = re.compile(rb"(//[^\n]*\n\s*)*(strict\s+)?(di)?graph\b[^\[{\n]*\{", re.IGNORECASE)
 #: Key of a JSON object -> networkx function that reads it.
-_JSON = {
+_JSON_READERS = {
     "adjacency": "adjacency_graph",
     "elements": "cytoscape_graph",
     "nodes": "node_link_graph",
@@ -52,13 +52,13 @@ _JSON = {
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if a file is XML, GML or Pajek's, or if all are JSON, which also lies next to tables."""
-    forms = set(map(_format_of, heads.values()))
-    return bool(forms - {"", "JSON"}) or forms == {"JSON"}
+    """True if a file is XML, GML, DOT or Pajek, or if all are JSON, which may also lie next to tables."""
+    formats = set(map(_detect_format, heads.values()))
+    return bool(formats - {"", "JSON"}) or formats == {"JSON"}
 
 
-def _format_of(head: bytes) -> str:
-    """Return the name of a file's format by its beginning; empty for other files."""
+def _detect_format(head: bytes) -> str:
+    """Return the format of a file by its first bytes; empty if it is none of these."""
     text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
     if text.startswith(b"<"):
         return "GEXF" if b"<gexf" in text else "GraphML"
@@ -74,7 +74,7 @@ def _format_of(head: bytes) -> str:
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
-    """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
+    """Yield the graphs of all files, in memory; undirected edges get their reverse."""
     import networkx as nx
 
     size = sum((folder / file).stat().st_size for file in files)
@@ -83,22 +83,13 @@ def read(
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
-        form = _format_of(decompressed_head(path, _HEAD))
-        if not form:
+        file_format = _detect_format(decompressed_head(path, _HEAD_BYTES))
+        if not file_format:
             findings.notices.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
-        if form == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
-            raise _pajek_values_error(path)
-        if is_gzip(path):
-            raise DamagedInput(f"{file} is {form}, gzipped.", next=f"gunzip {shlex.quote(file)}")
-        if form == "DOT":
-            new = str(Path(file).with_suffix(".graphml"))
-            raise DamagedInput(
-                f"{file} is a graph of Graphviz.",
-                next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {new!r})",
-            )
+        _refuse_unsupported(path, file, file_format)
         try:
-            graphs = _parse_graphs(path, form, options.params.encoding)
+            graphs = _parse_graphs(path, file_format, options.params.encoding)
         except (
             ParseError,
             nx.NetworkXError,
@@ -108,7 +99,7 @@ def read(
             AttributeError,
             RecursionError,
         ) as error:
-            problem = f"{file} cannot be read as {form}: {error or type(error).__name__}"
+            problem = f"{file} cannot be read as {file_format}: {error or type(error).__name__}"
             raise DamagedInput(problem, next=_NEXT) from error
         for number, graph in enumerate(graphs):
             name = str(Path(file).with_suffix(""))
@@ -117,14 +108,30 @@ def read(
                 name += f"/{number}"
                 location += f", graph {number} (from 0)"
             add_graph(graph, name, location, rows)
-    yield from graphs_of_tables(attribute_tables(rows, shown, findings.notices), options, findings)
+    yield from graphs_from_tables(
+        attribute_tables(rows, shown, findings.notices), options, findings
+    )
+
+
+def _refuse_unsupported(path: Path, file: str, file_format: str) -> None:
+    """Refuse Pajek's vertex values, gzip and Graphviz, with the code that converts them."""
+    if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
+        raise _pajek_values_error(path)
+    if is_gzip(path):
+        raise DamagedInput(f"{file} is {file_format}, gzipped.", next=f"gunzip {shlex.quote(file)}")
+    if file_format == "DOT":
+        graphml = str(Path(file).with_suffix(".graphml"))
+        raise DamagedInput(
+            f"{file} is a graph of Graphviz.",
+            next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {graphml!r})",
+        )
 
 
 def _pajek_values_error(path: Path) -> DamagedInput:
-    """Return the error for values of the vertices of a network, which are in a file of their own."""
+    """Return the error for a file of vertex values, with the code that adds them to the network."""
     name = path.stem.replace("-", "_")
     return DamagedInput(
-        f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of the vertices of a network, which is not read.",
+        f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of a network's vertices, which is not read.",
         next="write the network with them as GraphML, and pass that file alone: graph = "
         "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
         f"open({path.name!r}).read().split()[2:]; networkx.set_node_attributes(graph, dict(zip(graph, values, "
@@ -166,28 +173,38 @@ def add_graph(
         rows["edge"].append(edge_row)
 
 
-def _parse_graphs(path: Path, form: str, encoding: str) -> list[Any]:
-    """Return the graphs of a file."""
+def _parse_graphs(path: Path, file_format: str, encoding: str) -> list[Any]:
+    """Return the networkx graphs of a file."""
+    if file_format == "JSON":
+        return _parse_json(path)
+    if file_format == "GML":
+        return [_parse_gml(decode_text(path.read_bytes(), path.name, encoding))]
+    if file_format == "Pajek":
+        return [parse_pajek(decode_text(path.read_bytes(), path.name, encoding), path.name)]
+    if b"<!DOCTYPE" in decompressed_head(path, _HEAD_BYTES):
+        raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
+    return _parse_gexf(path) if file_format == "GEXF" else _parse_graphml(path)
+
+
+def _parse_gexf(path: Path) -> list[Any]:
+    """Return the graph of a GEXF file of any version."""
     import networkx as nx
 
-    if form == "JSON":
-        return _parse_json(path)
-    if form == "GML":
-        return [_parse_gml(decode_text(path.read_bytes(), path.name, encoding))]
-    if form == "Pajek":
-        return [parse_pajek(decode_text(path.read_bytes(), path.name, encoding), path.name)]
-    if b"<!DOCTYPE" in decompressed_head(path, _HEAD):
-        raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
-    if form == "GEXF":
-        reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
-        root = _in_one_namespace(path, reader.NS_GEXF, reader.NS_VIZ)
-        for graph in root.iter(f"{{{reader.NS_GEXF}}}graph"):
-            # The format's default, which networkx does not know.
-            graph.attrib.setdefault("timeformat", "double")
-            _make_mixed_directions_directed(graph, "defaultedgetype", "type")
-        return [reader(BytesIO(tostring(root)))]
+    reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
+    root = _parse_xml(path, reader.NS_GEXF, reader.NS_VIZ)
+    for graph in root.iter(f"{{{reader.NS_GEXF}}}graph"):
+        # networkx does not know the default of the format.
+        graph.attrib.setdefault("timeformat", "double")
+        _direct_mixed_edges(graph, "defaultedgetype", "type")
+    return [reader(BytesIO(tostring(root)))]
+
+
+def _parse_graphml(path: Path) -> list[Any]:
+    """Return the graphs of a GraphML file; refuse nested graphs."""
+    import networkx as nx
+
     reader = nx.readwrite.GraphMLReader()
-    reader.xml = ElementTree(_in_one_namespace(path, reader.NS_GRAPHML, ""))
+    reader.xml = ElementTree(_parse_xml(path, reader.NS_GRAPHML, ""))
     keys, defaults = reader.find_graphml_keys(reader.xml)
     graphs = reader.xml.findall(f"{{{reader.NS_GRAPHML}}}graph")
     if not graphs:
@@ -195,31 +212,31 @@ def _parse_graphs(path: Path, form: str, encoding: str) -> list[Any]:
     for graph in graphs:
         if graph.find(f"*//{{{reader.NS_GRAPHML}}}graph") is not None:
             raise DamagedInput(
-                f"{path.name} has a graph inside of a node, which networkx leaves out.",
+                f"{path.name} has a graph inside a node, which networkx leaves out.",
                 next="move its nodes and edges into the outer graph",
             )
-        _make_mixed_directions_directed(graph, "edgedefault", "directed")
+        _direct_mixed_edges(graph, "edgedefault", "directed")
     return [reader.make_graph(graph, keys, defaults) for graph in graphs]
 
 
-def _make_mixed_directions_directed(graph: Element, default: str, own: str) -> None:
-    """Make a graph directed if its edges differ in direction, with two edges for each undirected one.
+def _direct_mixed_edges(graph: Element, graph_attribute: str, edge_attribute: str) -> None:
+    """Turn undirected edges of a mixed graph into two directed edges each.
 
-    networkx refuses such graphs, and takes GEXF's ``mutual`` for one direction. ``default`` and
-    ``own`` are the attributes of the graph and of an edge that tell the direction.
+    networkx refuses mixed graphs, and reads GEXF's ``mutual`` as one direction. The attributes are
+    those with the direction of all edges, and of one edge.
     """
-    is_directed = graph.get(default) == "directed"
+    is_directed = graph.get(graph_attribute) == "directed"
     edges = []
     for parent in graph.iter():
         edges += [(parent, edge) for edge in parent if edge.tag.endswith("}edge")]
-    directions = [_DIRECTED.get(edge.get(own, ""), is_directed) for _, edge in edges]
+    directions = [_DIRECTED.get(edge.get(edge_attribute, ""), is_directed) for _, edge in edges]
     if set(directions) <= {is_directed}:
         return
-    graph.set(default, "directed")
-    for (parent, edge), one_way in zip(edges, directions, strict=True):
-        edge.attrib.pop(own, None)
-        edge.attrib.pop("id", None)  # else two edges would have the same id
-        if one_way or edge.get("source") == edge.get("target"):
+    graph.set(graph_attribute, "directed")
+    for (parent, edge), is_one_way in zip(edges, directions, strict=True):
+        edge.attrib.pop(edge_attribute, None)
+        edge.attrib.pop("id", None)  # ids of the two edges must not be equal
+        if is_one_way or edge.get("source") == edge.get("target"):
             continue
         reverse = deepcopy(edge)
         reverse.set("source", edge.attrib["target"])
@@ -228,7 +245,7 @@ def _make_mixed_directions_directed(graph: Element, default: str, own: str) -> N
 
 
 def _parse_gml(text: str) -> Any:
-    """Return the graph of GML; repeated edges are allowed without its line ``multigraph 1``."""
+    """Return the graph of GML; allow repeated edges even without a line ``multigraph 1``."""
     import networkx as nx
 
     try:
@@ -236,11 +253,11 @@ def _parse_gml(text: str) -> Any:
     except nx.NetworkXError as error:
         if "duplicated" not in str(error):
             raise
-    return nx.parse_gml(_GRAPH.sub(r"\g<0> multigraph 1 ", text, count=1), label="id")
+    return nx.parse_gml(_GML_GRAPH.sub(r"\g<0> multigraph 1 ", text, count=1), label="id")
 
 
-def _in_one_namespace(path: Path, namespace: str, viz: str) -> Element:
-    """Return the root of an XML file in one namespace, whatever its version, without blanks around values."""
+def _parse_xml(path: Path, namespace: str, viz: str) -> Element:
+    """Return the root of an XML file of any version, in these namespaces, with stripped values."""
     root = parse(path).getroot()  # noqa: S314 -- document types are refused
     root_namespace = root.tag.rpartition("}")[0]
     for element in root.iter():
@@ -257,22 +274,22 @@ def _in_one_namespace(path: Path, namespace: str, viz: str) -> Element:
 
 
 def _parse_json(path: Path) -> list[Any]:
-    """Return the graphs of a file: one object of networkx, or a list of them."""
+    """Return the graphs of a JSON file: one object of networkx, or a list of them."""
     import networkx as nx
 
     graphs = []
     values = json.loads(path.read_bytes().decode("utf-8-sig"))
     for value in values if isinstance(values, list) else [values]:
         keys = list(value) if isinstance(value, dict) else []
-        known = next((key for key in _JSON if key in keys), None)
-        if known is None:
-            raise ValueError(f"no {', '.join(_JSON)} among {keys[:10]}")
+        layout = next((key for key in _JSON_READERS if key in keys), None)
+        if layout is None:
+            raise ValueError(f"no {', '.join(_JSON_READERS)} among {keys[:10]}")
         options = {}
-        if known == "nodes":  # networkx before 3.4 wrote links
+        if layout == "nodes":  # networkx before 3.4 wrote links
             options["edges"] = "links" if "links" in value else "edges"
-            _match_ends(value, options["edges"])
-        graph = getattr(nx, _JSON[known])(value, **options)
-        if known == "elements":  # Cytoscape's copies of ids
+            _unify_end_types(value, options["edges"])
+        graph = getattr(nx, _JSON_READERS[layout])(value, **options)
+        if layout == "elements":  # drop Cytoscape's copies of ids
             for _, data in graph.nodes(data=True):
                 data.pop("value", None)
                 data.pop("name", None)
@@ -283,19 +300,19 @@ def _parse_json(path: Path) -> list[Any]:
     return graphs
 
 
-def _match_ends(value: dict[str, Any], edges: str) -> None:
-    """Give the ends of links the ids of nodes that have the same text: 7 and "7" are one node, as in tables.
+def _unify_end_types(value: dict[str, Any], edges: str) -> None:
+    """Replace ends of edges by the node ids with the same string: 7 and "7" are one node, as in tables.
 
-    networkx would add a second node. Ids that are the same as texts stay as they are.
+    networkx would add a second node. Nothing changes if two nodes have the same string.
     """
     ids = [node["id"] for node in value["nodes"] if "id" in node]
-    by_text = {str(node): node for node in ids}
-    if len(by_text) < len(ids):
+    by_string = {str(node): node for node in ids}
+    if len(by_string) < len(ids):
         return
-    for link in value[edges]:
+    for edge in value[edges]:
         for end in ("source", "target"):
-            if end in link:
-                link[end] = by_text.get(str(link[end]), link[end])
+            if end in edge:
+                edge[end] = by_string.get(str(edge[end]), edge[end])
 
 
 FORMAT = GraphFormat(_EXPECTED, recognises, read)

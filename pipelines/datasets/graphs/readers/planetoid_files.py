@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
@@ -19,8 +20,7 @@ from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 
 _EXPECTED = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
-_ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-_PARTS = ("train", "val", "test")
+_FILE_ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -30,15 +30,15 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
 
 def _dataset_name(file: str) -> str:
     """Return NAME of ``ind.NAME.…``; empty for other files."""
-    first, _, rest = Path(file).name.partition(".")
+    prefix, _, rest = Path(file).name.partition(".")
     name, _, end = rest.partition(".")
-    return name if first == "ind" and end in _ENDS else ""
+    return name if prefix == "ind" and end in _FILE_ENDS else ""
 
 
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
-    """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
+    """Yield the graph, with the public split as masks, like PyTorch Geometric's ``Planetoid``."""
     names = sorted({name for name in map(_dataset_name, files) if name})
     if len(names) > 1:
         raise DamagedInput(
@@ -51,11 +51,11 @@ def read(
         (file for file in files if file not in dataset_files), "no file of this format"
     )
     ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in dataset_files}
-    missing = [f"ind.{name}.{end}" for end in _ENDS if end not in ends]
+    missing = [f"ind.{name}.{end}" for end in _FILE_ENDS if end not in ends]
     if missing:
         raise DamagedInput(
             f"Of the eight files ind.{name}.…, {', '.join(missing)} are missing.",
-            next="--archive with the folder of all eight",
+            next="--archive FOLDER with all eight files",
         )
 
     raw = Raw((folder / min(dataset_files)).parent, name)
@@ -63,13 +63,13 @@ def read(
     with raw.name_item_in_errors():
         arrays = planetoid.read(raw)
         masks = planetoid.masks(raw, 0)
-    split = dict(zip((f"{part}_mask" for part in _PARTS), masks, strict=True))
-    label = options.label_of(["y"], ("y",), name)
+    named_masks = dict(zip((f"{part}_mask" for part in PARTS), masks, strict=True))
+    label = options.find_label(["y"], ("y",), name)
     targets = findings.attributes.add_targets(label, arrays["y"], "node", options.params.task)
     columns = {"node/x": arrays["x"], **targets}
     nodes = len(arrays["x"])
     check_raw_edges(arrays["edge_index"], nodes, name)
-    columns |= divide_by_masks(split, nodes, name, options, findings, several=False)
+    columns |= divide_by_masks(named_masks, nodes, name, options, findings, masks_are_flags=False)
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
     )

@@ -1,4 +1,4 @@
-"""Tables of molecules: SMILES, targets and parts, with the features of the Open Graph Benchmark."""
+"""Tables of molecules as SMILES; atoms and bonds get the features of the Open Graph Benchmark."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ if TYPE_CHECKING:
     from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 _EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
-LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
-_SHOWN = 10  #: rows that an error lists
-SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin; or "" and its problem
-BYTES_OF_MOLECULE = 2_048  #: approximate size of a molecule, so that a shard has 30,000
-#: Summary of the edges for the card: bonds are not known before a shard is built.
+_MAX_CHARACTERS = 10_000  #: of a SMILES; RDKit takes minutes for 10⁶ atoms
+_LISTED_ROWS = 10  #: rows that an error lists
+#: Column of a record without atoms yet: its SMILES and location, or "" and an error message.
+SMILES = "smiles"
+BYTES_PER_MOLECULE = 2_048  #: approximate size of a molecule in a shard; a shard has 30,000
+#: Edge summary for the card; bonds are unknown until shards are built.
 EDGE_SUMMARY = {"directed": "no: a bond joins its atoms both ways"}
 
 
 def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
-    """True for a single table with a SMILES column, possibly named by the parameters, or a ``.smi``."""
+    """True for a single table with a column of SMILES, possibly named by a parameter, or a ``.smi``."""
     if len(heads) > 1:
         return False
     name, head = next(iter(heads.items()))
     if _is_smi(name) or params.smiles != SMILES:
         return True
-    first = head.decode("utf-8", "replace").lower().splitlines()
-    return SMILES in re.split('[\t,; "\ufeff]', first[0] if first else "")
+    lines = head.decode("utf-8", "replace").lower().splitlines()
+    return SMILES in re.split('[\t,; "\ufeff]', lines[0] if lines else "")
 
 
 def _is_smi(name: str) -> bool:
@@ -59,13 +60,14 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
-    # Tables import pandas, which those who only ask for the other functions need not.
-    from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
-    from kmip_data.pipelines.datasets.graphs.tables.table import check_columns
+    # Imported late: tables import pandas, which the other functions of this module do not need.
+    from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
+    from kmip_data.pipelines.datasets.graphs.tables.table import check_column_options
     from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
+    # 1. Read the table and find its columns.
     name = files[0]
-    # A line of a .smi has a SMILES and the name of its molecule.
+    # A .smi has a SMILES and a molecule name in each line, and no header.
     if _is_smi(name) and options.params.header is None:
         options = options.with_params(header="no")
     params = options.params
@@ -75,131 +77,132 @@ def read(
             f"--set feature={features[0]} has no effect: the features of molecules come from SMILES.",
             next=f"leave out --set feature={shlex.quote(features[0])}",
         )
-    table = read_table(folder / name, "graph", options, findings.notices, alone=True)
+    table = read_table(folder / name, "graph", options, findings.notices, is_only_table=True)
     if table.frame.empty:
         raise DamagedInput(
             f"{name} has no row.",
             found=table.column_list,
             next="write molecules below its first line",
         )
-    column = _smiles_column(table, params)
-    check_columns([table], options, {column})
-    texts = [str(text).strip() for text in table.frame[column].fillna("")]
-    key_column = _key_column(table, {column, *params.label}, params.node)
+    smiles_column = _find_smiles_column(table, params)
+    check_column_options([table], options, {smiles_column})
+    smiles = [str(cell).strip() for cell in table.frame[smiles_column].fillna("")]
+    key_column = _find_key_column(table, {smiles_column, *params.label}, params.node)
     findings.tables.key_column = key_column
-    keys = [f"{row:06d}" for row in range(len(texts))]
+    keys = [f"{row:06d}" for row in range(len(smiles))]
     if key_column:
         keys = [str(key) for key in table.ids(key_column)]
-    used: dict[str, Use] = {column: "smiles", key_column: "id"}
-    columns = columns_of(table, "graph", used, options, findings)
+    id_uses: dict[str, Use] = {smiles_column: "smiles", key_column: "id"}
+    columns = read_columns(table, "graph", id_uses, options, findings)
     findings.notices.ask()
-    for row, text in enumerate(texts):
-        where = table.location(row)
-        usable = text
+
+    # 2. Yield the rows.
+    for row, cell in enumerate(smiles):
+        values = {key: rows[row : row + 1] for key, rows in columns.items()}
+        values[SMILES] = np.array([cell, table.location(row)])
         try:
-            _check_smiles(table, row, column, text)
+            _check_smiles(table, row, smiles_column, cell)
         except DamagedInput as error:
             if params.on_error == "stop":
                 raise
-            usable = ""
-            where = error.message
-        values = {key: rows[row : row + 1] for key, rows in columns.items()}
-        values[SMILES] = np.array([usable, where])
+            values[SMILES] = np.array(["", error.message])
         yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
 
 
-def _check_smiles(table: Table, row: int, column: str, text: str) -> None:
+def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:
     """Refuse a cell that cannot be a SMILES, before RDKit reads it."""
-    if not text:
+    if not smiles:
         hint = "fill in the SMILES, remove the line, or leave such rows out: --set on_error=skip"
         raise table.error_at(row, f"{column!r} is empty", hint)
-    if len(text) > LONGEST:
-        raise table.error_at(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
-    check_smiles_characters(text, table.location(row))
+    if len(smiles) > _MAX_CHARACTERS:
+        raise table.error_at(
+            row, f"a SMILES of {len(smiles):,} characters, of at most {_MAX_CHARACTERS:,}"
+        )
+    check_smiles_characters(smiles, table.location(row))
 
 
-def _smiles_column(table: Table, params: GraphParams) -> str:
+def _find_smiles_column(table: Table, params: GraphParams) -> str:
+    """Return the column of SMILES; the first one if columns have no names."""
     if not table.has_names:
         return table.names[0]
     for name in table.names:
         if name.lower() == params.smiles.lower():
             return name
-    from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column
+    from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column_error
 
     # SMILES are longer than names and classes.
     longest_first = sorted(
         table.names, key=lambda name: -table.frame[name].map(str).str.len().mean()
     )
-    raise unknown_column([table], "smiles", params.smiles, longest_first)
+    raise unknown_column_error([table], "smiles", params.smiles, longest_first)
 
 
-def _key_column(table: Table, used: Collection[str], chosen: str) -> str:
-    """Return the column with the ids of the molecules; empty if the rows count them.
+def _find_key_column(table: Table, excluded: Collection[str], given: str) -> str:
+    """Return the column with the ids of the molecules; empty if rows number them.
 
-    It has no value twice, and is the ``chosen`` one, or is called id, name or such, or ends in "id";
-    the second column of a ``.smi``.
+    Ids are distinct. Their column is ``given``, named like an id, or the second one of a ``.smi``.
     """
-    if chosen == "none":
+    if given == "none":
         return ""
-    free = [name for name in table.names if name not in used]
-    if chosen and chosen not in free:
-        from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column
+    names = [name for name in table.names if name not in excluded]
+    named_like_ids = roles.matching_names(names, roles.NODE_IDS)
+    if given and given not in names:
+        from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column_error
 
-        raise unknown_column(
-            [table], "node", chosen, [*roles.matching_names(free, roles.NODE_IDS), *free]
-        )
-    named = [
-        *roles.matching_names(free, roles.GRAPH_IDS),
-        *roles.matching_names(free, roles.NODE_IDS),
-        *(name for name in free if roles.normalized_name(name).endswith("id")),
-        *(() if table.has_names else free[:1]),
+        raise unknown_column_error([table], "node", given, [*named_like_ids, *names])
+    candidates = [
+        *roles.matching_names(names, roles.GRAPH_IDS),
+        *named_like_ids,
+        *(name for name in names if roles.normalized_name(name).endswith("id")),
+        *(() if table.has_names else names[:1]),
     ]
-    for name in [chosen] if chosen else named:
+    for name in [given] if given else candidates:
         values = table.frame[name]
         if values.notna().all() and values.is_unique:
             return name
-    if chosen:
+    if given:
         raise DamagedInput(
-            f"{table.name}: {chosen!r} does not name each molecule: values are missing or occur twice.",
-            next="--set node=none, which counts the rows",
+            f"{table.name}: {given!r} does not name each molecule: values are missing or occur twice.",
+            next="--set node=none, which numbers molecules by row",
         )
     return ""
 
 
-def without_smiles(graph: GraphRecord) -> tuple[GraphRecord, bool]:
-    """Return the columns of a table's row alone; True if it is a molecule without atoms yet."""
+def drop_smiles(graph: GraphRecord) -> tuple[GraphRecord, bool]:
+    """Return a graph without its SMILES; True if it is a molecule without atoms yet."""
     columns = {key: values for key, values in graph.columns.items() if key != SMILES}
     return replace(graph, columns=columns), SMILES in graph.columns
 
 
-def with_atoms(schema: Schema, dataset: str) -> Schema:
-    """Return the schema of molecules with atoms and bonds before the columns of the table."""
+def molecule_schema(schema: Schema, dataset: str) -> Schema:
+    """Return the schema of the table with columns of atoms and bonds in front."""
     require_extra("chem", dataset)
     columns = (*molecule_columns(), *schema.columns)
     return replace(schema, columns=columns, edges="index", directed=False)
 
 
-def with_bonds(
-    graphs: Iterable[GraphRecord], *, skips: bool
+def build_molecules(
+    graphs: Iterable[GraphRecord], *, skip_errors: bool
 ) -> Iterator[tuple[str, GraphRecord | DamagedInput]]:
-    """Yield each graph by its key, a molecule with atoms and bonds; or its error if ``skips``.
+    """Yield each graph by its key, with atoms and bonds if it has SMILES.
 
-    Else one error names all rows that are no molecules, after the last graph.
+    With ``skip_errors``, yield the error of a row that is not a molecule. Otherwise, raise one error
+    for all such rows after the last graph.
     """
-    unusable: list[DamagedInput] = []
+    errors: list[DamagedInput] = []
     for graph in graphs:
         try:
-            finished = _add_atoms(graph)
+            molecule = _add_atoms(graph)
         except DamagedInput as error:
-            if skips:
+            if skip_errors:
                 yield graph.key, error
             else:
-                unusable.append(error)
+                errors.append(error)
             continue
-        if not unusable:
-            yield graph.key, finished
-    if unusable:
-        raise _no_molecules_error(unusable)
+        if not errors:
+            yield graph.key, molecule
+    if errors:
+        raise _join_errors(errors)
 
 
 def _add_atoms(graph: GraphRecord) -> GraphRecord:
@@ -207,29 +210,29 @@ def _add_atoms(graph: GraphRecord) -> GraphRecord:
     columns = dict(graph.columns)
     if SMILES not in columns:
         return graph
-    text, where = columns.pop(SMILES).tolist()
-    if not text:
-        raise DamagedInput(where)
+    smiles, location = columns.pop(SMILES).tolist()
+    if not smiles:
+        raise DamagedInput(location)
     try:
-        return molecule_from_smiles(text).record(graph.key, **columns)
+        return molecule_from_smiles(smiles).record(graph.key, **columns)
     except RefusedSmilesError as error:
-        problem = f"{where}: RDKit makes no molecule of {text[:200]!r}: {error}."
+        problem = f"{location}: RDKit makes no molecule of {smiles[:200]!r}: {error}."
         raise DamagedInput(problem) from error
 
 
-def _no_molecules_error(unusable: Sequence[DamagedInput]) -> DamagedInput:
-    """Return the error for the rows of a unit that are no molecules."""
-    first = unusable[0]
+def _join_errors(errors: Sequence[DamagedInput]) -> DamagedInput:
+    """Return one error for all rows that are not molecules."""
+    joined = errors[0]
     rows = "row"
-    if len(unusable) > 1:
+    if len(errors) > 1:
         rows = "rows"
-        shown = [error.message for error in unusable[:_SHOWN]]
-        if len(unusable) > _SHOWN:
-            shown.append(f"and {len(unusable) - _SHOWN:,} more")
-        first = DamagedInput(f"{len(unusable):,} rows are no molecules.", found=" ".join(shown))
-    first.next = f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
-    first.located = True
-    return first
+        listed = [error.message for error in errors[:_LISTED_ROWS]]
+        if len(errors) > _LISTED_ROWS:
+            listed.append(f"and {len(errors) - _LISTED_ROWS:,} more")
+        joined = DamagedInput(f"{len(errors):,} rows are not molecules.", found=" ".join(listed))
+    joined.next = f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
+    joined.located = True
+    return joined
 
 
 FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -1,4 +1,4 @@
-"""Text tables of edges, alone or with tables of nodes and graphs next to them."""
+"""Text tables of edges, alone or next to tables of nodes and graphs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables.graphs_of_tables import graphs_of_tables
+from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists, read_index_lists
-from kmip_data.pipelines.datasets.graphs.tables.matrices import is_matrix, tables_of_matrix
+from kmip_data.pipelines.datasets.graphs.tables.matrices import is_matrix, tables_from_matrix
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
 _EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
-#: Level of the rows of a table -> words in its file name; graphs are in the order of the first
-#: level that there is.
-LEVEL_WORDS: dict[Level, set[str]] = {
+#: Level of the rows -> words in the file name. The first existing level gives the order of graphs.
+_LEVEL_WORDS: dict[Level, set[str]] = {
     "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
     "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
     "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
@@ -29,23 +28,23 @@ LEVEL_WORDS: dict[Level, set[str]] = {
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for a single text file, or tables of which one has edges in its name."""
+    """True for a single text file, or several files with one named after edges."""
     if len(heads) == 1:
         return all(is_text(head) for head in heads.values())
-    return any(_level_of(name) == "edge" for name in heads)
+    return any(_level_from_name(name) == "edge" for name in heads)
 
 
 def is_text(head: bytes) -> bool:
     """True if a file with these first bytes may be a table."""
-    is_wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-    return (is_wide or b"\0" not in head) and not head.startswith(b"<")
+    is_utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return (is_utf16 or b"\0" not in head) and not head.startswith(b"<")
 
 
-def _level_of(name: str) -> Level | None:
-    """Return the level of a table by the words in its file name; edges win, as in ``graph-edges``."""
+def _level_from_name(name: str) -> Level | None:
+    """Return the level of a table by its file name; edges take precedence, as in ``graph-edges``."""
     words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
-    for level in reversed(LEVEL_WORDS):
-        if words & LEVEL_WORDS[level]:
+    for level in reversed(_LEVEL_WORDS):
+        if words & _LEVEL_WORDS[level]:
             return level
     return None
 
@@ -53,11 +52,11 @@ def _level_of(name: str) -> Level | None:
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
-    """Yield the graphs of tables, which are in memory."""
-    by_level: dict[Level, list[str]] = {level: [] for level in LEVEL_WORDS}
+    """Yield the graphs; all tables are in memory."""
+    by_level: dict[Level, list[str]] = {level: [] for level in _LEVEL_WORDS}
     lists: list[IndexLists] = []
     for name in files:
-        level = _level_of(name) if len(files) > 1 else "edge"
+        level = _level_from_name(name) if len(files) > 1 else "edge"
         if options.described is not None and len(files) > 1:
             level = options.described.files.get(name, level)
         if name.lower().endswith(".json"):
@@ -68,7 +67,7 @@ def read(
             findings.notices.ignored[name] = (
                 "its name has none of the words nodes, edges and graphs"
             )
-    alone = sum(map(len, by_level.values())) == 1
+    is_only_table = sum(map(len, by_level.values())) == 1
     tables = {}
     for level, names in by_level.items():
         if len(names) > 1:
@@ -79,11 +78,11 @@ def read(
             )
         if names:
             tables[level] = read_table(
-                folder / names[0], level, options, findings.notices, alone=alone
+                folder / names[0], level, options, findings.notices, is_only_table=is_only_table
             )
-    if alone and is_matrix(tables["edge"]):
-        tables = tables_of_matrix(tables["edge"])
-    yield from graphs_of_tables(tables, options, findings, lists, alone=alone)
+    if is_only_table and is_matrix(tables["edge"]):
+        tables = tables_from_matrix(tables["edge"])
+    yield from graphs_from_tables(tables, options, findings, lists, is_only_table=is_only_table)
 
 
 FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -1,4 +1,4 @@
-"""Files of ``torch.save``: a list of ``Data``, one, or the collated pair of an ``InMemoryDataset``."""
+"""Files of ``torch.save``: a ``Data``, a list of them, or the collated pair of an ``InMemoryDataset``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from kmip_data.pipelines.formats.tensors import (
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
-#: Besides Data: the dictionaries of a collated pair, and ``torch.Size``.
-_ALLOWED = {
+#: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
+_ALLOWED_GLOBALS = {
     **NUMPY,
     **PYG,
     "collections.defaultdict": lambda *_: {},
@@ -45,15 +45,15 @@ _ALLOWED = {
     "__builtin__.set": lambda *_: Unread("a set"),  # names that PyTorch Geometric caches
     "builtins.set": lambda *_: Unread("a set"),
 }
-#: Libraries whose objects are named by the attribute that holds them, and never made.
+#: Libraries whose objects are never created; errors name the attribute that holds them.
 _LIBRARIES = frozenset(
     {"torch", "torch_geometric", "torch_sparse", "numpy", "scipy", "networkx", "dgl"}
 )
 _NEXT = (
     "save plain Data: torch.save([Data.from_dict(data.to_dict()) for data in graphs], 'graphs.pt')"
 )
-#: End of the name of a class that is not read -> what it is, and what to type where it is ``data``.
-_OBJECTS = {
+#: Unsupported class, without its module -> what it is, and the code that converts ``data``.
+_UNSUPPORTED_CLASSES = {
     "HeteroData": (
         "HeteroData, of several types of nodes and edges",
         "with one width of x for all types: torch.save(data.to_homogeneous(), {file})",
@@ -76,8 +76,8 @@ _MATRIX_REMEDY = (
     "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
 )
 _OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file})"
-#: End of the name behind a tensor that is not read -> what it is, and what to type before torch.save.
-_TENSORS = {
+#: Function of torch that rebuilds an unsupported tensor -> what it is, and the code that converts it.
+_UNSUPPORTED_TENSORS = {
     "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
     "_rebuild_nested_tensor": ("a nested tensor", "data.{name} = data.{name}.to_padded_tensor(0)"),
     "_rebuild_from_type_v2": ("a subclass of Tensor", "data.{name} = data.{name}.as_tensor()"),
@@ -88,7 +88,7 @@ _ADJ_T_REMEDY = (
     "data.edge_index, data.edge_weight = torch_geometric.utils.to_edge_index(data.adj_t.t()); "
     "del data.adj_t"
 )
-#: Attributes that have a row for each node, in PyTorch Geometric's words.
+#: Attributes that have a row for each node in PyTorch Geometric.
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 _EDGE_ATTRIBUTES = ("edge_attr", "edge_weight")
 
@@ -104,14 +104,14 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
-    """Yield the graphs of all files; arrays are views of a file until the next graph is requested.
+    """Yield the graphs of all files; arrays may be views of a file until the next graph.
 
     Files called train, val and test are parts.
     """
-    # Levels of attributes are known once all graphs have been seen.
+    # The level of an attribute depends on all graphs.
     inferred = options.inferred
     if inferred is None:
-        levels, graphs = _levels_of(folder, files, options, findings)
+        levels, graphs = _infer_levels(folder, files, options, findings)
     else:
         levels = {column.attribute: column.level for column in inferred.schema.columns}
         graphs = inferred.graphs
@@ -128,10 +128,10 @@ def read(
         yield record
 
 
-def _levels_of(
+def _infer_levels(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> tuple[dict[str, str], int]:
-    """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
+    """Return the level of each attribute, inferred from its rows, and the number of graphs."""
     levels = AttributeLevels()
     for _, where, graph in _read_graphs(folder, files, options, findings):
         levels.add(
@@ -142,7 +142,7 @@ def _levels_of(
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
                 found=", ".join(levels.shapes)[:500],
-                next="--set ignore= and one of these",
+                next="--set ignore= with one of these attributes",
             )
     return levels.levels_by_attribute(), levels.graphs
 
@@ -150,19 +150,16 @@ def _levels_of(
 def _read_graphs(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[tuple[str, str, GraphRecord]]:
-    """Yield file, place and arrays by attribute of each graph."""
+    """Yield the file, the location and the graph, whose columns are attributes."""
     for file in files:
-        stem = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
+        prefix = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
         try:
-            for value in stream_items(folder / file, _ALLOWED, libraries=_LIBRARIES):
-                for item in _attributes_by_graph(value, file, findings.notices):
+            for value in stream_items(folder / file, _ALLOWED_GLOBALS, libraries=_LIBRARIES):
+                for item in _split_into_graphs(value, file, findings.notices):
                     where = f"{file}, graph {number} (from 0)"
-                    yield (
-                        file,
-                        where,
-                        _graph_arrays(item, f"{stem}{number:08d}", where, options, findings),
-                    )
+                    graph = _convert_graph(item, f"{prefix}{number:08d}", where, options, findings)
+                    yield file, where, graph
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.found or ""):
@@ -171,24 +168,24 @@ def _read_graphs(
             raise
 
 
-def _attributes_by_graph(value: Value, file: str, notices: Notices) -> Iterator[dict[str, object]]:
-    """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
-    slices = None  # None also in the collated pair of a single graph
+def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[dict[str, object]]:
+    """Yield the attributes of each graph in a Data, a sequence of them, or a collated pair."""
+    slices = None  # also None in the collated pair of a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
     elif isinstance(value, tuple | list):  # such as the three graphs of RandomLinkSplit
         for item in value:
-            yield from _attributes_by_graph(item, file, notices)
+            yield from _split_into_graphs(item, file, notices)
         return
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
         name = _type_name(item)
-        any_other = (name, _OBJECT_REMEDY if "." in name else _NEXT)
-        what, remedy = _OBJECTS.get(name.rpartition(".")[2], any_other)
+        default = (name, _OBJECT_REMEDY if "." in name else _NEXT)
+        content, remedy = _UNSUPPORTED_CLASSES.get(name.rpartition(".")[2], default)
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
         raise DamagedInput(
-            f"{file} holds {what}.", expected=_EXPECTED, next=remedy.format(file=repr(file))
+            f"{file} holds {content}.", expected=_EXPECTED, next=remedy.format(file=repr(file))
         )
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
@@ -203,12 +200,12 @@ def _attributes_by_graph(value: Value, file: str, notices: Notices) -> Iterator[
     shared = [name for name in item if name not in slices and not name.startswith("_")]
     for name in shared:
         if item[name] is not None and name != "num_nodes":
-            notices.ignored[name] = "of all graphs together"
+            notices.ignored[name] = "shared by all graphs"
     yield from separate_graphs(item, slices, file)
 
 
 def _type_name(value: Value) -> str:
-    """Return what a value is, for a message."""
+    """Name the type of a value, for a message."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {list(value.shape)}"
     if isinstance(value, PickledData):
@@ -217,21 +214,25 @@ def _type_name(value: Value) -> str:
     return name
 
 
-def _graph_arrays(
-    item: dict[str, object], name: str, where: str, options: ReadOptions, findings: Findings
+def _convert_graph(
+    attributes: Mapping[str, object],
+    key: str,
+    where: str,
+    options: ReadOptions,
+    findings: Findings,
 ) -> GraphRecord:
-    """Return the arrays of an item."""
-    item = dict(item)
+    """Return a graph whose columns are the attributes that are arrays."""
+    item = dict(attributes)
     # PyTorch Geometric wrote __num_nodes__ before version 2.
     nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
     item = {attribute: value for attribute, value in item.items() if value is not None}
     for attribute in item.keys() & set(options.params.ignore):
         findings.notices.ignored[attribute] = "by --set ignore="
         del item[attribute]
-    label = options.label_of(item, ("y",), where)
+    label = options.find_label(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
-    edges = _attribute_array("edge_index", item.pop("edge_index", None), where, findings, item)
+    edges = _convert_attribute("edge_index", item.pop("edge_index", None), where, findings, item)
     if edges is None or edges.dtype.kind not in "iu" or not shape_matches(edges.shape, (2, None)):
         raise DamagedInput(
             f"{where}: edge_index is {'missing' if edges is None else _type_name(edges)}.",
@@ -241,64 +242,73 @@ def _graph_arrays(
         )
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():
-        array = _attribute_array(attribute, value, where, findings, item)
+        array = _convert_attribute(attribute, value, where, findings, item)
         if array is not None:
             arrays[attribute] = array
-
-    if isinstance(nodes, np.ndarray | np.generic) and nodes.size == 1 and nodes.dtype.kind in "iu":
-        nodes = int(nodes.reshape(()))
-    if not isinstance(nodes, int | None):
-        raise DamagedInput(
-            f"{where}: num_nodes is {_type_name(nodes)}.",
-            next="data.num_nodes = a number before torch.save",
-        )
-    if nodes is None:
-        node_arrays = [
-            array for key, array in arrays.items() if key in _NODE_ATTRIBUTES and array.ndim
-        ]
-        node_arrays += [array for key, array in arrays.items() if "node" in key and array.ndim]
-        nodes = len(node_arrays[0]) if node_arrays else count_nodes(edges)
+    num_nodes = _count_nodes(nodes, arrays, edges, where)
     try:
-        check_raw_edges(edges, nodes, where)
+        check_raw_edges(edges, num_nodes, where)
     except DamagedInput as error:
         error.next = (
-            f"data.num_nodes = {count_nodes(edges)} before torch.save, where edges are right"
+            f"data.num_nodes = {count_nodes(edges)} before torch.save, if the edges are right"
         )
         raise
-    for what, names, rows in (
+    _check_rows(arrays, num_nodes, edges.shape[1], where)
+    return GraphRecord(key=key, num_nodes=num_nodes, columns=arrays, edge_index=edges)
+
+
+def _count_nodes(given: object, arrays: Mapping[str, Array], edges: Array, where: str) -> int:
+    """Return the number of nodes: given, or the rows of a node attribute, or counted in the edges."""
+    if isinstance(given, np.ndarray | np.generic) and given.size == 1 and given.dtype.kind in "iu":
+        given = int(given.reshape(()))
+    if not isinstance(given, int | None):
+        raise DamagedInput(
+            f"{where}: num_nodes is {_type_name(given)}.",
+            next="data.num_nodes = a number before torch.save",
+        )
+    if given is not None:
+        return given
+    with_rows = {name: array for name, array in arrays.items() if array.ndim}
+    node_arrays = [array for name, array in with_rows.items() if name in _NODE_ATTRIBUTES]
+    node_arrays += [array for name, array in with_rows.items() if "node" in name]
+    return len(node_arrays[0]) if node_arrays else count_nodes(edges)
+
+
+def _check_rows(arrays: Mapping[str, Array], nodes: int, edges: int, where: str) -> None:
+    """Refuse node and edge attributes with another number of rows, and several graphs in one."""
+    for noun, names, rows in (
         ("nodes", _NODE_ATTRIBUTES, nodes),
-        ("edges", _EDGE_ATTRIBUTES, edges.shape[1]),
+        ("edges", _EDGE_ATTRIBUTES, edges),
     ):
         for attribute in names:
             array = arrays.get(attribute)
             if array is not None and array.ndim and len(array) != rows:
                 raise DamagedInput(
-                    f"{where}: {attribute} has {len(array):,} rows for {rows:,} {what}.",
+                    f"{where}: {attribute} has {len(array):,} rows for {rows:,} {noun}.",
                     next=f"give data.{attribute} a row for each, or correct data.num_nodes",
                 )
     batch = arrays.get("batch")
     if batch is not None and batch.size and (batch != batch.flat[0]).any():
         raise DamagedInput(
             f"{where} is several graphs, by its batch.",
-            next="save the graphs that it was made of, as a list: torch.save([data, …], 'graphs.pt')",
+            next="save the original graphs as a list: torch.save([data, …], 'graphs.pt')",
         )
-    return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges)
 
 
-def _attribute_array(
+def _convert_attribute(
     name: str, value: Value, where: str, findings: Findings, item: Mapping[str, object]
 ) -> Array | None:
-    """Return an attribute as numbers; ``None`` for what is ignored with a reason, or missing."""
+    """Return an attribute as an array; ``None`` if it is missing, or ignored with a reason."""
     if value is None:
         if name == "edge_index" and "adj_t" in item:
             raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_ADJ_T_REMEDY)
         return None
-    if name == "y" and (isinstance(value, str) or _are_texts(value)):
+    if name == "y" and (isinstance(value, str) or _has_strings(value)):
         return np.array([value] if isinstance(value, str) else value, object)
-    if isinstance(value, str) and not value.endswith("\0"):  # shorter texts are padded with zeros
+    if isinstance(value, str) and not value.endswith("\0"):  # stored strings are padded with zeros
         findings.attributes.forms[f"graph/{name}"] = "text"
         return np.frombuffer(value.encode(), np.uint8)
-    if isinstance(value, str) or _are_texts(value):
+    if isinstance(value, str) or _has_strings(value):
         findings.notices.ignored[name] = "text"
         return None
     if isinstance(value, dict):
@@ -321,19 +331,19 @@ def _attribute_array(
     if isinstance(array, np.ndarray) and array.dtype.kind == "c":
         remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
     elif isinstance(value, Unread):
-        kind, remedy = _TENSORS.get(kind.rpartition(".")[2], (kind, remedy))
+        kind, remedy = _UNSUPPORTED_TENSORS.get(kind.rpartition(".")[2], (kind, remedy))
     raise DamagedInput(
         f"{where}: {name} is {kind}, not a dense tensor of real numbers.",
         next=f"{remedy.format(name=name)} before torch.save",
     )
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and any(isinstance(text, str) for text in value)
+def _has_strings(value: object) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
 
 
 def _are_numbers(values: Sequence[object]) -> bool:
-    """True if a list has numbers alone, or lists of numbers of one length."""
+    """True if a list has only numbers, or lists of numbers of equal length."""
     if all(isinstance(value, bool | int | float) for value in values):
         return True
     rows = [row for row in values if isinstance(row, list | tuple)]

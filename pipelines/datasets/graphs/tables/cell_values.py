@@ -1,23 +1,25 @@
-"""Values of the cells of a column: numbers in any notation, truth values, texts, and missing ones."""
+"""Cell values of a column: numbers in any notation, booleans, strings and missing values."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, SupportsInt
 
 import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F64, Array, Bools
+from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.text import count_with_noun
 
-#: Texts that pandas reads as missing.
-MISSING = frozenset(
+#: Strings that pandas reads as missing.
+MISSING_STRINGS = frozenset(
     [
         "#N/A",
         "#N/A N/A",
@@ -39,222 +41,299 @@ MISSING = frozenset(
         "-1.#QNAN",
     ]
 )
-_TRUTH = {"true": 1.0, "false": 0.0}
+_BOOLEANS = {"true": 1.0, "false": 0.0}
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
-#: Numbers as people write them: groups of three digits, or none, and a comma or a point.
+#: Numbers with or without groups of three digits, and with a comma or a point.
 _GROUPED = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)(?:[.,]\d+)?")
-#: Whole part of such a number; no group begins with 0.
-_WHOLE = re.compile(r"[+-]?(?:[1-9]\d{0,2}(?:[,. '\u2019\xa0]\d{3})+|\d*)")
-#: Numbers whose point may separate thousands, and integers next to them.
+#: Integer part of such a number; no group begins with 0.
+_INTEGER_PART = re.compile(r"[+-]?(?:[1-9]\d{0,2}(?:[,. '\u2019\xa0]\d{3})+|\d*)")
+#: Integers, and numbers whose point may separate thousands.
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})?|0")
-_MOST_WORDS = 100  #: most texts among numbers that a question lists
+_IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
+_LISTED_STRINGS = 100  #: strings among numbers that a question lists
 
 
-class Values(NamedTuple):
-    """Values of a column: numbers, NaN if missing; else texts, empty if missing."""
+@dataclass(frozen=True)
+class TableColumn:
+    """Column of a table, with the parameters and notices of its reader."""
+
+    table: Table
+    name: str
+    params: GraphParams
+    notices: Notices
+
+    @property
+    def cells(self) -> pd.Series:
+        """Cells with the dtype that pandas infers."""
+        return self.table.frame[self.name]
+
+    def ignore(self, reason: str) -> None:
+        """Note why the column is ignored."""
+        self.notices.ignored[self.name] = reason
+
+    def ask(self, question: str, answer: str) -> None:
+        """Add a question about the column; ``answer`` has the options to type."""
+        self.notices.questions[question] = answer
+
+    def locate(self, row: SupportsInt, value: str) -> str:
+        """Return the location and ``value`` of a cell, for messages."""
+        return f"{self.table.location(row)}: {self.name!r} is {value}"
+
+
+class CellValues(NamedTuple):
+    """Values of a column as numbers, with NaN for missing values, or else as strings."""
 
     numbers: F64 | None
-    texts: Array
+    strings: Array = np.empty(0, object)  #: (R,), empty for missing values
+
+    @property
+    def is_missing(self) -> Bools:
+        """Mask (R,) of missing values."""
+        return self.strings == "" if self.numbers is None else np.isnan(self.numbers)
+
+    def as_strings(self) -> Array:
+        """Return the values (R,) as strings; empty if missing."""
+        if self.numbers is None:
+            return self.strings
+        strings = np.array([f"{value:.17g}" for value in self.numbers.tolist()], object)
+        strings[self.is_missing] = ""
+        return strings
 
 
-def values_of_column(
-    table: Table, name: str, params: GraphParams, notices: Notices, *, missing: bool
-) -> Values:
-    """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
-    column = table.frame[name]
-    nothing = np.empty(0, object)
-    # 1067 and 01067 are two codes, and no numbers.
-    codes = table.zero_padded_texts(name)
+def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
+    """Return the values of a column.
+
+    Strings such as NA are missing among numbers and in targets. In other columns of strings, the
+    parameter ``missing`` decides.
+    """
+    params = column.params
+    cells = column.cells
+    # 1067 and 01067 are different codes, not numbers.
+    codes = column.table.zero_padded_codes(column.name)
     if codes is not None:
-        return Values(None, codes)
-    if column.dtype.kind in "iufb" and not _may_have_thousands(table, name, params):
-        values = column.to_numpy(np.float64)
-        return Values(_without_missing(values, column.dtype.kind, params), nothing)
-    if column.dtype.kind in "iufb":
-        column = table.as_written(name).replace("", None)
-    is_empty = column.isna().to_numpy()
-    texts = column.map(str).str.strip().to_numpy(object)
-    texts[is_empty] = ""
-    words = set(pd.unique(texts)) - {""}
-    chosen = set(params.missing)
-    # Among numbers such a word is never a value; among texts a user may say which are.
-    missing_in_numbers = MISSING | chosen
-    missing_in_texts = chosen or MISSING
-    without = np.where(np.isin(texts, list(missing_in_numbers)), "", texts)
+        return CellValues(None, codes)
+    if cells.dtype.kind in "iufb":
+        if not _may_have_thousands(column):
+            values = cells.to_numpy(np.float64)
+            return CellValues(_replace_missing(values, cells.dtype.kind, params))
+        cells = column.table.as_written(column.name).replace("", None)
+    is_empty = cells.isna().to_numpy()
+    strings = cells.map(str).str.strip().to_numpy(object)
+    strings[is_empty] = ""
+    distinct = set(pd.unique(strings)) - {""}
+    given = set(params.missing)
+    # Among numbers, NA is never a value; among strings, the user decides what is missing.
+    missing_among_numbers = MISSING_STRINGS | given
+    missing_among_strings = given or MISSING_STRINGS
+    filled = np.where(np.isin(strings, list(missing_among_numbers)), "", strings)
 
-    # Missing values alone; else truth values, or numbers among them.
-    rest = words - missing_in_numbers
+    distinct_filled = distinct - missing_among_numbers
     numbers: F64 | None = None
-    if not rest:
-        numbers = np.full(len(texts), np.nan) if words and missing else None
-    elif {word.lower() for word in rest} <= _TRUTH.keys():
-        numbers = np.array([_TRUTH.get(text.lower(), np.nan) for text in without])
+    if not distinct_filled:
+        numbers = np.full(len(strings), np.nan) if distinct and is_target else None
+    elif _are_booleans(distinct_filled):
+        numbers = np.array([_BOOLEANS.get(string.lower(), np.nan) for string in filled])
     else:
-        numbers = _numbers_of_texts(table, name, without, params, notices)
+        numbers = _parse_numbers(column, filled)
     if numbers is not None:
-        return Values(_without_missing(numbers, "f", params), nothing)
-    if missing or chosen:
-        texts[np.isin(texts, list(missing_in_texts))] = ""
-    return Values(None, texts)
+        return CellValues(_replace_missing(numbers, "f", params))
+    if is_target or given:
+        strings[np.isin(strings, list(missing_among_strings))] = ""
+    return CellValues(None, strings)
 
 
-def are_truth_values(column: pd.Series, params: GraphParams) -> bool:
-    """True if the cells of a column are true or false, in any case, or missing."""
-    if column.dtype.kind in "iuf":
+def is_boolean_column(column: TableColumn) -> bool:
+    """True if all cells are true or false, in any case, or missing."""
+    cells = column.cells
+    if cells.dtype.kind in "iuf":
         return False
-    words = {str(value).strip() for value in column.dropna().unique()}
-    words -= MISSING | {"", *params.missing}
-    return bool(words) and {word.lower() for word in words} <= _TRUTH.keys()
+    distinct = {str(value).strip() for value in cells.dropna().unique()}
+    distinct -= MISSING_STRINGS | {"", *column.params.missing}
+    return bool(distinct) and _are_booleans(distinct)
 
 
-def distinct_values(column: pd.Series, use: object, params: GraphParams) -> pd.Series:
-    """Return the distinct values of a column that are not missing in a ``use``; texts for mixed values."""
-    known = column.dropna()
-    if known.dtype.kind in "iufb":
-        known = known.drop_duplicates()
-        numbers = _without_missing(known.to_numpy(np.float64), known.dtype.kind, params)
-        return known[~np.isnan(numbers)]
-    texts = known.map(str).drop_duplicates()
-    words = {*params.missing}
-    if use == "number" or (use == "label" and not words):
-        words |= MISSING
-    return texts[~texts.str.strip().isin(words)]
+def _are_booleans(strings: Iterable[str]) -> bool:
+    return {string.lower() for string in strings} <= _BOOLEANS.keys()
 
 
-def _without_missing(numbers: F64, kind: str, params: GraphParams) -> F64:
-    """Return numbers (n,) with NaN for those that ``missing`` names, such as -9 or 0.0."""
-    named = pd.to_numeric(pd.Series(list(params.missing), dtype=object), errors="coerce").dropna()
-    if named.empty or kind == "b":
+def is_identifier_column(column: TableColumn, *, may_be_integers: bool = False) -> bool:
+    """True if a column has strings that are nearly all distinct, and so are not classes.
+
+    With ``may_be_integers``, integers count as identifiers, too.
+    """
+    cells = column.cells
+    kind = cells.dtype.kind
+    if kind in "fb" or (kind in "iu" and not may_be_integers):
+        return False
+    filled = cells.dropna()
+    if kind not in "iu":
+        # Numbers with missing values are read as strings, too.
+        strings = filled.map(str).str.strip()
+        numbers = pd.to_numeric(strings[~strings.isin(MISSING_STRINGS)], errors="coerce")
+        are_identifiers = may_be_integers and (numbers % 1 == 0).all()
+        if numbers.notna().all() and not are_identifiers:
+            return False
+    return len(cells) > 1 and filled.nunique() > _IDENTIFIER_FRACTION * len(filled)
+
+
+def distinct_values(column: TableColumn, use: object) -> pd.Series:
+    """Return the distinct values of a column, without those that are missing in this ``use``."""
+    filled = column.cells.dropna()
+    if filled.dtype.kind in "iufb":
+        filled = filled.drop_duplicates()
+        numbers = _replace_missing(filled.to_numpy(np.float64), filled.dtype.kind, column.params)
+        return filled[~np.isnan(numbers)]
+    strings = filled.map(str).drop_duplicates()
+    missing = {*column.params.missing}
+    if use == "number" or (use == "label" and not missing):
+        missing |= MISSING_STRINGS
+    return strings[~strings.str.strip().isin(missing)]
+
+
+def _replace_missing(numbers: F64, kind: str, params: GraphParams) -> F64:
+    """Replace numbers that ``missing`` names, such as -9, by NaN; ``kind`` is that of their dtype."""
+    missing = pd.to_numeric(pd.Series(list(params.missing), dtype=object), errors="coerce").dropna()
+    if missing.empty or kind == "b":
         return numbers
-    return np.where(np.isin(numbers, named.to_numpy(np.float64)), np.nan, numbers)
+    return np.where(np.isin(numbers, missing.to_numpy(np.float64)), np.nan, numbers)
 
 
-def _may_have_thousands(table: Table, name: str, params: GraphParams) -> bool:
+def _may_have_thousands(column: TableColumn) -> bool:
     """True if all numbers of a column may be integers with points, such as 155.565.
 
-    A point separates thousands if ``decimal`` says that the comma is the decimal sign, and may do so
-    in a table with semicolons, as they are written where that is the decimal sign.
+    The point separates thousands if the decimal sign is a comma. It may do so in a table with
+    semicolons, which are common where the decimal sign is a comma.
     """
-    if params.decimal != "," and not _is_doubtful(table, params):
+    if column.params.decimal != "," and not _is_point_ambiguous(column):
         return False
-    column = table.frame[name]
-    if column.dtype.kind != "f" or not table.text:
+    cells = column.cells
+    if cells.dtype.kind != "f" or not column.table.text:
         return False
-    # Their values alone exclude most columns, before the texts are read again.
-    known = np.abs(column.dropna().to_numpy())
-    thousandths = known * 1_000
-    if (known >= 1_000).any() or not np.allclose(thousandths, np.rint(thousandths), 0, 1e-6):
+    # The values rule out most columns before the strings are read again.
+    values = np.abs(cells.dropna().to_numpy())
+    thousandths = values * 1_000
+    if (values >= 1_000).any() or not np.allclose(thousandths, np.rint(thousandths), 0, 1e-6):
         return False
-    return _may_be_thousands(set(table.as_written(name).map(str)) - {""})
+    return _may_be_thousands(set(column.table.as_written(column.name).map(str)) - {""})
 
 
-def _may_be_thousands(words: Iterable[str]) -> bool:
-    """True if each of the numbers may be an integer whose point separates thousands."""
-    return all(map(_THOUSANDS.fullmatch, words)) and any("." in word for word in words)
+def _may_be_thousands(numbers: Iterable[str]) -> bool:
+    """True if all numbers may be integers whose point separates thousands."""
+    return all(map(_THOUSANDS.fullmatch, numbers)) and any("." in number for number in numbers)
 
 
-def _is_doubtful(table: Table, params: GraphParams) -> bool:
-    """True if a point of the table's numbers may be a decimal sign or a separator of thousands."""
-    return params.decimal is None and table.options.get("sep") == ";"
+def _is_point_ambiguous(column: TableColumn) -> bool:
+    """True if a point may be the decimal sign or separate thousands."""
+    return column.params.decimal is None and column.table.csv_options.get("sep") == ";"
 
 
-def _numbers_of_texts(
-    table: Table, name: str, texts: Array, params: GraphParams, notices: Notices
-) -> F64 | None:
-    """Return the numbers that texts (n,) are, NaN for empty ones; ``None`` for texts and open questions."""
-    is_filled = texts != ""
-    words = set(texts[is_filled])
-    grouped = {word for word in words if _GROUPED.fullmatch(word)}
-    is_grouped = np.array([text in grouped for text in texts], bool)
-    are_numbers = is_grouped.sum() > is_filled.sum() / 2
+def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
+    """Convert strings (R,) to numbers, with NaN for empty ones.
 
-    # 1. The decimal sign: given, or shown. A column that it does not fit is left as it is.
-    sign = params.decimal or _decimal_sign(grouped)
-    plain: dict[str, str | None] = {}
+    Return ``None`` if some are not numbers, and ask if they should be.
+    """
+    params = column.params
+    is_filled = strings != ""
+    distinct = set(strings[is_filled])
+    grouped = {string for string in distinct if _GROUPED.fullmatch(string)}
+    is_grouped = np.array([string in grouped for string in strings], bool)
+    are_mostly_numbers = is_grouped.sum() > is_filled.sum() / 2
+
+    # 1. Find the decimal sign: given, or shown by the numbers. If a number does not fit, convert none.
+    sign = params.decimal or _shown_decimal_sign(grouped)
+    normalized: dict[str, str | None] = {}
     if sign:
-        plain = {word: _plain_number(word, sign) for word in grouped}
-        if None in plain.values():
-            plain = {}
-    elif table.options.get("sep") != ",":
-        with_commas = {word for word in words if _DECIMAL_COMMA.fullmatch(word)}
+        normalized = {string: _normalize_number(string, sign) for string in grouped}
+        if None in normalized.values():
+            normalized = {}
+    elif column.table.csv_options.get("sep") != ",":
+        with_commas = {string for string in distinct if _DECIMAL_COMMA.fullmatch(string)}
+        may_be_thousands = _is_point_ambiguous(column) and _may_be_thousands(grouped)
         if grouped <= with_commas:
-            plain = {word: word.replace(",", ".") for word in with_commas}
-        elif _is_doubtful(table, params) and are_numbers and _may_be_thousands(grouped):
-            row = next(int(row) for row in np.flatnonzero(is_grouped) if "." in texts[row])
-            _ask_for_sign(table, name, row, texts[row], ",", params, notices)
+            normalized = {string: string.replace(",", ".") for string in with_commas}
+        elif are_mostly_numbers and may_be_thousands:
+            row = next(int(row) for row in np.flatnonzero(is_grouped) if "." in strings[row])
+            _ask_for_decimal_sign(column, row, strings[row], ",")
             return None
-    without = np.array([plain.get(text, text) for text in texts], object)
+    canonical = np.array([normalized.get(string, string) for string in strings], object)
 
-    # 2. Numbers; what is left over is asked.
-    converted: F64 = pd.to_numeric(pd.Series(without), errors="coerce").to_numpy(np.float64)
-    is_text: Bools = np.isnan(converted) & is_filled
-    if not is_text.any():
-        return converted
-    unread = is_text & is_grouped
-    row = int(unread.argmax())
-    signs = [sign for sign in ".," if _plain_number(texts[row], sign) and sign != params.decimal]
-    if unread.any() and are_numbers and signs:
-        _ask_for_sign(table, name, row, texts[row], signs[0], params, notices)
-    elif is_text.sum() < is_filled.sum() / 2 and "none" not in params.missing:
-        _ask_if_texts_are_missing(table, name, is_text, texts, notices)
+    # 2. Convert; ask about the strings that remain.
+    numbers: F64 = pd.to_numeric(pd.Series(canonical), errors="coerce").to_numpy(np.float64)
+    is_string: Bools = np.isnan(numbers) & is_filled
+    if not is_string.any():
+        return numbers
+    is_unread_number = is_string & is_grouped
+    row = int(is_unread_number.argmax())
+    signs = [
+        sign for sign in ".," if _normalize_number(strings[row], sign) and sign != params.decimal
+    ]
+    if is_unread_number.any() and are_mostly_numbers and signs:
+        _ask_for_decimal_sign(column, row, strings[row], signs[0])
+    elif is_string.sum() < is_filled.sum() / 2 and "none" not in params.missing:
+        _ask_if_strings_are_missing(column, int(is_string.argmax()), strings[is_string])
     return None
 
 
-def _ask_for_sign(
-    table: Table,
-    name: str,
-    row: int,
-    text: str,
-    sign: str,
-    params: GraphParams,
-    notices: Notices,
-) -> None:
-    """Ask for the decimal sign of a number in a ``text``; the answer is ``sign``."""
-    question = f"{table.location(row)}: {name!r} is {text!r}"
+def _ask_for_decimal_sign(column: TableColumn, row: int, number: str, sign: str) -> None:
+    """Ask for the decimal sign of a ``number``; suggest ``sign``."""
+    question = column.locate(row, repr(number))
     answer = f"--set decimal={sign!r}" if sign == "," else f"--set decimal={sign}"
-    if params.decimal:
-        question += f", no number with the decimal sign {params.decimal!r}: {answer}"
+    if column.params.decimal:
+        question += f", not a number with the decimal sign {column.params.decimal!r}: {answer}"
     else:
         question += (
             ", a number that may be read in two ways: --set decimal=. for a decimal point, "
             "--set decimal=',' for a decimal comma"
         )
-    notices.questions[question] = answer
+    column.ask(question, answer)
 
 
-def _ask_if_texts_are_missing(
-    table: Table, name: str, is_text: Bools, texts: Array, notices: Notices
-) -> None:
-    """Ask whether texts (n,) among numbers are missing values; the answer names all of them."""
-    row = int(is_text.argmax())
-    words = list(dict.fromkeys(texts[is_text]))
-    answer = " ".join(f"--set missing={shlex.quote(word)}" for word in words[:_MOST_WORDS])
-    shown = ", ".join(map(repr, words[:_MOST_WORDS]))
-    question = f"{table.location(row)}: {name!r} is {texts[row]!r} among numbers"
-    if len(words) > 1:
-        question += f", and {count_with_noun(len(words) - 1, 'other text')} in other rows ({shown})"
-    notices.questions[f"{question}: {answer} for a missing value, --set missing=none for texts"] = (
-        answer
-    )
+def _ask_if_strings_are_missing(column: TableColumn, row: int, strings: Array) -> None:
+    """Ask whether strings among numbers, the first in ``row``, are missing values."""
+    distinct = list(dict.fromkeys(strings))
+    listed = distinct[:_LISTED_STRINGS]
+    answer = " ".join(f"--set missing={shlex.quote(string)}" for string in listed)
+    question = f"{column.locate(row, repr(distinct[0]))} among numbers"
+    if len(distinct) > 1:
+        others = count_with_noun(len(distinct) - 1, "other text")
+        question += f", and {others} in other rows ({', '.join(map(repr, listed))})"
+    question += f": {answer} for a missing value, --set missing=none for texts"
+    column.ask(question, answer)
 
 
-def _decimal_sign(words: Iterable[str]) -> str:
-    """Return the decimal sign that numbers show, such as the comma in 1.234,5; empty if none does, or both."""
+def _shown_decimal_sign(numbers: Iterable[str]) -> str:
+    """Return the decimal sign that numbers such as 1.234,5 show; empty if they show none or both."""
     signs = set()
-    for word in words:
-        points = word.count(".")
-        commas = word.count(",")
+    for number in numbers:
+        points = number.count(".")
+        commas = number.count(",")
         if points and commas:
-            signs.add(max(".,", key=word.rfind))
+            signs.add(max(".,", key=number.rfind))
         elif points > 1 or commas > 1:
             signs.add("," if points else ".")
     return signs.pop() if len(signs) == 1 else ""
 
 
-def _plain_number(text: str, decimal: str) -> str | None:
-    """Return a number without separators of thousands and with a decimal point; ``None`` if it is none."""
-    whole, _, fraction = text.partition(decimal)
-    if not _WHOLE.fullmatch(whole) or not re.fullmatch(r"\d*", fraction):
+def _normalize_number(number: str, decimal: str) -> str | None:
+    """Drop separators of thousands and use a decimal point; ``None`` if it is not a number."""
+    integer_part, _, fraction = number.partition(decimal)
+    if not _INTEGER_PART.fullmatch(integer_part) or not re.fullmatch(r"\d*", fraction):
         return None
-    digits = re.sub(r"[,. '\u2019\xa0]", "", whole)
+    digits = re.sub(r"[,. '\u2019\xa0]", "", integer_part)
     return f"{digits}.{fraction}" if fraction else digits
+
+
+def check_described_values(
+    column: TableColumn, is_wrong: Bools, strings: Array, expected: str
+) -> None:
+    """Refuse the first value (R,) that is wrong according to the description of the columns."""
+    if not is_wrong.any():
+        return
+    row = int(is_wrong.argmax())
+    if strings[row]:
+        problem = f"{column.locate(row, repr(strings[row]))}, not {expected}."
+        remedy = "correct the value, or remove the line: a model has no input or output for it"
+    else:
+        problem = f"{column.locate(row, 'empty')}, and the description has no missing values of it."
+        remedy = "fill it in, or remove the line; in a description of your own: nullable = true"
+    raise DamagedInput(problem, next=remedy)

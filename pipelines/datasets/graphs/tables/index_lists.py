@@ -1,4 +1,4 @@
-"""JSON with a list of indices for each node, next to a table of edges: the features of MUSAE's graphs."""
+"""Node features of MUSAE's graphs: JSON with a list of indices for each node, next to a table of edges."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_texts
+from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
 
 
 @dataclass(frozen=True)
 class IndexLists:
-    """Indices of the features that are 1, by the id of their node."""
+    """Features that are 0 or 1: for each node, the indices of those that are 1."""
 
-    name: str
-    lists: Mapping[str, list[int]]
+    name: str  #: file name
+    lists: Mapping[str, list[int]]  #: node id -> indices
 
-    def join(
+    def add_features(
         self, values: dict[str, Array], ids: Array, options: ReadOptions, findings: Findings
     ) -> dict[str, Array]:
-        """Return the columns (N, …) of a graph, and these features behind the columns in ``values``.
+        """Return the columns of a graph with these features (N, F) appended to its node features.
 
-        Raises ``DamagedInput`` if nodes and lists are not of the same ids.
+        Raises ``DamagedInput`` if a list belongs to an unknown node.
         """
-        index = pd.Index(ids_as_texts(ids))
+        index = pd.Index(ids_as_strings(ids))
         positions = index.get_indexer(pd.Index(list(self.lists)))
         if (positions < 0).any():
             unknown = list(self.lists)[int((positions < 0).argmax())]
@@ -44,9 +44,9 @@ class IndexLists:
         features = np.zeros((len(ids), width), np.float32)
         for position, indices in zip(positions, self.lists.values(), strict=True):
             features[position, indices] = 1
-        without = len(ids) - len(self.lists)
-        if without:
-            findings.notices.missing[f"list of {self.name}"] = without
+        missing = len(ids) - len(self.lists)
+        if missing:
+            findings.notices.missing[f"list of {self.name}"] = missing
 
         component_names = findings.attributes.component_names
         names = component_names.get("x", ())
@@ -57,23 +57,22 @@ class IndexLists:
 
 
 def read_index_lists(path: Path, options: ReadOptions) -> IndexLists:
-    """Return the lists of a file: ``{"node": [index, …], …}``."""
+    """Read a file such as ``{"node": [index, …], …}``."""
     options.claim(20 * path.stat().st_size, path.name)
     try:
         lists = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise DamagedInput(f"{path.name} is no JSON: {error}.", next="remove it") from error
-    are_lists = isinstance(lists, dict) and all(map(_is_of_indices, lists.values()))
-    if not are_lists:
+        raise DamagedInput(f"{path.name} is not JSON: {error}.", next="remove it") from error
+    if not isinstance(lists, dict) or not all(map(_are_indices, lists.values())):
         raise DamagedInput(
             f"{path.name} does not have a list of indices for each node.",
-            expected='{"node": [0, 7, …], …}, the features of a node that are 1',
+            expected='{"node": [0, 7, …], …}: for each node, the indices of the features that are 1',
             next="leave the file out of the folder, or put its values into the table of nodes",
         )
     return IndexLists(path.name, lists)
 
 
-def _is_of_indices(value: object) -> bool:
+def _are_indices(value: object) -> bool:
     return isinstance(value, list) and all(
         type(item) is int and 0 <= item < 2**24 for item in value
     )

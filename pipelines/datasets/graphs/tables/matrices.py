@@ -1,4 +1,4 @@
-"""Tables that are the adjacency matrix of a graph: names of nodes in the first line and in the first column."""
+"""Adjacency matrices as tables: node names in the first line and in the first column."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pandas as pd
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import roles
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_of_levels
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import separator_of
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import detect_separator
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
-_HEAD = 2**16  #: first bytes of a file
-_FILES_LOOKED_AT = 5
-_LINES_LOOKED_AT = 20  #: first lines of a file, which tell whether it is a matrix
+#: Part of the files that is sampled to detect several matrices.
+_SAMPLED_FILES = 5
+_SAMPLED_BYTES = 2**16
+_SAMPLED_LINES = 20
 
 
 def is_matrix(table: Table) -> bool:
@@ -31,9 +32,11 @@ def is_matrix(table: Table) -> bool:
 
 
 def refuse_matrices(folder: Path, files: Sequence[str]) -> None:
-    """Raise ``DamagedInput`` for several files of which each is a matrix, with the line that converts them."""
-    heads = {name: decompressed_head(folder / name, _HEAD) for name in files[:_FILES_LOOKED_AT]}
-    matrices = [name for name, head in heads.items() if _begins_matrix(head)]
+    """Refuse several matrices, with the Python line that converts them to one table of edges."""
+    heads = {
+        name: decompressed_head(folder / name, _SAMPLED_BYTES) for name in files[:_SAMPLED_FILES]
+    }
+    matrices = [name for name, head in heads.items() if _looks_like_matrix(head)]
     if len(matrices) < 2:
         return
     reversed_suffix = os.path.commonprefix([name[::-1] for name in matrices])  # noqa: RUF071 -- of texts
@@ -49,24 +52,24 @@ def refuse_matrices(folder: Path, files: Sequence[str]) -> None:
     )
 
 
-def _begins_matrix(head: bytes) -> bool:
-    """True if the rows of a file begin with the names in its first line, in their order."""
-    lines = head.decode("latin-1").splitlines()[:_LINES_LOOKED_AT]
+def _looks_like_matrix(head: bytes) -> bool:
+    """True if the rows begin with the names in the first line, in order."""
+    lines = head.decode("latin-1").splitlines()[:_SAMPLED_LINES]
     if len(lines) < 4:
         return False
-    separator = separator_of(lines[:-1])  # the last line may be cut off
+    separator = detect_separator(lines[:-1])  # the last line may be cut off
     first, *rows = [line.split(separator) for line in lines[:-1]]
     names = [row[0] for row in rows]
     return len(first) > 2 and names == first[1 : 1 + len(names)]
 
 
-def tables_of_matrix(table: Table) -> dict[Level, Table]:
-    """Return nodes and edges: one where the cell is neither empty nor 0, with its weight unless all are 1."""
+def tables_from_matrix(table: Table) -> dict[Level, Table]:
+    """Return the nodes and edges of a matrix; edges have weights unless all weights are 1."""
     cells = table.frame.iloc[:, 1:]
     for name in cells:
         if cells[name].dtype.kind not in "iufb" and cells[name].notna().any():
             raise DamagedInput(
-                f"{table.name} is an adjacency matrix, but its column {name!r} has other cells than numbers.",
+                f"{table.name} is an adjacency matrix, but its column {name!r} has cells that are not numbers.",
                 next="put them into a table of edges with source and target",
             )
     weights = cells.fillna(0).to_numpy(np.float64)
@@ -77,4 +80,4 @@ def tables_of_matrix(table: Table) -> dict[Level, Table]:
     if (values != 1).any():
         edges["weight"] = values
     nodes = pd.DataFrame({roles.NODE: names})
-    return tables_of_levels({"node": nodes, "edge": edges}, table.name, 1)
+    return tables_from_frames({"node": nodes, "edge": edges}, table.name, 1)

@@ -1,4 +1,4 @@
-"""Indices of nodes in their graph, by the ids that tables of nodes and edges give them."""
+"""Node indices within each graph, looked up by the ids in the tables of nodes and edges."""
 
 from __future__ import annotations
 
@@ -8,68 +8,71 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_texts
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_strings
 from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
 from kmip_data.text import count_with_noun
 
-Rows = dict[str, I64]  #: rows of each graph, by its name
+RowsByGraph = dict[str, I64]  #: rows of each graph, by its name
 
 
-def indices_of_ends(ends: Array) -> tuple[I64, Array]:
-    """Return edges (2, E) by the indices of their ends among the distinct ids, and these, (N,)."""
+def index_ends(ends: Array) -> tuple[I64, Array]:
+    """Replace the ids of ends (2, E) by indices into the sorted distinct ids; return both."""
     ids, indices = np.unique(ends, return_inverse=True)
     return indices.reshape(ends.shape), ids
 
 
 class NodeIndices:
-    """Indices of the nodes of each graph, by the ids in the tables of nodes and edges."""
+    """Node indices of one graph at a time, looked up by id."""
 
-    def __init__(self, nodes: Table, edges: Table, ends: Array, column: str, groups: Rows) -> None:
-        """Number the distinct ids of all graphs; without a ``column`` rows number the nodes."""
+    def __init__(
+        self, nodes: Table, edges: Table, ends: Array, id_column: str, groups: RowsByGraph
+    ) -> None:
+        """Encode the distinct ids of all graphs; without ``id_column``, rows number the nodes."""
         self._nodes = nodes
         self._edges = edges
-        if column:
-            ids = nodes.ids(column)
+        if id_column:
+            ids = nodes.ids(id_column)
         else:
             ids = np.empty(len(nodes.frame), np.int64)
             for rows in groups.values():
                 ids[rows] = np.arange(len(rows))
         if ids.dtype != ends.dtype:
-            ids = ids_as_texts(ids)
-            ends = ids_as_texts(ends)
+            ids = ids_as_strings(ids)
+            ends = ids_as_strings(ends)
         self.ids = ids
         self._ends = ends
         codes, distinct = pd.factorize(np.concatenate([ids, ends.reshape(-1)]))
         self._node_codes = codes[: len(ids)]
         self._end_codes = codes[len(ids) :].reshape(ends.shape)
-        self._index_of = np.full(len(distinct), -1)  #: code -> index in the graph at hand
+        self._index_by_code = np.full(len(distinct), -1)  #: -1 outside the current graph
 
     def joining_edges(self, node_rows: I64, edge_rows: I64) -> I64:
         """Return the rows of ``edge_rows`` (E,) whose two ends are in ``node_rows`` (N,)."""
         are_nodes = np.isin(self._end_codes[:, edge_rows], self._node_codes[node_rows])
         return edge_rows[are_nodes.all(axis=0)]
 
-    def of_ends(self, node_rows: I64, edge_rows: I64) -> I64:
-        """Return the edges of one graph, (2, E), by the indices of their nodes."""
+    def index_ends(self, node_rows: I64, edge_rows: I64) -> I64:
+        """Return the edges of one graph, (2, E), as node indices."""
         codes = self._node_codes[node_rows]
-        numbers = np.arange(len(codes))
-        # Of equal ids the last one keeps its index.
-        self._index_of[codes] = numbers
-        is_last = self._index_of[codes] == numbers
+        indices = np.arange(len(codes))
+        # The last of several equal ids keeps its index.
+        self._index_by_code[codes] = indices
+        is_last = self._index_by_code[codes] == indices
         if not is_last.all():
             row = node_rows[pd.Index(codes).duplicated().argmax()]
             problem = f"the node {self.ids[row]} occurs twice"
             raise self._nodes.error_at(row, problem, "remove one of the lines")
-        indices = self._index_of[self._end_codes[:, edge_rows]]
-        self._index_of[codes] = -1
-        unknown = np.argwhere(indices.T < 0)
+        edges = self._index_by_code[self._end_codes[:, edge_rows]]
+        self._index_by_code[codes] = -1
+        unknown = np.argwhere(edges.T < 0)
         if len(unknown):
             row, end = unknown[0]
-            others = len({*self._ends[:, edge_rows][indices < 0].tolist()}) - 1
-            raise self._unknown_end(edge_rows[row], end, node_rows, others)
-        return indices
+            others = len({*self._ends[:, edge_rows][edges < 0].tolist()}) - 1
+            raise self._unknown_end_error(edge_rows[row], end, node_rows, others)
+        return edges
 
-    def _unknown_end(self, row: int, end: int, node_rows: I64, others: int) -> DamagedInput:
+    def _unknown_end_error(self, row: int, end: int, node_rows: I64, others: int) -> DamagedInput:
+        """Return the error for an end (0 or 1) of an edge that is not among the graph's nodes."""
         ids = {str(node) for node in self.ids[node_rows].tolist()}
         name = str(self._ends[end, row])[:80]
         problem = f"the node {name} is not one of the {len(node_rows)} nodes of its graph"
@@ -79,9 +82,11 @@ class NodeIndices:
             f"add a line for the node to {self._nodes.name}; if its ids are in another column, "
             "--set node=COLUMN; or leave such edges out: --set on_error=skip"
         )
-        alike = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
-        if alike:
-            hint = f"write ids alike in both files: {name} here is {alike[0]} in {self._nodes.name}"
+        similar = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
+        if similar:
+            hint = (
+                f"write ids alike in both files: {name} here is {similar[0]} in {self._nodes.name}"
+            )
         if f"{name}.0" in ids or name.removesuffix(".0") in ids:
             hint = (
                 "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
@@ -91,21 +96,21 @@ class NodeIndices:
 
 
 def are_row_numbers(ids: Array) -> bool:
-    """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
+    """True if ids (N,) are 0 to N - 1 in order, as integers or strings."""
     if ids.dtype.kind in "iu":
         return np.array_equal(ids, np.arange(len(ids)))
-    return all(str(node) == str(row) for row, node in enumerate(ids))  # up to the first other id
+    return all(str(node) == str(row) for row, node in enumerate(ids))
 
 
-def stored_ids(ids: Array, options: ReadOptions) -> Array:
-    """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
+def encode_ids(ids: Array, options: ReadOptions) -> Array:
+    """Return node ids (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
     if ids.dtype.kind in "iu":
         return ids.astype(np.int64)
-    texts = [str(text) for text in ids.tolist()]
-    encoded = [text.encode() for text in texts]
-    for row, text in enumerate(texts):
+    strings = list(map(str, ids.tolist()))
+    encoded = [string.encode() for string in strings]
+    for row, string in enumerate(strings):
         if len(encoded[row]) > KEY_LENGTH:
-            encoded[row] = escaped_key(text, KEY_LENGTH).encode()
+            encoded[row] = escaped_key(string, KEY_LENGTH).encode()
     width = max(map(len, encoded))
     options.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
     return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)

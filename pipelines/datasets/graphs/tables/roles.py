@@ -1,4 +1,4 @@
-"""Names that graph tables use for their columns, and the columns of a table that have these uses."""
+"""Names by which columns of graph tables are recognised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kmip_data.columns.part_masks import PART_ARRAYS
 
-#: Names of the two ends of an edge, as :func:`normalized_name` writes them.
+#: Names of the two ends of an edge, normalized by :func:`normalized_name`.
 ENDPOINT_NAMES = (
     ("source", "target"),
     ("sourceid", "targetid"),
@@ -25,29 +25,25 @@ ENDPOINT_NAMES = (
 )
 NODE_IDS = ("id", "node", "name", "nodeid")
 GRAPH_IDS = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
-LABELS = (
-    "label",
-    "y",
-    "class",
-    "target",
-)  #: labels of nodes and graphs: the target of an edge is a node
+#: Labels of nodes and graphs; the target of an edge is a node.
+LABELS = ("label", "y", "class", "target")
 #: Columns that a reader adds to the attributes of a file; no attribute has such a name.
 LOCATION = "\0location"  #: file and line of a row, for messages
 SOURCE = "\0source"
 TARGET = "\0target"
 NODE = "\0node"
 GRAPH = "\0graph"
-UNDIRECTED = "\0undirected"  #: True for an edge that joins its nodes both ways
+UNDIRECTED = "\0undirected"  #: True for an undirected edge
 DIRECTION = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
-PART = "split"  #: column of parts
+PART = "split"  #: column with the part of each row
 
 
 def normalized_name(name: str) -> str:
-    """Return a name without case, blanks, ``_`` and ``-``."""
+    """Return a name in lower case, without blanks, ``_`` and ``-``."""
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-#: Names that a row of data hardly has.
+#: Names that show that a line is a header; data rarely has them.
 HEADER_NAMES = {
     *(end for pair in ENDPOINT_NAMES for end in pair),
     *NODE_IDS,
@@ -61,14 +57,14 @@ HEADER_NAMES = {
 }
 
 
-def matching_names(names: Iterable[str], usual: Iterable[str]) -> list[str]:
-    """Return the ``names`` that are ``usual`` names, in their order."""
-    wanted = set(usual)
-    return [name for name in names if normalized_name(name) in wanted]
+def matching_names(names: Iterable[str], known_names: Iterable[str]) -> list[str]:
+    """Return the names that are among ``known_names`` once normalized, in order."""
+    known = set(known_names)
+    return [name for name in names if normalized_name(name) in known]
 
 
-def pairs_of_ends(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the pairs of columns whose names suggest the two ends of an edge."""
+def matching_end_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pairs of columns named like the two ends of an edge."""
     by_name = {normalized_name(name): name for name in names}
     return [
         (by_name[source], by_name[target])

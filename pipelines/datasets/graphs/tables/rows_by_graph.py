@@ -1,4 +1,4 @@
-"""Rows of each graph in tables of graphs, nodes and edges, and graphs that a table lacks."""
+"""Rows of each graph in the tables of graphs, nodes and edges, matched by graph name."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables.node_indices import Rows
+from kmip_data.pipelines.datasets.graphs.tables.node_indices import RowsByGraph
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 _SHOWN_GRAPHS = 5  #: graphs that an error names
 
 
 def rows_by_graph(
-    tables: Mapping[Level, Table], graph_names: Mapping[Level, str], *, several: bool
-) -> dict[Level, Rows]:
-    """Return the rows of each graph by level, of one graph unless there are ``several``."""
-    groups: dict[Level, Rows] = {}
+    tables: Mapping[Level, Table], graph_columns: Mapping[Level, str], *, has_many_graphs: bool
+) -> dict[Level, RowsByGraph]:
+    """Return the rows of each graph by level; a single graph is called 0."""
+    groups: dict[Level, RowsByGraph] = {}
     for level, table in tables.items():
-        names = np.arange(len(table.frame)) * (level == "graph")
-        column = graph_names[level]
-        if several and level != "graph" and not column:
+        column = graph_columns[level]
+        if has_many_graphs and level != "graph" and not column:
             raise DamagedInput(
                 f"{table.name} has no column with the graph of each row.",
                 found=table.column_list,
-                next="--set graph= and its name, the same in all tables",
+                next="--set graph=COLUMN, the same name in all tables",
             )
-        if column:
-            names = table.ids(column)
-        rows_by_name = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
+        names = table.ids(column) if column else np.arange(len(table.frame)) * (level == "graph")
+        rows_by_name = cast(RowsByGraph, pd.Series(names).groupby(names, sort=False).indices)
         groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
         if level == "graph" and len(groups[level]) < len(table.frame):
             row = int(pd.Series(names).duplicated().argmax())
@@ -45,40 +43,39 @@ def rows_by_graph(
 
 
 def match_graphs(
-    groups: dict[Level, Rows],
+    groups: dict[Level, RowsByGraph],
     tables: Mapping[Level, Table],
     params: GraphParams,
     notices: Notices,
 ) -> None:
-    """Refuse graphs that lack a row or all nodes, or remove their rows (R,) from all levels.
+    """Refuse or skip graphs that are missing in the first table, and graphs without nodes.
 
-    Graphs of a file of networkx may have no node: they are in the file, and no row is missing.
+    Only text tables are checked for graphs without nodes: a networkx graph may be empty.
     """
     first = next(iter(tables))
     for level in tables:
         unknown = groups[level].keys() - groups[first].keys()
         if unknown:
-            _leave_out(
-                unknown, level, f"not in {tables[first].name}", groups, tables, params, notices
-            )
-    with_nodes: Level = "node" if "node" in tables else "edge"
+            problem = f"not in {tables[first].name}"
+            _refuse_or_skip(unknown, level, problem, groups, tables, params, notices)
+    level_with_nodes: Level = "node" if "node" in tables else "edge"
     if first == "graph" and tables[first].text:
-        empty = groups[first].keys() - groups[with_nodes].keys()
+        empty = groups[first].keys() - groups[level_with_nodes].keys()
         if empty:
-            lacking = f"without any row in {tables[with_nodes].name}"
-            _leave_out(empty, first, lacking, groups, tables, params, notices)
+            problem = f"without any row in {tables[level_with_nodes].name}"
+            _refuse_or_skip(empty, first, problem, groups, tables, params, notices)
 
 
-def _leave_out(
+def _refuse_or_skip(
     names: Collection[str],
     level: Level,
     problem: str,
-    groups: dict[Level, Rows],
+    groups: dict[Level, RowsByGraph],
     tables: Mapping[Level, Table],
     params: GraphParams,
     notices: Notices,
 ) -> None:
-    """Remove graphs from all levels if ``on_error`` says so; else refuse them."""
+    """Remove graphs from all levels if ``on_error`` is skip; refuse them otherwise."""
     ordered = [name for name in groups[level] if name in names]
     shown = ", ".join(ordered[:_SHOWN_GRAPHS]) + ", …" * (len(ordered) > _SHOWN_GRAPHS)
     if params.on_error == "skip":

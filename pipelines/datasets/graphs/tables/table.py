@@ -1,4 +1,4 @@
-"""Table of a user's file: rows with their lines, ids as they are written, and errors that name a cell."""
+"""Table of a user's file, with ids as they are written and errors that name the line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.text import is_likely_typo, nearest_name
 
-UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
-#: Texts that programs write for a missing id.
-NO_IDS = ("nan", "NaN", "NA", "null", "None")
+UNNAMED_PREFIX = "Unnamed: "  #: begins the names of columns without a name, as in pandas
+#: Strings that programs write for a missing id.
+MISSING_IDS = ("nan", "NaN", "NA", "null", "None")
 
 
 @dataclass(frozen=True)
@@ -30,43 +30,45 @@ class Table:
 
     name: str
     frame: pd.DataFrame
-    first: int = 0  #: number of the first row, were no line skipped
-    row: str = "line"  #: word for a row
-    has_names: bool = True  #: False if columns are called 0, 1 and so on
+    first_number: int = 0  #: number of the first row if no line is skipped
+    row_word: str = "line"  #: word for a row in messages
+    has_names: bool = True  #: False if columns are numbered from 0
     skipped: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
     text: str = ""  #: rows as they are written
-    options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
-    may_have_codes: bool = False  #: True if integers such as 001 may occur, which are names
+    csv_options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
+    may_have_codes: bool = False  #: True if it may have codes such as 001, which are not integers
     locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Column names."""
         return tuple(map(str, self.frame))
 
     @property
     def column_list(self) -> str:
-        """Names of the columns of the file, for messages."""
+        """Names of the file's columns, for messages."""
         return ", ".join(name for name in self.names if not name.startswith("\0"))[:1_000]
 
     def location(self, row: SupportsInt) -> str:
-        """Return file and line of a row, for messages."""
+        """Return the file and line of a row, for messages."""
         if self.locations:
             return self.locations[int(row)]
-        line = self.first + int(row)
+        line = self.first_number + int(row)
         for skipped in self.skipped:
             line += skipped <= line
-        return f"{self.name}, {self.row} {line}"
+        return f"{self.name}, {self.row_word} {line}"
 
     def error_at(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
-        """Return the error for one row."""
+        """Return an error that names the file and line of a row."""
         return DamagedInput(f"{self.location(row)}: {problem}.", next=hint)
 
-    def ids(self, name: str, hint: str = "fill in the id, or remove the line") -> Array:
-        """Return a column of ids, without empty cells.
+    def ids(self, name: str) -> Array:
+        """Return the ids in a column; refuse empty cells.
 
-        They are int64 if all are written canonically, else texts: 001 is not 1, 2⁶³ not 2⁶³ + 1.
+        Ids are int64 if all are written canonically, and strings otherwise: 001 is not 1, and
+        2⁶³ is not 2⁶³ + 1.
         """
+        hint = "fill in the id, or remove the line"
         values = self.frame[name]
         empty = values.isna()
         if empty.any():
@@ -75,58 +77,57 @@ class Table:
             values = self.as_written(name)
         if values.dtype.kind in "iufb":
             return values.to_numpy()
-        words = values.isin(NO_IDS)
-        if words.any() and values[~words].astype(str).str.fullmatch("-?[0-9]+").all():
-            row = words.argmax()
+        is_missing = values.isin(MISSING_IDS)
+        if is_missing.any() and values[~is_missing].astype(str).str.fullmatch("-?[0-9]+").all():
+            row = is_missing.argmax()
             raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", hint)
         return values.to_numpy(object)
 
     def check_numbers(self) -> None:
-        """Refuse a cell that is no finite float32."""
+        """Refuse cells that are not finite float32 numbers."""
         for name in self.names:
             values = pd.to_numeric(self.frame[name], errors="coerce").to_numpy(np.float64)
-            bad = ~(np.abs(values) <= np.finfo(np.float32).max)
-            if bad.any():
-                row = bad.argmax()
+            is_bad = ~(np.abs(values) <= np.finfo(np.float32).max)
+            if is_bad.any():
+                row = is_bad.argmax()
                 raise self.error_at(
                     row, f"{name!r} is {self.frame[name][row]}, not a finite number"
                 )
 
-    def zero_padded_texts(self, name: str) -> Array | None:
-        """Return the texts (R,) of integers of which one begins with 0, such as 01067; else ``None``."""
+    def zero_padded_codes(self, name: str) -> Array | None:
+        """Return a column (R,) as strings if it has codes such as 01067; ``None`` otherwise."""
         if not (self.may_have_codes and self.text) or self.frame[name].dtype.kind not in "iuf":
             return None
-        texts = self.as_written(name)
-        if texts.dtype.kind in "iu" or not texts.str.fullmatch("0[0-9]+").any():
+        cells = self.as_written(name)
+        if cells.dtype.kind in "iu" or not cells.str.fullmatch("0[0-9]+").any():
             return None
-        return texts.fillna("").to_numpy(object)
+        return cells.fillna("").to_numpy(object)
 
     def as_written(self, name: str) -> pd.Series:
-        """Return the cells of a column as texts, or as integers if all are written canonically."""
+        """Return a column as integers if all are written canonically, and as strings otherwise."""
         position = self.names.index(name)
-        options = {**self.options, "dtype": str, "usecols": [position], "na_values": []}
-        texts: pd.Series[Any] = pd.read_csv(io.BytesIO(self.text.encode()), **options)[
-            position
-        ].str.strip()
+        options = {**self.csv_options, "dtype": str, "usecols": [position], "na_values": []}
+        frame = pd.read_csv(io.BytesIO(self.text.encode()), **options)
+        strings: pd.Series[Any] = frame[position].str.strip()
         try:
-            whole: pd.Series[Any] = texts.astype("int64")
+            integers = strings.astype("int64")
         except (ValueError, TypeError, OverflowError):
-            whole = texts
-        is_canonical = bool((whole.astype(str) == texts).all())
-        return whole if is_canonical else texts
+            return strings
+        is_canonical = bool((integers.astype(str) == strings).all())
+        return integers if is_canonical else strings
 
 
-def ids_as_texts(ids: Array) -> Array:
-    """Return ids (n,) as texts, in an object array: fixed-width texts would all be as long as the longest."""
+def ids_as_strings(ids: Array) -> Array:
+    """Return ids (n,) as an object array: fixed-width strings would all be as long as the longest."""
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 
-def check_columns(
+def check_column_options(
     tables: Sequence[Table], options: ReadOptions, inputs: Collection[str] = ()
 ) -> None:
-    """Refuse column names in parameters that no table has, or that are ``inputs`` themselves.
+    """Refuse options that name a column that no table has, or one of the ``inputs``.
 
-    Labels of a description may be absent.
+    Labels in a description may be missing from the files.
     """
     params = options.params
     names = [column for table in tables for column in table.names if column not in inputs]
@@ -148,16 +149,17 @@ def check_columns(
                     found=", ".join(names)[:1_000],
                     next=f"add a column {name!r}: a model needs it",
                 )
-            usual = roles.matching_names(names, roles.LABELS) if key == "label" else []
-            raise unknown_column(tables, key, name, [*usual, *names])
+            likely = roles.matching_names(names, roles.LABELS) if key == "label" else []
+            raise unknown_column_error(tables, key, name, [*likely, *names])
 
 
-def tables_of_levels(
-    frames: Mapping[Level, pd.DataFrame], name: str, first: int
+def tables_from_frames(
+    frames: Mapping[Level, pd.DataFrame], name: str, first_number: int
 ) -> dict[Level, Table]:
-    """Return a table for each frame; messages name its rows by number, from ``first``."""
+    """Return a table for each frame; messages number its rows from ``first_number``."""
     return {
-        level: Table(f"{name}, {level}s", frame, first, "number") for level, frame in frames.items()
+        level: Table(f"{name}, {level}s", frame, first_number, "number")
+        for level, frame in frames.items()
     }
 
 
@@ -175,21 +177,21 @@ def attribute_tables(
         frame = pd.DataFrame(items, columns=columns)
         if roles.LOCATION in frame:
             locations[level] = frame.pop(roles.LOCATION).tolist()
-        frames[level] = _scalar_columns(frame, notices)
-    tables = tables_of_levels(frames, name, 0)
+        frames[level] = _expand_lists(frame, notices)
+    tables = tables_from_frames(frames, name, 0)
     return {
         level: replace(table, locations=locations.get(level, ())) for level, table in tables.items()
     }
 
 
-def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
-    """Expand lists of numbers to columns, and drop other lists and objects."""
+def _expand_lists(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
+    """Expand lists of numbers to one column per number; drop other lists and objects."""
     for name in list(frame):
         values = frame[name]
         if values.dtype != object:
             continue
-        nested = values.map(lambda value: isinstance(value, list | tuple | dict | set))
-        if not nested.any():
+        is_nested = values.map(lambda value: isinstance(value, list | tuple | dict | set))
+        if not is_nested.any():
             continue
         frame = frame.drop(columns=name)
         widths = {len(value) if isinstance(value, list | tuple) else -1 for value in values}
@@ -202,12 +204,12 @@ def _scalar_columns(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     return frame
 
 
-def unknown_column(
+def unknown_column_error(
     tables: Sequence[Table], key: str, name: str, likely: Sequence[str]
 ) -> UsageError:
-    """Return the error for a column ``name`` of a parameter that no table has.
+    """Return the error for ``--set key=name`` if no table has this column.
 
-    The nearest of the ``likely`` names is suggested, else the first one.
+    It suggests the ``likely`` name closest to ``name``, or the first one.
     """
     close = nearest_name(name, likely)
     hint = f" Did you mean {close!r}?" if close else ""
@@ -221,15 +223,15 @@ def unknown_column(
         found="; ".join(columns)[:1_000],
         next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
-    several = name.split(",")
-    if len(several) > 1 and all(part in {*likely} for part in several):
-        options = [f"--set {key}={shlex.quote(part)}" for part in several]
-        error.next = f"name each column by an option of its own: {' '.join(options)}"
+    listed_names = name.split(",")
+    if len(listed_names) > 1 and {*listed_names} <= {*likely}:
+        options = [f"--set {key}={shlex.quote(listed)}" for listed in listed_names]
+        error.next = f"give each column a separate option: {' '.join(options)}"
     elif close and is_likely_typo(name, close):
         error.correction = (name, close)
     return error
 
 
-def counts_from_zero(values: pd.Series) -> bool:
-    """True if a column is 0, 1, 2 and so on."""
+def is_row_index(values: pd.Series) -> bool:
+    """True if a column is 0, 1, 2, …."""
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values))).all())

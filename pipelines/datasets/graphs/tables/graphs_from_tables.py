@@ -1,0 +1,231 @@
+"""Graphs from tables: a table of edges, alone or with tables of nodes and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kmip_data.arrays import I64, Array
+from kmip_data.columns.column_uses import Level, Use
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import NODE_ID
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
+from kmip_data.pipelines.datasets.graphs.tables.end_columns import EndColumns, read_ends
+from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
+    find_graph_column,
+    find_node_id_column,
+)
+from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists
+from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
+    NodeIndices,
+    are_row_numbers,
+    encode_ids,
+    index_ends,
+)
+from kmip_data.pipelines.datasets.graphs.tables.rows_by_graph import match_graphs, rows_by_graph
+from kmip_data.pipelines.datasets.graphs.tables.table import (
+    Table,
+    check_column_options,
+    ids_as_strings,
+)
+from kmip_data.text import count_with_noun
+
+_TRAILING_ROWS = 20  #: rows at the end of a table of nodes that are checked for notes
+
+
+def graphs_from_tables(
+    tables: Mapping[Level, Table],
+    options: ReadOptions,
+    findings: Findings,
+    lists: Sequence[IndexLists] = (),
+    *,
+    is_only_table: bool = False,
+) -> Iterator[GraphRecord]:
+    """Yield the graphs of tables, in the order of the first table; rows may be in any order.
+
+    ``is_only_table`` is True if the table of edges is the only file.
+    """
+    # 1. Columns of ids.
+    params = options.params
+    notices = findings.notices
+    edges = tables["edge"]
+    check_column_options([*tables.values()], options)
+    end_columns, ends = read_ends(edges, params, is_only_table=is_only_table)
+    graph_columns = {
+        level: find_graph_column(table, level, params) for level, table in tables.items()
+    }
+    has_many_graphs = "graph" in tables or any(graph_columns.values())
+    node_column = ""
+    if "node" in tables:
+        node_column = find_node_id_column(
+            tables["node"], ends, params, notices, has_many_graphs=has_many_graphs
+        )
+    if has_many_graphs and lists:
+        raise DamagedInput(
+            f"{lists[0].name} has features of the nodes of one graph, and there are several.",
+            next="leave the file out, or put its values into the table of nodes",
+        )
+
+    # 2. The other columns; all open questions are asked in one error.
+    id_uses = _uses_of_id_columns(tables, end_columns, graph_columns, node_column)
+    undirected = _undirected_rows(edges, id_uses["edge"])
+    # Masks split the nodes of a single graph, even if a column names that graph.
+    first_level = next(iter(tables))
+    graph_column = graph_columns[first_level]
+    masks_are_flags = has_many_graphs and (
+        not graph_column or len(tables[first_level].frame[graph_column].unique()) > 1
+    )
+    columns = {}
+    for level, table in tables.items():
+        columns[level] = read_columns(
+            table,
+            level,
+            id_uses[level],
+            options,
+            findings,
+            masks_are_flags=masks_are_flags,
+            # Without a table of graphs, rows of edges repeat the target of their graph.
+            edges_have_targets=has_many_graphs and "graph" not in tables,
+        )
+    notices.ask()
+
+    # 3. Rows of each graph.
+    groups = rows_by_graph(tables, graph_columns, has_many_graphs=has_many_graphs)
+    match_graphs(groups, tables, params, notices)
+    nodes = None
+    if "node" in tables:
+        nodes = NodeIndices(tables["node"], edges, ends, node_column, groups["node"])
+        _warn_of_notes(tables["node"], node_column, ends, notices)
+
+    # 4. Graph by graph.
+    names = groups[first_level]
+    targets = findings.attributes.component_names.get("y", ())
+    dropped_edges = 0
+    for name in names:
+        rows = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
+        if nodes is None:
+            index, ids = index_ends(ends[:, rows["edge"]])
+        else:
+            if params.on_error == "skip":
+                joining = nodes.joining_edges(rows["node"], rows["edge"])
+                dropped_edges += len(rows["edge"]) - len(joining)
+                rows["edge"] = joining
+            index = nodes.index_ends(rows["node"], rows["edge"])
+            ids = nodes.ids[rows["node"]]
+        values = _graph_values(name, rows, columns, edges, targets)
+        for index_lists in lists:
+            values = index_lists.add_features(values, ids, options, findings)
+        if not are_row_numbers(ids):
+            if len(names) == 1:
+                values[NODE_ID] = encode_ids(ids, options)
+            else:
+                reason = "stored only for a single graph; to use ids, copy them into another column"
+                notices.ignored["ids of nodes"] = reason
+        if undirected is not None:
+            index, values = _add_reverses(index, values, undirected[rows["edge"]])
+        yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
+    if dropped_edges:
+        reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is no node"
+        notices.ignored[f"rows of {edges.name}"] = reason
+
+
+def _uses_of_id_columns(
+    tables: Mapping[Level, Table],
+    end_columns: EndColumns,
+    graph_columns: Mapping[Level, str],
+    node_column: str,
+) -> dict[Level, dict[str, Use]]:
+    """Return the use of each id column, by level; an empty name is no column."""
+    uses: dict[Level, dict[str, Use]] = {level: {graph_columns[level]: "graph"} for level in tables}
+    uses["edge"] |= {end_columns[0]: "source", end_columns[1]: "target"}
+    if "node" in uses:
+        uses["node"][node_column] = "id"
+    return uses
+
+
+def _graph_values(
+    name: str,
+    rows_by_level: Mapping[Level, I64],
+    columns: Mapping[Level, Mapping[str, Array]],
+    edges: Table,
+    targets: Sequence[str],
+) -> dict[str, Array]:
+    """Return the values of one graph by key, (rows, …) each."""
+    values = {}
+    for level, by_key in columns.items():
+        rows = rows_by_level[level]
+        for key, array in by_key.items():
+            values[key] = array[rows]
+            if key.startswith("graph/") and level != "graph":
+                column = ", ".join(targets) if key == "graph/y" else key.removeprefix("graph/")
+                values[key] = _value_repeated_by_edges(edges, rows, array, name, column)
+    return values
+
+
+def _undirected_rows(edges: Table, uses: dict[str, Use]) -> Array | None:
+    """Return a mask of undirected edges if a reader or Gephi's column ``Type`` gives directions.
+
+    Adds the column of directions to ``uses``.
+    """
+    if roles.UNDIRECTED in edges.names:
+        uses[roles.UNDIRECTED] = "direction"
+        return edges.frame[roles.UNDIRECTED].to_numpy(bool)
+    for name in roles.matching_names(edges.names, [roles.DIRECTION]):
+        words = edges.frame[name].map(lambda value: str(value).strip().casefold())
+        if name not in uses and set(words) <= {"directed", "undirected"}:
+            uses[name] = "direction"
+            return (words == "undirected").to_numpy()
+    return None
+
+
+def _add_reverses(
+    index: I64, values: dict[str, Array], undirected: Array
+) -> tuple[I64, dict[str, Array]]:
+    """Insert the reverse of each ``undirected`` edge right after it, unless it is a self-loop."""
+    is_doubled = undirected & (index[0] != index[1])
+    order = np.repeat(np.arange(index.shape[1]), 1 + is_doubled)
+    is_reverse = np.zeros(len(order), bool)
+    is_reverse[1:] = order[1:] == order[:-1]
+    doubled = np.where(is_reverse, index[::-1, order], index[:, order])
+    values = {
+        key: array[order] if key.startswith("edge/") else array for key, array in values.items()
+    }
+    return doubled, values
+
+
+def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, name: str) -> Array:
+    """Return the label or part of a graph, which all its edges must repeat."""
+    if not len(rows):
+        raise DamagedInput(
+            f"The graph {graph!r} has no edge that gives its {name}.",
+            next=f"put {name} into graphs.csv, a row a graph",
+        )
+    differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
+    if differs.any():
+        problem = f"{name} differs from the first edge of its graph"
+        hint = "put it into graphs.csv; edges have no labels, so a column of edges is a feature"
+        raise edges.error_at(rows[differs.argmax()], problem, hint)
+    return array[rows[:1]]
+
+
+def _warn_of_notes(nodes: Table, id_column: str, ends: Array, notices: Notices) -> None:
+    """Warn of trailing rows with an id that no edge has, and nothing else, such as a data source."""
+    first = max(len(nodes.frame) - _TRAILING_ROWS, 0)
+    others = nodes.frame[first:].drop(columns=id_column, errors="ignore")
+    if not nodes.text or not id_column or others.empty or not others.iloc[-1].isna().all():
+        return
+    ids = ids_as_strings(nodes.ids(id_column))
+    ids_of_ends = set(ids_as_strings(ends.reshape(-1)).tolist())
+    for row in range(len(ids) - 1, first, -1):
+        if not others.iloc[row - first].isna().all():
+            break
+        if ids[row] not in ids_of_ends:
+            notices.warnings.append(
+                f"{nodes.location(row)}: {str(ids[row])[:80]!r} has no other value and no edge; "
+                "if it is a note and not a node, remove the line"
+            )

@@ -1,0 +1,99 @@
+"""Column names of a text table: in its first line, or in the comment above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
+
+
+def names_in_comment(comment: str, separator: str, first_cells: Sequence[str]) -> list[str] | None:
+    """Return the column names in the comment above the first row; None if it has none."""
+    comment = comment.lstrip("#% ")
+    cells = comment.split() if separator == " " else comment.split(separator)
+    names = [cell.strip() for cell in cells]
+    if (
+        len(names) == len(first_cells)
+        and names != first_cells
+        and roles.matching_names(names, roles.HEADER_NAMES)
+    ):
+        return names
+    return None
+
+
+def first_line_has_names(
+    first_cells: Sequence[str],
+    parse_rest: Callable[[], pd.DataFrame],
+    table: Table,
+    level: str,
+    params: GraphParams,
+    *,
+    is_only_table: bool,
+) -> bool:
+    """True if the first line has column names; raise ``DamagedInput`` if it is ambiguous."""
+    if params.header and is_only_table:
+        return params.header == "yes"
+
+    # 1. Common column names, and names that a parameter gives.
+    given = {*params.label, *params.feature, *params.ignore, params.source, params.target}
+    given |= {params.graph, params.node, params.smiles}
+    given = {name for name in given if not _is_number(name)}
+    known_names = [
+        cell
+        for cell in first_cells
+        if cell and (roles.normalized_name(cell) in roles.HEADER_NAMES or cell in given)
+    ]
+    if known_names and not all(_is_in_body(cell, parse_rest()) for cell in known_names):
+        return True
+
+    # 2. pandas writes no name above its index.
+    if (
+        not first_cells[0]
+        and not parse_rest().empty
+        and is_row_index(parse_rest()[0])
+        and len({*first_cells}) == len(first_cells)
+    ):
+        return True
+
+    # 3. The cells decide, except for 0, 1, 2, …, which pandas writes above an array.
+    has_names = None
+    numbers = [str(number) for number in range(len(first_cells))]
+    if not known_names and (level == "edge" or list(first_cells) != numbers):
+        has_names = _cells_look_like_names(first_cells, parse_rest())
+    if has_names is None and params.header:
+        return params.header == "yes"
+    if has_names is None:
+        raise DamagedInput(
+            f"{table.name}, line 1 may be names of columns or data: {', '.join(first_cells)[:200]}.",
+            next="--set header=yes for names, --set header=no for data",
+        )
+    return has_names
+
+
+def _cells_look_like_names(first_cells: Sequence[str], body: pd.DataFrame) -> bool | None:
+    """Distinguish names from data by the cells of the first line; None if both are possible."""
+    filled = [cell for cell in first_cells if cell]
+    if any(map(_is_number, filled)) or len({*filled}) < len(filled):
+        return False
+    if body.empty:
+        return None
+    if any(cell and body[column].dtype.kind in "iuf" for column, cell in enumerate(first_cells)):
+        return True
+    if len(filled) < len(first_cells) or any(_is_in_body(cell, body) for cell in filled):
+        return False
+    return None
+
+
+def _is_in_body(cell: str, body: pd.DataFrame) -> bool:
+    """True if a string occurs in a column below the first line."""
+    return any((body[column] == cell).any() for column in body if body[column].dtype.kind == "O")
+
+
+def _is_number(cell: str) -> bool:
+    """True if a cell is a number, possibly with a decimal comma."""
+    return bool(pd.notna(pd.to_numeric(cell.replace(",", "."), errors="coerce")))

@@ -1,0 +1,163 @@
+"""Columns with the graph of each row, and with the ids of the nodes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import Array
+from kmip_data.columns.column_uses import Level
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.table import (
+    MISSING_IDS,
+    Table,
+    ids_as_strings,
+    unknown_column_error,
+)
+
+
+def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
+    """Return the column with the graph of each row; empty if there is none."""
+    for name in (params.graph, roles.GRAPH):
+        if name and name in table.names:
+            return name
+    if params.graph:
+        return ""
+    names = _unassigned_columns(table, params)
+    candidates = roles.matching_names(names, roles.GRAPH_IDS)
+    if not candidates and level == "graph":
+        candidates = roles.matching_names(names, roles.NODE_IDS)
+    if len(candidates) > 1:
+        raise DamagedInput(
+            f"{table.name} has several columns that may name the graph of a row: {', '.join(candidates)}.",
+            next=f"--set graph={shlex.quote(candidates[0])}, if it is this one",
+        )
+    return candidates[0] if candidates else ""
+
+
+def _unassigned_columns(table: Table, params: GraphParams) -> list[str]:
+    """Return the columns that no option makes a feature or ignores."""
+    return [name for name in table.names if name not in {*params.feature, *params.ignore}]
+
+
+def find_node_id_column(
+    nodes: Table, ends: Array, params: GraphParams, notices: Notices, *, has_many_graphs: bool
+) -> str:
+    """Return the column with the ids of the nodes; empty if nodes are numbered by row.
+
+    In a single graph, it must have the ids of all ``ends`` (2, E), and be named like an id or
+    differ from the row numbers. Ask if several columns qualify.
+    """
+    if params.node == "none":
+        return ""
+    if params.node or roles.NODE in nodes.names:
+        name = params.node or roles.NODE
+        if name not in nodes.names:
+            likely = roles.matching_names(nodes.names, roles.NODE_IDS)
+            raise unknown_column_error([nodes], "node", name, [*likely, *nodes.names])
+        return name
+    columns = _unassigned_columns(nodes, params)
+    named_like_ids = roles.matching_names(columns, roles.NODE_IDS)
+    if has_many_graphs:
+        if len(named_like_ids) > 1:
+            _ask_for_id_column(nodes, named_like_ids, notices)
+        return named_like_ids[0] if named_like_ids else ""
+
+    ids = pd.unique(ends.reshape(-1))
+    complete = [name for name in columns if len(ids) and _has_all_ids(nodes, name, ids)]
+    matches = [name for name in complete if name in named_like_ids]
+    if not matches:
+        matches = [name for name in complete if not _is_permutation(nodes.frame[name])]
+    if len(matches) > 1:
+        _ask_for_id_column(nodes, matches, notices)
+    if matches:
+        return matches[0]
+
+    # Ids 0 … n - 1 may be row numbers, or a permutation of them in a column.
+    ambiguous = [name for name in complete if not (nodes.frame[name] == nodes.frame.index).all()]
+    are_row_numbers = ends.dtype != object and bool(
+        ends.size == 0 or (ends.min() >= 0 and ends.max() < len(nodes.frame))
+    )
+    if ambiguous:
+        _ask_for_id_column(nodes, ambiguous, notices)
+        return ambiguous[0]
+    if not named_like_ids:
+        return "" if are_row_numbers else _column_with_most_ids(nodes, columns, ids)
+    if not are_row_numbers:
+        return named_like_ids[0]  # the error for an unknown end then names its line
+    _check_ids(nodes, named_like_ids[0], ids)
+    column = named_like_ids[0]
+    raise DamagedInput(
+        f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
+        found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.frame[column].to_numpy())}",
+        next="--set node=none, if the edges number the rows of the nodes from 0",
+    )
+
+
+def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> str:
+    """Return the column with most of these ids; empty if none has any.
+
+    The error for an end that it lacks then names the line.
+    """
+    strings = {*ids_as_strings(ids)}
+    matches = {
+        name: len(strings & {*ids_as_strings(nodes.frame[name].to_numpy())}) for name in columns
+    }
+    best = max(matches, key=matches.__getitem__, default="")
+    return best if best and matches[best] else ""
+
+
+def _check_ids(nodes: Table, name: str, ids: Array) -> None:
+    """Refuse an empty cell or a duplicate in a column that has the ids of all ends."""
+    values = nodes.frame[name].dropna()
+    if values.dtype.kind == "f" and (values % 1 == 0).all():  # integers next to an empty cell
+        values = values.astype(np.int64)
+    if not {*ids_as_strings(ids)} <= {*ids_as_strings(values.to_numpy())}:
+        return
+    nodes.ids(name)
+    is_duplicate = nodes.frame[name].duplicated()
+    if is_duplicate.any():
+        row = int(is_duplicate.argmax())
+        problem = f"the node {nodes.frame[name][row]} occurs twice"
+        hint = "remove one of the lines; --set node=none, if the edges number the rows from 0"
+        raise nodes.error_at(row, problem, hint)
+
+
+def _shorten(values: Array) -> str:
+    return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
+
+
+def _ask_for_id_column(nodes: Table, names: Sequence[str], notices: Notices) -> None:
+    """Ask which of these columns has the ids of the nodes."""
+    option = f"--set node={shlex.quote(names[0])}"
+    notices.questions[
+        f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}, or the numbers of the rows "
+        f"from 0: {option} or --set node=none"
+    ] = option
+
+
+def _has_all_ids(nodes: Table, name: str, ids: Array) -> bool:
+    """True if a column has every id, and no value twice."""
+    values = nodes.frame[name]
+    if values.dtype.kind == "f" or values.isna().any() or not values.is_unique:
+        return False
+    if len(ids) > len(values) or values.isin(MISSING_IDS).any():
+        return False
+    column_ids = nodes.ids(name)
+    if column_ids.dtype != ids.dtype:
+        column_ids = ids_as_strings(column_ids)
+        ids = ids_as_strings(ids)
+    return bool(pd.Index(ids).isin(column_ids).all())
+
+
+def _is_permutation(values: pd.Series) -> bool:
+    """True if a column has the row numbers in any order."""
+    if values.dtype.kind not in "iu":
+        return False
+    return bool((np.sort(values.to_numpy()) == np.arange(len(values))).all())

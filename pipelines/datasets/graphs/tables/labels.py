@@ -1,0 +1,111 @@
+"""Target columns of a table: which columns they are, and their values."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.columns.column_uses import Description, Level
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
+    CellValues,
+    TableColumn,
+    check_described_values,
+    is_boolean_column,
+    is_identifier_column,
+    read_values,
+)
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
+
+
+def find_labels(
+    table: Table, names: Sequence[str], level: Level, options: ReadOptions, notices: Notices
+) -> tuple[list[str], set[str]]:
+    """Return the target columns, and columns named like a target that are ignored."""
+    params = options.params
+    if params.label:
+        labels = [name for name in params.label if name in names]
+        if options.described is not None and table.frame[labels].isna().all(axis=None):
+            notices.ignored |= dict.fromkeys(labels, "empty")
+            return [], set(labels)
+        return labels, set()
+
+    named_like_labels = roles.matching_names(names, roles.LABELS)
+    candidates = []
+    ignored = set()
+    for name in named_like_labels:
+        column = TableColumn(table, name, params, notices)
+        is_label = roles.normalized_name(name) == "label"
+        reason = ""
+        if column.cells.isna().all():
+            reason = "empty"
+        elif level == "node" and is_identifier_column(column, may_be_integers=is_label):
+            # A string column whose values are nearly all distinct holds identifiers, not classes.
+            reason = (
+                f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
+            )
+        if reason:
+            column.ignore(reason)
+            ignored.add(name)
+        else:
+            candidates.append(name)
+
+    # Next to x, y is a coordinate if there is another label, and may be one otherwise.
+    remaining = [name for name in names if name not in ignored]
+    y = next(iter(roles.matching_names(remaining, ["y"])), "")
+    x = next(iter(roles.matching_names(remaining, ["x"])), "")
+    if y and x:
+        has_label = "label" in map(roles.normalized_name, named_like_labels)
+        have_fractions = all(table.frame[name].dtype.kind == "f" for name in (x, y))
+        if has_label or len(candidates) > 1:
+            candidates.remove(y)
+        elif have_fractions:
+            question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
+            notices.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
+                "--set label=none"
+            )
+            return [], ignored
+    if len(candidates) > 1:
+        question = f"{table.name}: the target may be one of {', '.join(candidates)}"
+        notices.questions[question] = f"--set label={shlex.quote(candidates[0])}"
+        return [], ignored
+    return candidates, ignored
+
+
+def read_target(
+    column: TableColumn, described: Description | None, *, has_class_names: bool
+) -> Array:
+    """Return a target column: numbers, NaN if missing; or strings, empty if missing.
+
+    If the target ``has_class_names``, booleans are the strings ``false`` and ``true``, unless the
+    description has numbers for them.
+    """
+    cells = column.cells
+    values = read_values(column, is_target=True)
+    classes = described.classes if described is not None else ()
+    if classes and {"false", "true"}.isdisjoint(classes):
+        has_class_names = False
+    if has_class_names and values.numbers is not None and is_boolean_column(column):
+        codes = np.nan_to_num(values.numbers, nan=2).astype(int)
+        values = CellValues(None, np.array(["false", "true", ""], object)[codes])
+    missing = int(values.is_missing.sum())
+    if missing:
+        column.notices.missing[column.name] = missing
+    if classes:
+        strings = values.as_strings()
+        is_wrong = ~np.isin(strings, [*classes, ""])
+        check_described_values(
+            column, is_wrong, strings, f"one of the classes {', '.join(classes)[:200]}"
+        )
+        if classes != tuple(map(str, range(len(classes)))):
+            return strings
+    if values.numbers is None:
+        return values.strings
+    if cells.dtype.kind in "iub" and not missing:
+        return cells.to_numpy()
+    return values.numbers
