@@ -282,7 +282,7 @@ def test_arrays_of_new_data_have_the_dtypes_of_an_earlier_build(home, tmp_path):
     line = ["build", "graphs", "--name", "third", "--like", "first", "--archive"]
     assert "The files have no w" in refused(*line, graphs("third", torch.float32, [1, 1]), code=4)
     wrong = graphs("fourth", torch.float32, [1, 3], w=torch.ones(4))
-    assert "y is 3, none of the classes" in refused(*line, wrong, code=4)
+    assert "y is 3, which is not a class" in refused(*line, wrong, code=4)
 
 
 def test_a_published_file_is_described(home):
