@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array, DType, format_shape_pattern, shape_matches
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.raw.archives import PIECE, archive_errors, first_bytes, sniff_format
+from kmip_data.pipelines.raw.archives import CHUNK_BYTES, archive_errors, first_bytes, sniff_format
 
 _HEADER_BYTES = 10_000  #: most bytes of an array's header: numpy's own limit
 
@@ -68,7 +68,7 @@ class NpzFile:
 
     def _read_pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
         with archive_errors(self._path), self._archive.open(member) as file:
-            while piece := file.read(PIECE):
+            while piece := file.read(CHUNK_BYTES):
                 yield piece
 
     def load(self, name: str, dtype_kinds: str = "biuf") -> Array:

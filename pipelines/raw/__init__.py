@@ -1,1 +1,1 @@
-"""Raw data of datasets: found, fetched or generated, verified, and stored in the home folder."""
+"""Raw data of datasets: find, download or generate it, verify it, and store it in the home folder."""

@@ -1,7 +1,6 @@
-"""Files in a folder, a zip, a tar or a bare file, read by :mod:`zipfile` and :mod:`tarfile`.
+"""Read the files of a folder, a zip, a tar, or a single file.
 
-Selection of members and size limits are in
-:mod:`~kmip_data.pipelines.raw.extract`.
+:mod:`~kmip_data.pipelines.raw.extract` selects members and limits their size.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.path_errors import absent_file_error, unreadable_error
 from kmip_data.files.reading import InflateError, open_gzip
 
-HEAD = 512  #: bytes that identify the format of a file
-PIECE = 2**18  #: bytes handled at a time
+HEAD_BYTES = 512  #: bytes that identify the format of a file
+CHUNK_BYTES = 2**18
 _OPENERS: dict[str, Callable[..., IO[bytes]]] = {
     "gzip": open_gzip,
     "bzip2": bz2.open,
     "xz": lzma.open,
 }
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-_SPECIAL = "is a link or a special file"
-#: Errors of zipfile, tarfile and the decompressors on damaged bytes; RuntimeError where a password
-#: is needed, or headers follow each other for ever.
-_BROKEN = (
+_NOT_A_REGULAR_FILE = "is a link or a special file"
+#: errors of zipfile, tarfile and the decompressors for damaged bytes; RuntimeError if a password is
+#: needed, or for an endless chain of headers
+_ARCHIVE_ERRORS = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, InflateError, lzma.LZMAError, struct.error),
     *(EOFError, RuntimeError, ValueError, OverflowError, MemoryError),
 )
@@ -45,28 +44,29 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in an archive, readable until :func:`files_in` moves on."""
+    """File in an archive, readable until :func:`files_in` yields the next one."""
 
     archive: Path
     name: str
-    size: int  #: declared bytes
-    open: Callable[[], Any]  #: its bytes as a file
-    problem: str = ""  #: reason for not reading it, such as a link or device
+    size: int  #: declared size in bytes
+    open: Callable[[], Any]  #: opens the file for reading
+    problem: str = ""  #: reason to refuse it, such as being a link
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
         with archive_errors(self.archive), self.open() as file:
-            while piece := file.read(PIECE):
-                yield piece
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
 
 
 def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
-    """Yield the files of a folder, a zip or a tar (gzip, bzip2, xz or uncompressed), known by content.
+    """Yield the files of a folder, a zip or a tar (gzip, bzip2, xz or uncompressed).
 
-    Any other file is yielded itself, as is one that is wanted ``bare``, under that name.
-    Links to files are followed, links to folders are not.
+    The format is recognised by content. Any other file is itself the only entry. With ``bare``,
+    even an archive is not opened: it is the only entry, under that name. Links to files are
+    followed, links to folders are not.
 
-    Raises ``UsageError`` if there is no such file, ``DamagedInput`` if it cannot be read.
+    Raises ``UsageError`` if ``path`` does not exist, and ``DamagedInput`` if it cannot be read.
     """
     try:
         mode = path.stat().st_mode
@@ -74,7 +74,7 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
         raise absent_file_error(
             path, "check the path given to --archive", "file or folder"
         ) from error
-    except (OSError, ValueError) as error:  # also names that are too long or hold NUL
+    except (OSError, ValueError) as error:  # includes names that are too long or contain NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"{path} cannot be read: {reason}.",
@@ -100,38 +100,38 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
 
 @contextlib.contextmanager
 def archive_errors(path: Path) -> Iterator[None]:
-    """Raise ``DamagedInput`` for any error that a library has with an archive."""
+    """Convert the errors of archive libraries to ``DamagedInput``."""
     try:
         yield
     except KmipDataError:
         raise
-    except (*_BROKEN, OSError) as error:
+    except (*_ARCHIVE_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable_error(path, error) from error
         message = ascii(str(error) or type(error).__name__)[1:-1]
         raise DamagedInput(
             f"{path} is not a complete archive: {' '.join(message.split())[:200]}.",
-            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
+            next="fetch or copy it once more, or unpack it yourself and give the folder with --archive",
         ) from error
 
 
 def first_bytes(path: Path) -> bytes:
     """Return the first bytes of a file, for :func:`sniff_format`."""
     with archive_errors(path), path.open("rb") as file:
-        return file.read(HEAD)
+        return file.read(HEAD_BYTES)
 
 
 def check_archive(path: Path) -> None:
-    """Read an archive to its end; raise DamagedInput where a checksum differs, or the file has none."""
+    """Read a whole archive; raise ``DamagedInput`` if a checksum differs or none exists."""
     archive_format = sniff_format(first_bytes(path))
     with archive_errors(path):
         if archive_format == "zip":
             damaged = zipfile.ZipFile(path).testzip()
             if damaged:
                 raise zipfile.BadZipFile(f"Bad CRC-32 of {damaged}")
-        elif archive_format in _OPENERS:  # a tar in it, too
+        elif archive_format in _OPENERS:
             with _OPENERS[archive_format](path, "rb") as file:
-                while file.read(PIECE):
+                while file.read(CHUNK_BYTES):
                     pass
         elif archive_format == "tar":
             for _ in _tar_members(path, archive_format):
@@ -141,12 +141,12 @@ def check_archive(path: Path) -> None:
 
 
 def sniff_format(first: bytes) -> str:
-    """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
+    """Return the archive or compression format of a file's first bytes; empty if unknown."""
     if first.startswith((b"PK\3\4", b"PK\5\6")):
         return "zip"
-    # A tar has no magic number in every dialect; its header has a checksum.
+    # Not every tar dialect has a magic number, but all headers have a checksum.
     with contextlib.suppress(tarfile.TarError):
-        tarfile.TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
+        tarfile.TarInfo.frombuf(first[:HEAD_BYTES], "utf-8", "surrogateescape")
         return "tar"
     return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), "")
 
@@ -169,22 +169,22 @@ def _zip_members(path: Path) -> Iterator[Entry]:
         for info in archive.infolist():
             if info.filename.endswith("/"):
                 continue
-            regular = stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
+            is_regular = stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
             yield Entry(
                 archive=path,
                 name=info.filename.removeprefix("./"),
                 size=info.file_size,
                 open=partial(archive.open, info),
-                problem="" if regular else _SPECIAL,
+                problem="" if is_regular else _NOT_A_REGULAR_FILE,
             )
 
 
 def _tar_members(path: Path, archive_format: str) -> Iterator[Entry]:
-    # The decompressors of the library work in pieces of 8 KiB, at 0.7 times the speed.
-    with io.BufferedReader(_OPENERS.get(archive_format, open)(path, "rb"), PIECE) as file:
+    # Without a buffer, the decompressors read 8 KiB at a time, at 0.7 times the speed.
+    with io.BufferedReader(_OPENERS.get(archive_format, open)(path, "rb"), CHUNK_BYTES) as file:
         tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
         for info in tar:
-            if info.size < 0:  # tarfile would go back, and never end
+            if info.size < 0:  # tarfile would seek backwards in an endless loop
                 raise tarfile.TarError("a header is damaged (a negative size)")
             if not info.isdir():
                 yield Entry(
@@ -192,16 +192,16 @@ def _tar_members(path: Path, archive_format: str) -> Iterator[Entry]:
                     name=info.name.removeprefix("./"),
                     size=info.size,
                     open=partial(tar.extractfile, info),
-                    problem="" if info.isreg() else _SPECIAL,
+                    problem="" if info.isreg() else _NOT_A_REGULAR_FILE,
                 )
 
-        # tarfile takes a damaged header, or the end of a cut file, for the end of the list.
+        # tarfile mistakes a damaged header, or the end of a truncated file, for the last entry.
         file.seek(tar.offset)
-        last = file.read(HEAD)
-        if len(last) < HEAD:
-            raise tarfile.TarError("it ends early, as after a download that was cut")
+        last = file.read(HEAD_BYTES)
+        if len(last) < HEAD_BYTES:
+            raise tarfile.TarError("it ends early, like an incomplete download")
         if last.strip(b"\0"):
             raise tarfile.TarError("a header is damaged")
-        # Compressed formats have their checksum at the very end.
-        while file.read(PIECE):
+        # Read to the end, where compressed formats have their checksum.
+        while file.read(CHUNK_BYTES):
             pass

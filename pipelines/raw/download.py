@@ -1,8 +1,8 @@
-"""Download a source: try mirrors, resume, check, and rename into place when complete.
+"""Download a source from its mirrors: retry, resume, verify, and rename into place.
 
-An unfinished download is ``NAME.partial``. It never mixes two files: it resumes only on the same
-mirror, with a strong ETag or a pinned digest. A file whose end no header tells is complete if the
-checksums of an archive say so.
+An unfinished download is ``NAME.partial``. It resumes only from the same mirror, and only with a
+strong ETag or a pinned digest, so that it never mixes two files. If the response has no length, the
+checksums of an archive decide whether it is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kmip_data.files.path_errors import convert_write_errors, require_room
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.raw.archives import HEAD, check_archive, sniff_format
+from kmip_data.pipelines.raw.archives import HEAD_BYTES, check_archive, sniff_format
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
@@ -34,19 +34,19 @@ from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.strict_model import Strict
 from kmip_data.text import human_bytes, timestamp
 
-_ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
+_MAX_FAILURES = 3  #: consecutive attempts without progress at one mirror
 
 
 def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Receipt:
-    """Return the receipt of ``source`` in ``folder``, downloaded unless its file exists with a receipt.
+    """Download ``source`` into ``folder``, unless it exists, and return its receipt.
 
-    Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few
-    tries; an interrupted download resumes with a Range request. The file appears complete, with the
-    content of the source, or not at all.
+    Mirrors are tried in order, starting with the mirror of an unfinished download, and a few times
+    each. An interrupted download resumes with a Range request. The file appears only when it is
+    complete and verified.
 
-    ``hint`` is the next step in the error if no mirror gives the file. Raises ``SourceUnavailable``
-    with the reason of each mirror if all fail; ``OutOfResources`` or ``UsageError`` if it cannot be
-    written. The unfinished part stays.
+    ``hint`` is the next step in the error if all mirrors fail. Raises ``SourceUnavailable`` with
+    the reason of each mirror if all fail, and ``OutOfResources`` or ``UsageError`` if the file
+    cannot be written. The unfinished part stays.
     """
     archive = folder / source.name
     with convert_write_errors(archive):
@@ -58,21 +58,21 @@ def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = Fa
             partial = archive.with_name(f"{archive.name}.partial")
             with atomic_writes.open_resumable_file(archive, partial.name, root=folder) as file:
                 receipt = _Download(source, partial, file, quiet=quiet).run(hint)
-                # Before the rename: a file without a receipt would not be recognised as a download.
+                # Write the receipt before the rename: a file without one is not a download.
                 entry = {**receipt.model_dump(), "time": timestamp()}
                 atomic_writes.write_json(receipt_path(archive), entry)
-            atomic_writes.remove_file(_side_path(partial))
+            atomic_writes.remove_file(_partial_info_path(partial))
             size = human_bytes(receipt.bytes)
             print_status(f"fetched {receipt.name}: {size}, sha256 {receipt.sha256}", quiet=quiet)
         return receipt
 
 
-def _side_path(partial: Path) -> Path:
+def _partial_info_path(partial: Path) -> Path:
     return partial.with_name(f"{partial.name}.json")
 
 
-class Partial(Strict):
-    """Identity of the file of which ``NAME.partial`` is the beginning."""
+class PartialInfo(Strict):
+    """Identity of the file whose beginning is ``NAME.partial``."""
 
     url: str = ""  #: address of the mirror, before redirects
     etag: str | None = None  #: strong ETag, for ``If-Range`` (RFC 9110, 13.1.5)
@@ -80,25 +80,26 @@ class Partial(Strict):
 
 
 class _Download:
-    """An unfinished download of a source, kept across runs in the open ``file`` at ``path``."""
+    """Unfinished download of a source, kept across runs in ``file``, which is open at ``path``."""
 
     def __init__(self, source: Source, path: Path, file: FileIO, *, quiet: bool) -> None:
         self.source = source
         self.path = path
         self.file = file
         self.quiet = quiet
-        self.partial = Partial()
-        self.has_end = True  #: False where the end of the answer cannot be told from a cut
+        self.partial = PartialInfo()
+        #: False if the end of the response cannot be told from a lost connection
+        self.has_known_length = True
         with contextlib.suppress(OSError, ValueError):
-            self.partial = Partial.model_validate(read_json(_side_path(path)))
+            self.partial = PartialInfo.model_validate(read_json(_partial_info_path(path)))
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Number of bytes downloaded so far."""
         return os.fstat(self.file.fileno()).st_size
 
     def run(self, hint: str) -> Receipt:
-        """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
+        """Try one mirror after the other; ``hint`` is the next step if all fail."""
         mirrors = sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror))
         failures = []
         for number, mirror in enumerate(mirrors, 1):
@@ -114,41 +115,42 @@ class _Download:
             total = f" of {human_bytes(self.partial.total)}" if self.partial.total else ""
             left = f"{self.path} ({human_bytes(self.size)}{total}); the next run resumes there"
         raise SourceUnavailable(
-            f"No mirror gave {self.source.name}.",
+            f"No mirror provided {self.source.name}.",
             found="\n    ".join(failures),
             left=left,
             next=hint,
         )
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
-        """Ask one mirror until the file is complete, or several tries in a row brought nothing new."""
-        fruitless = 0
-        longest = 0
+        """Try one mirror until the file is complete, or several attempts in a row make no progress."""
+        failures = 0
+        last_size = 0
         while True:
             try:
-                # Nothing is missing after a run that ended just before the renaming.
+                # The file may be complete: an earlier run may have ended just before the rename.
                 if not (self._belongs_to(mirror) and self.size == self.partial.total):
                     self._request(mirror)
                 return self._checked_receipt(mirror)
             except MirrorFailed as failure:
-                fruitless += 1
-                # A byte per connection is no progress.
-                if self.size > longest + http_client.MIN_RATE * http_client.STALL_SECONDS:
-                    longest = self.size
-                    fruitless = 0
-                if not failure.retry or fruitless >= (1 if failure.stalled else _ATTEMPTS):
+                failures += 1
+                # A few bytes per connection are not progress.
+                if self.size > last_size + http_client.MIN_RATE * http_client.STALL_SECONDS:
+                    last_size = self.size
+                    failures = 0
+                max_failures = 1 if failure.stalled else _MAX_FAILURES
+                if not failure.retry or failures >= max_failures:
                     raise
-                wait = failure.wait or http_client.PAUSE_SECONDS * 2**fruitless
+                wait = failure.wait or http_client.PAUSE_SECONDS * 2**failures
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
                 time.sleep(wait)
 
     def _belongs_to(self, mirror: Mirror) -> bool:
-        """True if the bytes came from ``mirror``, and an ETag or digest proves what continues them."""
-        proven = mirror.is_pinned or self.partial.etag is not None
-        return proven and self.size > 0 and self.partial.url == mirror.address
+        """True if the bytes came from ``mirror``, and an ETag or digest allows resuming there."""
+        can_verify = mirror.is_pinned or self.partial.etag is not None
+        return can_verify and self.size > 0 and self.partial.url == mirror.address
 
     def _request(self, mirror: Mirror) -> None:
-        """Make one request and append the answer to the partial file, which is complete on return."""
+        """Make one request and append the response; on return, the partial file is complete."""
         headers: dict[str, str | None] = {}
         resumes = self._belongs_to(mirror)
         if resumes:
@@ -156,14 +158,16 @@ class _Download:
         with http_client.open_response(mirror.url, headers) as response:
             pieces = http_client.response_body(response)
             status = response.status_code
-            # Some hosts label a .gz file so, which only a digest tells from one that is packed here.
+            # Some hosts label .gz files like compressed responses; only a digest can tell which it is.
             coding = response.headers.get("Content-Encoding", "identity")
             if coding.lower() != "identity" and not mirror.is_pinned:
-                raise MirrorFailed(f"sends it packed ({coding[:20]}), which was not asked for")
-            self.has_end = response.raw.length_remaining is not None or response.raw.chunked
-            # 416: the file is shorter than the part here; another range would mix two files.
-            differs = status == 206 and not self._is_continuation(mirror, response)
-            if resumes and (status == 416 or differs):
+                raise MirrorFailed(f"sends it packed ({coding[:20]}), which was not requested")
+            self.has_known_length = (
+                response.raw.length_remaining is not None or response.raw.chunked
+            )
+            # Status 416: the file is shorter than our part. Any other range would mix two files.
+            is_other_file = status == 206 and not self._is_continuation(mirror, response)
+            if resumes and (status == 416 or is_other_file):
                 self._discard()
                 raise MirrorFailed("now has another file", retry=True)
             if status == 200:
@@ -173,37 +177,36 @@ class _Download:
             self._receive(mirror, pieces)
 
     def _is_continuation(self, mirror: Mirror, response: Response) -> bool:
-        """True if an answer continues the same file exactly at the end of the partial one."""
+        """True if a response continues the same file exactly at the end of our part."""
         span = http_client.parse_content_range(response)
         etag = _strong_etag(response)
-        same = etag == self.partial.etag or (etag is None and mirror.is_pinned)
-        return same and span is not None and span[0] == self.size
+        is_same_file = etag == self.partial.etag or (etag is None and mirror.is_pinned)
+        return is_same_file and span is not None and span[0] == self.size
 
     def _start(
         self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
     ) -> Iterator[bytes]:
-        """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
+        """Check size and first bytes of a new file, then discard the previous partial file."""
         total = response.raw.length_remaining
         content_type = response.headers.get("Content-Type", "no type").split(";")[0][:60]
-        most = self._size_limit(mirror)
-        if total is not None and total > most:
+        max_bytes = self._size_limit(mirror)
+        if total is not None and total > max_bytes:
             raise MirrorFailed(
-                f"has {total} bytes of {content_type}, and {most} are expected at most"
+                f"has {total} bytes of {content_type}, and {max_bytes} are expected at most"
             )
-        # Read enough to tell an archive from the web page of a dead host.
+        # Read enough to tell an archive from the web page of a defunct host.
         head = b""
         for piece in pieces:
             head += piece
-            if len(head) >= HEAD:
+            if len(head) >= HEAD_BYTES:
                 break
         if not _may_be_source(self.source, head, content_type):
             raise MirrorFailed(f"sent no archive: {content_type}, which begins with {head[:16]!r}")
         if total is not None:
             require_room(self.path.parent, total, f"Downloading {self.source.name}")
-        # The new file has passed its checks: only now drop the old part.
         self._discard()
-        self.partial = Partial(url=mirror.address, etag=_strong_etag(response), total=total)
-        atomic_writes.write_json(_side_path(self.path), self.partial.model_dump())
+        self.partial = PartialInfo(url=mirror.address, etag=_strong_etag(response), total=total)
+        atomic_writes.write_json(_partial_info_path(self.path), self.partial.model_dump())
         return itertools.chain([head], pieces)
 
     def _size_limit(self, mirror: Mirror) -> float:
@@ -215,7 +218,7 @@ class _Download:
         size = self.file.seek(0, os.SEEK_END)
         name = f"fetch {self.source.name}"
         with Progress(name, total, unit="B", initial=size, quiet=self.quiet) as progress:
-            # Count pieces as they are written: a server may send more than it declared.
+            # Check the size as it grows: a server may send more than it declared.
             for piece in pieces:
                 atomic_writes.write_all(self.file.fileno(), piece)
                 size += len(piece)
@@ -223,32 +226,31 @@ class _Download:
                 if size > self._size_limit(mirror):
                     self._discard()
                     raise MirrorFailed(f"sent more than {self._size_limit(mirror)} bytes")
-        # One of another length is noticed by the next request.
         if total not in {None, size}:
             raise MirrorFailed("cut the connection", retry=True)
 
     def _checked_receipt(self, mirror: Mirror) -> Receipt:
-        """Return the receipt of the complete file, which must be the source."""
+        """Verify the complete file and return its receipt."""
         digest, size = sha256_file(self.path)
         problem = self._find_mismatch(mirror, digest)
-        # Drop a complete file with other content: no later run can continue it.
+        # Later runs cannot continue a complete file with other content.
         if problem:
             self._discard()
-            raise MirrorFailed(problem, retry=not self.has_end)
+            raise MirrorFailed(problem, retry=not self.has_known_length)
         origin = mirror.address
-        if not (self.has_end or mirror.is_pinned):
+        if not (self.has_known_length or mirror.is_pinned):
             origin += " (sent without its length; complete by the checksums of the archive)"
         return Receipt(name=self.source.name, origin=origin, sha256=digest, bytes=size)
 
     def _find_mismatch(self, mirror: Mirror, digest: str) -> str:
-        """Return why the complete file is not the source; empty if it matches."""
+        """Describe why the complete file is not the source; empty if it is."""
         if mirror.bytes not in {None, self.size}:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
         differing = differing_pin(mirror, self.path, digest)
         if differing is not None:
             algorithm, expected, actual = differing
             return f"sent a file with {algorithm} {actual[:12]}…, expected {expected[:12]}…"
-        if not (self.has_end or mirror.is_pinned):
+        if not (self.has_known_length or mirror.is_pinned):
             try:
                 check_archive(self.path)
             except DamagedInput as error:
@@ -262,23 +264,23 @@ class _Download:
 
     def _discard(self) -> None:
         self.file.truncate(0)
-        self.partial = Partial()
-        atomic_writes.remove_file(_side_path(self.path))
+        self.partial = PartialInfo()
+        atomic_writes.remove_file(_partial_info_path(self.path))
 
     def _say(self, mirror: Mirror, text: str) -> None:
         print_status(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
 
 
 def _strong_etag(response: Response) -> str | None:
-    """Return the ETag of an answer if equal ones mean equal bytes: a date or a weak one does not."""
+    """Return the ETag of a response if it is strong, so that equal ETags mean equal bytes."""
     etag = response.headers.get("ETag", "")
     is_strong = etag.startswith('"') and etag.isascii() and etag.isprintable()
     return etag if is_strong else None
 
 
 def _may_be_source(source: Source, head: bytes, content_type: str) -> bool:
-    """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
+    """True if the first bytes can be the source; defunct hosts often return a web page instead."""
     if source.container == "archive":
         return bool(sniff_format(head))
-    page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
-    return bool(head) and not page and "text/html" not in content_type
+    is_web_page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
+    return bool(head) and not is_web_page and "text/html" not in content_type

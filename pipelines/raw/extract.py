@@ -1,4 +1,4 @@
-"""Recognise a dataset in an archive by content, and extract all of its members, or nothing."""
+"""Recognise a dataset in an archive, and extract either all of its members or none."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import Entry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
 
-_MAX_ENTRIES = 100_000  #: files of an archive, wanted or not
+_MAX_ENTRIES = 100_000  #: limit of files in an archive, including other files
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Wanted members of an archive."""
+    """Members of an archive that belong to a dataset."""
 
     archive: Path
-    bare: str  #: name of an archive that is wanted as it is, else empty
-    root: str  #: path inside the archive below which the data lie (``""`` or ending in ``/``)
-    members: Mapping[str, int]  #: path below ``root`` to declared bytes, sorted
+    bare: str  #: member name of an archive that is not opened; else empty
+    root: str  #: folder of the data inside the archive: empty, or a path that ends in ``/``
+    members: Mapping[str, int]  #: path below ``root`` -> declared bytes, sorted
 
     @property
     def bytes(self) -> int:
@@ -37,7 +37,7 @@ class Selection:
         return sum(self.members.values())
 
     def receipt(self, name: str = "") -> Receipt:
-        """Return the receipt of the archive; of a folder, with digest and total size of its members."""
+        """Return the receipt of the archive. A folder has the digest and total size of its members."""
         origin = self.archive.resolve().name
         if self.archive.is_file():
             digest, size = sha256_file(self.archive)
@@ -49,17 +49,17 @@ class Selection:
 
 
 def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Selection:
-    """Find the data in an archive: the one folder with the anchor and the members next to it.
+    """Find the folder of an archive that has the anchor and all members.
 
-    Raises ``DamagedInput`` where the archive is damaged or incomplete, or holds something else, or
-    a member that is refused; ``UsageError`` where it holds the data more than once.
+    Raises ``DamagedInput`` if the archive is damaged, incomplete or has other content, or if a
+    member is refused; ``UsageError`` if the archive has the data more than once.
     """
     # 1. List the files.
-    most = max(_MAX_ENTRIES, 4 * sum(member.max_count for member in content.members))
-    entries = list(islice(files_in(archive, bare), most + 1))
-    if len(entries) > most:
+    max_entries = max(_MAX_ENTRIES, 4 * sum(member.max_count for member in content.members))
+    entries = list(islice(files_in(archive, bare), max_entries + 1))
+    if len(entries) > max_entries:
         raise UsageError(
-            f"{archive} holds more than {most:,} files, too many to be searched.",
+            f"{archive} holds more than {max_entries:,} files, too many to be searched.",
             next="give --archive the folder that holds the data itself",
         )
 
@@ -80,7 +80,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
     if not complete:
         raise _not_recognised_error(archive, bare, entries, content, counts)
 
-    # 3. Limit the size of all members together.
+    # 3. Limit the total size.
     (selection,) = complete
     if selection.bytes > content.max_total_bytes:
         raise DamagedInput(
@@ -91,7 +91,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
 
 
 def _folders_with_anchor(entries: Sequence[Entry], anchor: str) -> list[str]:
-    """Return the folders, each once, below which a file lies at ``anchor``."""
+    """Return the folders that have a file at the relative path ``anchor``."""
     depth = anchor.count("/") + 1
     roots: dict[str, None] = {}
     for entry in entries:
@@ -105,44 +105,44 @@ def _folders_with_anchor(entries: Sequence[Entry], anchor: str) -> list[str]:
 def _select_members(
     entries: Sequence[Entry], root: str, content: Content
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the members below ``root`` with their sizes, and patterns with too few or too many files."""
-    chosen: dict[str, int] = {}
+    """Return the sizes of the members below ``root``, and the patterns with a wrong number of files."""
+    sizes: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for entry in entries:
         if not entry.name.startswith(root):
             continue
         name = entry.name.removeprefix(root)
-        wanted = [member for member in content.members if _matches(name, member.pattern)]
-        if not wanted:
+        matching = [member for member in content.members if _matches(name, member.pattern)]
+        if not matching:
             continue
-        limit = min(member.max_bytes for member in wanted)
+        limit = min(member.max_bytes for member in matching)
         problem = entry.problem
         if not is_safe_path(name):
             problem = "has a name with '..', an empty part, a backslash or characters that cannot be printed"
-        elif name in chosen:
+        elif name in sizes:
             problem = "occurs twice"
         elif entry.size > limit:
             problem = f"declares {entry.size} bytes, and {limit} are allowed"
         if problem:
             raise _member_error(entry, problem)
-        chosen[name] = entry.size
-        counts.update(member.pattern for member in wanted)
+        sizes[name] = entry.size
+        counts.update(member.pattern for member in matching)
 
     miscounted = []
     for member in content.members:
         count = counts[member.pattern]
         if not member.min_count <= count <= member.max_count:
             miscounted.append(f"{count} of {member.pattern} (expected {_expected_count(member)})")
-    return dict(sorted(chosen.items())), miscounted
+    return dict(sorted(sizes.items())), miscounted
 
 
 def is_safe_path(name: str) -> bool:
-    """True if a name is a relative path without surprises in a terminal or a file system."""
+    """True if a name is a relative path that is safe in terminals and file systems."""
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & {*name.split("/")}
 
 
 def _member_error(entry: Entry, problem: str) -> DamagedInput:
-    """Return the error for a member; ``problem`` continues the sentence after its name."""
+    """Return the error for a member; ``problem`` is the predicate of its sentence."""
     return DamagedInput(
         f"{entry.archive} is refused: its member {entry.name[-100:]!a} {problem}.",
         next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
@@ -150,8 +150,7 @@ def _member_error(entry: Entry, problem: str) -> DamagedInput:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some
-    # system.
+    # Match component by component: "*" must match neither sub-folders nor hidden files.
     if name.count("/") != pattern.count("/"):
         return False
     for component, wanted in zip(name.split("/"), pattern.split("/"), strict=True):
@@ -173,9 +172,9 @@ def _not_recognised_error(
     content: Content,
     counts: Sequence[str],
 ) -> DamagedInput:
-    """Return the error, which lists the top level of the archive."""
-    # 1. The archive: its top level, and files often mistaken for the data.
-    problem = f"{archive} is not the data that were expected."
+    """Return the error for an archive without the data; it lists the archive's top level."""
+    # 1. Describe the archive, and data that are often mistaken for these.
+    problem = f"{archive} does not have the expected data."
     for entry in entries:
         name = entry.name.rpartition("/")[2]
         if name in content.mistaken:
@@ -184,14 +183,14 @@ def _not_recognised_error(
     tops = {entry.name.partition("/")[0] for entry in entries}
     shown = ", ".join(ascii(top)[1:-1] for top in sorted(tops)[:8]) or "nothing"
     step = "give --archive a folder with these files (links to folders are not followed)"
-    if not bare:  # else a single file, which is not opened
+    if not bare:
         step += ", or a zip or tar of it"
     if bare or tops == {archive.name}:
         first = first_bytes(archive)
         archive_format = sniff_format(first) or "neither zip nor tar"
         shown = f"a single file, {archive_format}, which begins with {first[:24]!r}"
 
-    # 2. The data.
+    # 2. Describe the expected members.
     expected = ", ".join(
         f"{_expected_count(member)} × {member.pattern}" for member in content.members
     )
@@ -199,12 +198,11 @@ def _not_recognised_error(
 
 
 def write_members(selection: Selection, destination: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the members of ``selection``, none of which exists, below ``destination``.
+    """Extract the members of ``selection`` to ``destination``; return their SHA-256 by path.
 
-    On any error the folder is removed.
-
-    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged,
-    and ``OutOfResources`` or ``UsageError`` where ``destination`` cannot be written.
+    Existing files are never overwritten. On any error, ``destination`` is removed. Raises
+    ``DamagedInput`` if the archive is damaged, and ``OutOfResources`` or ``UsageError`` if
+    ``destination`` cannot be written.
     """
     archive = selection.archive
     with convert_write_errors(destination):
@@ -230,12 +228,12 @@ def _write_member(entry: Entry, path: Path, progress: Progress) -> str:
     size = 0
     with convert_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:  # mode bits of the archive are never taken over
-            for piece in entry.pieces():
-                size += len(piece)
-                digest.update(piece)
-                file.write(piece)
-                progress.update(len(piece))
+        with path.open("xb") as file:  # ignores the mode bits in the archive
+            for chunk in entry.chunks():
+                size += len(chunk)
+                digest.update(chunk)
+                file.write(chunk)
+                progress.update(len(chunk))
     if size != entry.size:
         raise _member_error(entry, f"holds {size} bytes, and declares {entry.size}")
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Obtain a dataset's raw data: a local archive, an existing copy, a download or a generated sample."""
+"""Obtain raw data from a local archive, an existing copy, a download or a sample generator."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun, timestamp
 
-ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
-RECORD_NAME = "licenses.json"
+ACCEPT_LICENSE_VARIABLE = "KMIP_DATA_ACCEPT_LICENSE"
+AGREEMENTS_NAME = "licenses.json"  #: file in the home folder with the licenses agreed to
 SAMPLE_SEED = 0
-MAX_SAMPLE = 1_000_000  #: records of the largest sample
+MAX_SAMPLE_RECORDS = 1_000_000
 _YES = {"1", "true", "yes", "y"}
-_RECORD = TypeAdapter(dict[str, dict[str, object]])
+_AGREEMENTS = TypeAdapter(dict[str, dict[str, object]])  #: dataset -> terms, time and manner
 
 
 @dataclass(frozen=True)
-class _Input:
-    """Members of one source in a local archive, or in a download."""
+class _SourceMembers:
+    """Members of one source, found in a local archive or a download."""
 
     source: Source
     selection: Selection
@@ -65,9 +65,9 @@ def show_license(manifest: Manifest) -> None:
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
-    """Return the agreements on record, by dataset; empty without a valid record."""
+    """Return the recorded agreements by dataset; empty without a valid record."""
     with contextlib.suppress(OSError, ValueError):
-        return _RECORD.validate_python(read_json(home.path / RECORD_NAME))
+        return _AGREEMENTS.validate_python(read_json(home.path / AGREEMENTS_NAME))
     return {}
 
 
@@ -76,33 +76,32 @@ def require_agreement(
     home: Home,
     accept: bool | None = None,
 ) -> None:
-    """Require agreement to the license, now or before; it is recorded once.
+    """Require agreement to the license, either now or recorded earlier, and record it.
 
-    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted`` with the
-    terms and the ways to agree.
+    ``accept=None`` reads ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted`` with the terms
+    and the ways to agree.
     """
     if not manifest.license.agreement:
         return
     terms = {"name": manifest.license.name, "url": manifest.license.url}
-    earlier = accepted_licenses(home).get(manifest.name, {})
-    if terms.items() <= earlier.items():
+    agreements = accepted_licenses(home)
+    if terms.items() <= agreements.get(manifest.name, {}).items():
         return
 
     agreed = accept
     if accept is None:
-        agreed = os.environ.get(ENVIRONMENT, "").strip().lower() in _YES
+        agreed = os.environ.get(ACCEPT_LICENSE_VARIABLE, "").strip().lower() in _YES
     if not agreed:
         raise LicenseNotAccepted(
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
-            next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1; a copy you have "
-            "already needs none: --archive PATH",
+            next=f"kmip-data fetch {manifest.name} --accept-license, or {ACCEPT_LICENSE_VARIABLE}=1; for a "
+            "copy that you already have: --archive PATH",
         )
     with convert_write_errors(home.path):
         home.path.mkdir(parents=True, exist_ok=True)
-    record = accepted_licenses(home)
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
-    write_json(home.path / RECORD_NAME, {**record, manifest.name: entry})
+    write_json(home.path / AGREEMENTS_NAME, {**agreements, manifest.name: entry})
 
 
 def obtain_raw(
@@ -113,14 +112,11 @@ def obtain_raw(
     *,
     sample: bool,
 ) -> RawFolder:
-    """Return a folder with verified raw members.
+    """Return a folder with verified raw members; import, download or generate them if needed.
 
-    Missing ones are imported or downloaded, or a sample is generated.
-
-    Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a
-    mirror; ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted``
-    where a download asks for agreement; ``UsageError`` where several copies exist and none is the
-    complete or downloaded one.
+    Raises ``SourceUnavailable`` if there is no archive, copy or working mirror; ``DamagedInput`` if
+    an archive is damaged or has other data; ``LicenseNotAccepted`` if a download requires
+    agreement; ``UsageError`` if several copies exist, none of them complete or downloaded.
     """
     if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
@@ -134,8 +130,8 @@ def fetch_dataset(
 ) -> list[Receipt]:
     """Fetch and verify the raw data, so that a build needs no network.
 
-    Unlike in :func:`obtain_raw`, a partial local copy does not suffice: without ``archives``, the
-    complete set or a download must exist, or is downloaded. Errors are the same.
+    In contrast to :func:`obtain_raw`, a partial local copy is not enough: without ``archives``, the
+    data are downloaded unless a complete or downloaded copy exists. Errors are the same.
     """
     chosen = ExecutionOptions.from_arguments(manifest.name, options)
     return list(_Import(manifest, home, chosen, "fetch").run().receipts)
@@ -148,11 +144,11 @@ def _generated_sample(
     *,
     quiet: bool,
 ) -> RawFolder:
-    """Return a generated miniature; the same one when it was generated before."""
+    """Generate a miniature of the raw data, unless the same one exists."""
     manifest = pipeline.manifest
-    if limit is not None and limit > MAX_SAMPLE:
+    if limit is not None and limit > MAX_SAMPLE_RECORDS:
         raise UsageError(
-            f"A sample has at most {MAX_SAMPLE:,} records, not {limit:,}.",
+            f"A sample has at most {MAX_SAMPLE_RECORDS:,} records, not {limit:,}.",
             next=f"kmip-data build {manifest.name} --sample --limit 100",
         )
     settings = {
@@ -172,12 +168,12 @@ def _generated_sample(
         selection = recognise_dataset(generated, manifest.content)
         members = write_members(selection, stage / "0")
         receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
-        made = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
-        return store_copy(folder, made)
+        staged = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
+        return store_copy(folder, staged)
 
 
 class _Import:
-    """Import of a dataset's raw data for ``build`` or ``fetch``.
+    """Import of a dataset's raw data for the ``command`` ``build`` or ``fetch``.
 
     ``fetch`` accepts only complete or downloaded copies.
     """
@@ -195,7 +191,7 @@ class _Import:
         self.command = command
         self.folder = home.raw / manifest.name
         self.archives = [Path(path) for path in options.archives]
-        # Without sources in the manifest, use a single one without mirrors.
+        # A manifest without sources has an implicit one without mirrors.
         self.sources = [
             source if source.content else source.model_copy(update={"content": manifest.content})
             for source in manifest.sources or (Source(name=manifest.name, mirrors=()),)
@@ -209,13 +205,13 @@ class _Import:
         if copy is not None:
             return copy
         with import_lock(self.folder, quiet=self.options.quiet):
-            # Another process may have imported them while this one waited.
+            # Another process may have imported the data while this one waited for the lock.
             return self._matching_copy() or self._import_sources()
 
     def _usable_copies(self) -> list[RawFolder]:
-        """Return existing copies; copies that differ from the manifest only if accepted."""
-        accepted = self.options.unpinned
-        return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
+        """Return existing copies; copies that differ from the pins only with ``--unpinned``."""
+        copies = list_copies(self.folder)
+        return [copy for copy in copies if self.options.unpinned or copy.pinned is not False]
 
     def _matching_copy(self) -> RawFolder | None:
         """Return the existing copy to use, or ``None`` if an archive or a download must be unpacked.
@@ -225,8 +221,8 @@ class _Import:
         """
         if self.archives:
             return None
-        # 1. Prefer complete copies, and among them downloaded ones. Use any other copy only if
-        #    there is no download to unpack.
+        # 1. Prefer complete copies, then downloaded ones. Use another copy only if there is no
+        #    download to unpack.
         copies = self._usable_copies()
         complete_copies = [copy for copy in copies if is_complete(copy, self.manifest)]
         candidates = complete_copies or copies
@@ -239,7 +235,7 @@ class _Import:
             if self.command == "fetch" or downloads_exist:
                 return None
 
-        # 2. The choice must be unique.
+        # 2. Require a unique choice.
         copy = candidates[0]
         command = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(candidates) > 1:
@@ -251,24 +247,24 @@ class _Import:
                 next=f"{command} {copy.path}",
             )
 
-        # 3. It must be sound; a damaged download is made again.
+        # 3. Require an intact copy; a damaged download is unpacked once more.
         damage = copy_problems(copy)
         if not damage:
             self._say(f"using {copy.path} (from {copy.origin})")
             return copy
         if copy.downloaded:
-            self._say(f"{copy.path} is damaged ({damage[0]}) and is made again")
+            self._say(f"{copy.path} is damaged ({damage[0]}) and is replaced")
             return None
         raise DamagedInput(
             f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
-            next=f"{command} PATH (a sound copy of {copy.origin})",
+            next=f"{command} PATH (an intact copy of {copy.origin})",
         )
 
     def _import_sources(self) -> RawFolder:
         """Unpack every source, from the given archives or a download, into one copy."""
         show_license(self.manifest)
-        # 1. Members of every source: given, else downloaded.
-        inputs_by_source: dict[str, _Input] = {}
+        # 1. Find the members of every source in the given archives, or download them.
+        inputs_by_source: dict[str, _SourceMembers] = {}
         for path in self.archives:
             for item in self._sources_in_archive(path):
                 name = item.source.name
@@ -281,23 +277,25 @@ class _Import:
         missing = [source for source in self.sources if source.name not in inputs_by_source]
         if inputs_by_source and missing:
             names = ", ".join(source.name for source in missing)
-            self._say(f"not in the given archives, so looked for elsewhere: {names}")
+            self._say(f"not in the given archives, so obtained elsewhere: {names}")
         inputs = [
             inputs_by_source.get(source.name) or self._download(source, missing)
             for source in self.sources
         ]
 
-        # 2. A copy of the same files, if there is one.
+        # 2. Reuse a copy of the same files.
         digests = [item.receipt.sha256 for item in inputs]
         downloaded = all(item.downloaded for item in inputs)
         for copy in self._usable_copies():
-            # A folder is identified by the digest of its members, whatever their origin.
-            known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
-            # Unpack a new download again, so that the receipt names it.
-            if digests in known and downloaded <= copy.downloaded and not copy_problems(copy):
+            is_same = digests in (
+                [receipt.sha256 for receipt in copy.receipts],
+                [copy.content_digest],  # the receipt of a folder has the digest of its members
+            )
+            # Unpack a download even if a local copy exists, so that the receipt names the download.
+            if is_same and downloaded <= copy.downloaded and not copy_problems(copy):
                 return copy
 
-        # 3. A new one.
+        # 3. Unpack a new copy.
         with staging_folder(self.folder) as stage:
             members, pinned = self._unpack(inputs, stage / "0")
             receipts = tuple(item.receipt for item in inputs)
@@ -309,12 +307,9 @@ class _Import:
         return copy
 
     def _unpack(
-        self, inputs: Sequence[_Input], destination: Path
+        self, inputs: Sequence[_SourceMembers], destination: Path
     ) -> tuple[dict[str, str], bool | None]:
-        """Write all members into the new folder ``destination``; return them, and the state of their pins.
-
-        As for :attr:`RawFolder.pinned`: True if all bytes match, False if some differ, else ``None``.
-        """
+        """Extract all members to ``destination``; return their digests and ``RawFolder.pinned``."""
         members: dict[str, str] = {}
         pins = []
         for item in inputs:
@@ -337,46 +332,49 @@ class _Import:
             all_match = True
         return dict(sorted(members.items())), all_match
 
-    def _is_pinned(self, item: _Input, folder: Path, members: Mapping[str, str]) -> bool | None:
-        """True if the members of a source, in ``folder``, have the bytes that the manifest pins.
+    def _is_pinned(
+        self, item: _SourceMembers, folder: Path, members: Mapping[str, str]
+    ) -> bool | None:
+        """True if the members of a source, in ``folder``, match the digests in the manifest.
 
-        ``None`` where it pins none, or the archive is packed in another way. Where they differ,
-        false is returned if the options accept that; else raises ``DamagedInput``.
+        ``None`` if there are no digests, or if they cannot be compared because the archive is
+        packed differently. If digests differ, return False with ``--unpinned``, and otherwise raise
+        ``DamagedInput``.
         """
         mirrors = item.source.mirrors
         path = item.selection.archive
         digest = item.receipt.sha256
         differing = self._differing_members(folder, members)
         if item.downloaded:
-            # Compared with the pin of its mirror when it came.
+            # The download was compared with the pin of its mirror.
             mirrors = tuple(mirror for mirror in mirrors if mirror.address == item.receipt.origin)
             is_pinned = any(
                 mirror.is_pinned and mirror.sha256 in {None, digest} for mirror in mirrors
             )
         else:
-            single = item.source.container == "file"
-            if single:
+            is_single_file = item.source.container == "file"
+            if is_single_file:
                 [(name, digest)] = members.items()
                 path = folder / name
-            pinned = [mirror for mirror in mirrors if mirror.is_pinned and path.is_file()]
-            damage = [differing_pin(mirror, path, digest) for mirror in pinned]
-            is_pinned = None in damage
-            # A file is known to be wrong only where the published one of each mirror is known.
-            if single and not is_pinned and len(damage) == len(mirrors):
-                differing += filter(None, damage)
+            pinned_mirrors = [mirror for mirror in mirrors if mirror.is_pinned and path.is_file()]
+            differences = [differing_pin(mirror, path, digest) for mirror in pinned_mirrors]
+            is_pinned = None in differences
+            # The file is certainly wrong only if every mirror has a pin and all of them differ.
+            if is_single_file and not is_pinned and len(differences) == len(mirrors):
+                differing += filter(None, differences)
 
-        packed = {mirror.members_sha256 for mirror in mirrors} - {None}
-        all_members = json_digest(members)
-        if all_members in packed:
+        published_digests = {mirror.members_sha256 for mirror in mirrors} - {None}
+        members_digest = json_digest(members)
+        if members_digest in published_digests:
             is_pinned = True
-        elif packed and item.downloaded:
-            differing.append(("SHA-256 of the members", str(packed.pop()), all_members))
+        elif published_digests and item.downloaded:
+            published = str(published_digests.pop())
+            differing.append(("SHA-256 of the members", published, members_digest))
 
         if not differing:
-            known = (
-                self.manifest.content.known_sha256.keys() | self.manifest.content.known_md5.keys()
-            )
-            return True if is_pinned or members.keys() <= known else None
+            content = self.manifest.content
+            names_with_digest = content.known_sha256.keys() | content.known_md5.keys()
+            return True if is_pinned or members.keys() <= names_with_digest else None
         if self.options.unpinned:
             return False
         algorithm, expected, actual = differing[0]
@@ -385,13 +383,13 @@ class _Import:
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
             expected=f"{algorithm} {expected}",
             found=actual,
-            next=f"kmip-data build {self.manifest.name}{archive} --unpinned, if it is meant",
+            next=f"kmip-data build {self.manifest.name}{archive} --unpinned, if you want this file",
         )
 
     def _differing_members(
         self, folder: Path, members: Mapping[str, str]
     ) -> list[tuple[str, str, str]]:
-        """Return algorithm, published and actual digest of the members that differ from a published one."""
+        """Return algorithm, published and actual digest of each member that differs."""
         by_sha256 = self.manifest.content.known_sha256
         by_md5 = self.manifest.content.known_md5
         differing = []
@@ -402,8 +400,8 @@ class _Import:
                 differing.append((f"MD5 of {name}", by_md5[name], md5))
         return differing
 
-    def _sources_in_archive(self, path: Path) -> list[_Input]:
-        """Return the sources that a given archive holds; raise its first problem where it holds none."""
+    def _sources_in_archive(self, path: Path) -> list[_SourceMembers]:
+        """Return the sources that an archive holds; if there are none, raise the first error."""
         inputs = []
         errors = []
         for source in self.sources:
@@ -415,12 +413,12 @@ class _Import:
             raise errors[0]
         return inputs
 
-    def _download(self, source: Source, missing: Sequence[Source]) -> _Input:
-        """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
+    def _download(self, source: Source, missing: Sequence[Source]) -> _SourceMembers:
+        """Return a source from ``raw/<dataset>/`` or a package, downloading it if it is missing."""
         stored = self.folder / source.name
         if stored.is_file() and read_receipt(stored) is None:
-            self._say(f"{stored} has no receipt: it is taken as a local archive")
-            return _local_source(source, stored, known=True)
+            self._say(f"{stored} has no receipt: it is treated as a local archive")
+            return _local_source(source, stored, any_name=True)
 
         archive: Path = stored
         receipt = verified_receipt(stored)
@@ -432,28 +430,28 @@ class _Import:
             if self.options.offline or not source.mirrors:
                 raise self._missing_sources_error(missing)
             require_agreement(self.manifest, self.home, self.options.accept_license)
-            # Not at the top: importing it opens a socket (urllib3 looks for IPv6).
+            # Import late: urllib3 opens a socket to detect IPv6.
             from kmip_data.pipelines.raw.download import download_source
 
             hint = self._archive_hint(source)
             receipt = download_source(source, self.folder, hint=hint, quiet=self.options.quiet)
-        selection = _select_members(source, archive, known=True)
-        return _Input(source, selection, receipt, downloaded=True)
+        selection = _select_members(source, archive, any_name=True)
+        return _SourceMembers(source, selection, receipt, downloaded=True)
 
     def _missing_sources_error(self, sources: Sequence[Source]) -> SourceUnavailable:
-        """Return the error for sources that are missing, and cannot or may not be downloaded."""
+        """Return the error for missing sources that cannot be downloaded."""
         addresses: list[str] = []
         for source in sources:
             addresses += [f"{source.name}: {mirror.address}" for mirror in source.mirrors]
-        why = "nothing is downloaded offline" if addresses else "they have no address"
+        reason = "nothing is downloaded offline" if addresses else "they have no address"
         return SourceUnavailable(
-            f"The raw data of {self.manifest.name} are not here, and {why}.",
+            f"The raw data of {self.manifest.name} are missing, and {reason}.",
             expected="\n    ".join(addresses),
             next=self._archive_hint(sources[0]),
         )
 
     def _archive_hint(self, source: Source) -> str:
-        """Return the command that uses a local copy of a source."""
+        """Return the command that imports a local copy of a source."""
         content = source.content or self.manifest.content
         command = f"kmip-data {self.command} {self.manifest.name}"
         sample = f", or {command} --sample" if self.command == "build" else ""
@@ -463,30 +461,28 @@ class _Import:
         print_status(text, quiet=self.options.quiet)
 
 
-def _local_source(source: Source, archive: Path, *, known: bool = False) -> _Input:
-    """Return a source in a local archive with a receipt of that archive."""
-    selection = _select_members(source, archive, known=known)
-    return _Input(source, selection, selection.receipt(source.name))
+def _local_source(source: Source, archive: Path, *, any_name: bool = False) -> _SourceMembers:
+    """Return the members of a source in a local archive, with a receipt of that archive."""
+    selection = _select_members(source, archive, any_name=any_name)
+    return _SourceMembers(source, selection, selection.receipt(source.name))
 
 
-def _select_members(source: Source, archive: Path, *, known: bool) -> Selection:
-    """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
+def _select_members(source: Source, archive: Path, *, any_name: bool) -> Selection:
+    """Select the members of ``source``; with ``any_name``, a single file may have any name."""
     content = source.content
     assert content is not None
     bare = ""
     if (source.container == "file" or archive.name == content.anchor) and not archive.is_dir():
-        # As it is, also where it could be opened: a .pt file is a zip.
-        bare = content.anchor if known else archive.name
+        # Do not open the file, even if it is an archive: .pt files are zips.
+        bare = content.anchor if any_name else archive.name
     return recognise_dataset(archive, content, bare)
 
 
 def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
-    """Return the file of a source that a Python package ships, and its receipt.
+    """Return the file of a source inside an installed Python package, and its receipt.
 
-    Nothing is imported.
-
-    Raises ``MissingExtra`` or ``SourceUnavailable`` where it is not installed, and the
-    latter where its version ships another file.
+    The package is not imported. Raises ``MissingExtra`` or ``SourceUnavailable`` if it is not
+    installed, and ``SourceUnavailable`` if its version has another file.
     """
     mirror = source.mirrors[0]
     package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")

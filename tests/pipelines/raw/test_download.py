@@ -47,7 +47,7 @@ QUICK = {
 def _quick(monkeypatch):
     for name, value in QUICK.items():
         monkeypatch.setattr(http_client, name, value)
-    monkeypatch.setattr(download, "_ATTEMPTS", 2)
+    monkeypatch.setattr(download, "_MAX_FAILURES", 2)
 
 
 @pytest.fixture

@@ -275,7 +275,7 @@ def test_an_archive_packed_anew_for_each_request_is_pinned_by_its_members(
     second = Home(tmp_path / "second")
     with pytest.raises(DamagedInput, match=r"toy\.zip") as caught:
         obtain(manifest, second)
-    assert caught.value.next == "kmip-data build toy --unpinned, if it is meant"
+    assert caught.value.next == "kmip-data build toy --unpinned, if you want this file"
     assert obtain(manifest, second, offline=True, unpinned=True).pinned is False
 
     # An archive that is given may come from another mirror.
@@ -319,7 +319,7 @@ def test_a_damaged_copy_is_noticed_and_made_again(home, archive, damage):
     }[damage]()
     with pytest.raises(DamagedInput) as caught:
         obtain(toy(), home, offline=True)
-    assert "a sound copy of given.zip" in str(caught.value)
+    assert "an intact copy of given.zip" in str(caught.value)
     assert ("receipt.json" if damage == "receipt" else "1.bin") in str(caught.value)
     assert obtain(toy(), home, archives=[archive]) == raw
     assert_right(obtain(toy(), home))
