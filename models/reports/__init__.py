@@ -1,1 +1,1 @@
-"""Reports: tables of results, with the paper's."""
+"""Reports of finished runs: tables and plots, next to the paper's results."""

@@ -1,1 +1,1 @@
-"""Sweeps: datasets × models × changes × seeds, each run a process that can be resumed."""
+"""Sweeps over datasets × models × changes × seeds, each run in a process that can be resumed."""

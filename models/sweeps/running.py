@@ -96,18 +96,8 @@ def run_cells(
         _end_processes_on_exit(quiet=quiet) as running,
     ):
         while waiting or running:
-            # 3. Release locks and slots of ended processes.
-            for path, (cell, process, held) in list(running.items()):
-                code = process.poll()
-                if code is None:
-                    continue
-                log = log_path(cell, folder)
-                if not cell.is_done and not last_logged_error(log):  # killed before it could report
-                    cause = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-                    with log.open("ab") as file:
-                        file.write(f"\n{ERROR}it ended {cause}\n".encode())
-                held.close()
-                del running[path]
+            # 3. Report ended runs, and estimate the remaining time.
+            for cell in _release_ended_processes(running, folder):
                 bar.update(1)
                 message = _progress_line(cell, home)
                 ended += 1
@@ -126,6 +116,22 @@ def run_cells(
                 elif slots and _start_cell(cell, running, folder, slots, share):
                     waiting.remove(cell)
             time.sleep(POLL_SECONDS)
+
+
+def _release_ended_processes(running: Running, folder: Path) -> Iterator[Cell]:
+    """Release the lock and slot of each process that has ended, and yield its cell."""
+    for path, (cell, process, resources) in list(running.items()):
+        code = process.poll()
+        if code is None:
+            continue
+        log = log_path(cell, folder)
+        if not cell.is_done and not last_logged_error(log):  # killed before it could report
+            cause = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+            with log.open("ab") as file:
+                file.write(f"\n{ERROR}it ended {cause}\n".encode())
+        resources.close()
+        del running[path]
+        yield cell
 
 
 def make_folders(
@@ -192,9 +198,9 @@ def _end_processes_on_exit(*, quiet: bool) -> Iterator[Running]:
             )
         for _, process, _ in running.values():
             process.terminate()
-        for _, process, held in running.values():
+        for _, process, resources in running.values():
             process.wait()
-            held.close()
+            resources.close()
 
 
 def _start_cell(
@@ -206,9 +212,9 @@ def _start_cell(
 ) -> bool:
     """Start or resume the run of a cell; return False if another process is running it."""
     log = log_path(cell, folder)
-    with ExitStack() as held:
+    with ExitStack() as resources:
         try:
-            held.enter_context(folder_lock(log, wait=False))
+            resources.enter_context(folder_lock(log, wait=False))
         except FolderInUse:
             return False
         # A killed sweep releases its lock, but its run may still be running.
@@ -220,8 +226,8 @@ def _start_cell(
         write_file(log, b"")  # creates a new file, so that hard links keep their content
         with log.open("ab") as file:
             process = start_process(command, file, processes=share, **slots[0])
-        held.callback(slots.append, slots.pop(0))
-        running[cell.folder] = cell, process, held.pop_all()
+        resources.callback(slots.append, slots.pop(0))
+        running[cell.folder] = cell, process, resources.pop_all()
     return True
 
 

@@ -1,1 +1,1 @@
-"""Training of a network on a build. Each folder uses the ones before it: config, data, run."""
+"""Train a network on a build. Subpackages, each using the previous ones: config, data, run."""

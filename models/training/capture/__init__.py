@@ -1,1 +1,1 @@
-"""CUDA graphs of training steps: captured once and replayed."""
+"""Capture training steps as CUDA graphs, and replay them."""

@@ -1,1 +1,1 @@
-"""The configuration of a run: its keys, presets and overrides, and the schedules it names."""
+"""Configuration of a run: keys, presets and overrides."""

@@ -1,1 +1,1 @@
-"""Runs: training, checkpoints, records, results and evaluation."""
+"""Runs: training, checkpoints, results, evaluation and predictions."""
