@@ -80,9 +80,9 @@ def command(
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
     if output is not None:
-        from kmip_data.drawing.style import picture_kind
+        from kmip_data.drawing.style import image_suffix
 
-        picture_kind(output)
+        image_suffix(output)
         check_output_path(output, force=force)
     # Names are checked before numpy is imported.
     build = find_selected_build(name, home, parameters, sample=sample)

@@ -222,11 +222,11 @@ def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
 
     Raises UsageError like :func:`check_output_path`.
     """
-    from kmip_data.drawing.style import KINDS
+    from kmip_data.drawing.style import IMAGE_METADATA
 
     picture = absolute_path(prefix)
     check_output_path(picture, "--save", force=True)  # refuse an empty name, which takes no suffix
-    if picture.suffix.lower() not in KINDS:
+    if picture.suffix.lower() not in IMAGE_METADATA:
         picture = picture.with_name(f"{picture.name}.png")
     csv_file = picture.with_suffix(".csv")
     for path in (picture, csv_file):

@@ -1,4 +1,4 @@
-"""One graph for the explorer page: a city, or a record of another build, with packed arrays."""
+"""Prepare a graph for the explorer page: a city, or a record of any other build."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kmip_data.drawing.layers import (
 )
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
-    LONGER,
+    MAX_DETOUR,
     city_layers,
     dense_area,
     part_layer,
@@ -53,23 +53,23 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]  #: JSON that the page reads
 EXTENT = 1_000.0  #: length of a record's longest axis on its page
-COLORS = ("red", "green", "blue")  #: prefixes of the fields of a colour
-TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
-STEPS = 16  #: shades per colour channel: all combinations fit any texture
-CROWDED = 4  #: edges per node above which only the edges of the node under the pointer are drawn
+CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
+CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
+SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
+MAX_EDGES_PER_NODE = 4  #: if exceeded, only the edges of the node under the pointer are drawn
 
 
 class Packer:
-    """Concatenated arrays, with their offsets."""
+    """Concatenate arrays for a page, and describe where each one is."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def add(self, values: Array) -> Json:
-        """Append an array (n,); return its offset and type for the page."""
+        """Append an array (n,); return its type, offset and size for the page."""
         offset = len(self._data)
         data = np.ascontiguousarray(values).tobytes()
-        padding = bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
+        padding = bytes(-len(data) % 8)  # JavaScript's typed arrays must be aligned
         self._data += data + padding
         return {
             "kind": f"{values.dtype.kind}{8 * values.dtype.itemsize}",  # such as u8 or f32
@@ -78,41 +78,41 @@ class Packer:
         }
 
     def add_column(self, values: Array) -> Json:
-        """Append a column (n,) without loss, with the limits of its scale of colours.
+        """Append a column (n,) without loss, with the limits of its colour scale.
 
-        A column of few distinct values becomes codes into a table of them.
+        A column of few distinct values is stored as codes and a table of values.
         """
-        # Identifiers are integers below 2**53, which float64 holds exactly.
+        # Identifiers are integers below 2**53, which are exact in float64.
         if values.dtype != np.float32:
             values = values.astype(np.float64)
-        facts = {"limits": asdict(limits_of_scale(values))}
+        header = {"limits": asdict(limits_of_scale(values))}
         distinct, codes = np.unique(values, return_inverse=True)
         if len(distinct) > min(65_536, len(values) // 2):
-            return {**facts, "values": self.add(values)}
+            return {**header, "values": self.add(values)}
         return {
-            **facts,
+            **header,
             "values": self.add(distinct),
             "codes": self.add(cast_to_smallest_dtype(codes, len(distinct))),
         }
 
     def to_base64(self) -> str:
-        """Return all arrays, compressed, as base64; equal arrays give equal text."""
+        """Return all arrays as compressed base64; equal arrays give equal strings."""
         data = gzip.compress(self._data, compresslevel=6, mtime=0)
         return base64.b64encode(data).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageGraph:
-    """One graph, ready for its page."""
+    """One graph, ready for the page."""
 
     title: str
-    credit: str
-    thing: str  #: name of a node, such as intersection or atom
-    header: Json  #: texts of the page, and offsets of its arrays
-    packer: Packer  #: the arrays
+    credit: str  #: attribution that the license requires
+    thing: str  #: what a node is, such as intersection or atom
+    header: Json  #: texts, and types and offsets of the arrays
+    packer: Packer  #: arrays
     truth: I64 | None  #: (N,) class of each node
     names: tuple[str, ...]  #: class names
-    test: Array  #: (N,) bool, nodes that a run is evaluated on
+    test: Array  #: (N,) bool, True for nodes that a run is evaluated on
 
 
 def city_graph(
@@ -123,10 +123,10 @@ def city_graph(
     *,
     other: tuple[str, I64] | None = None,
 ) -> PageGraph:
-    """Return a city, with a run's predicted ``classes`` (N,) if any.
+    """Return a city for the page, with a run's predicted ``classes`` (N,) if any.
 
-    ``split`` is the run's split, if it is one of the build's; ``other`` the name of another run and
-    its classes, to be compared. Raises as :func:`~kmip_data.drawing.maps.read_city_map` does.
+    ``split`` is the run's split, if the build has it; ``other`` has the name of another run and its
+    classes, for comparison. Raises the errors of :func:`~kmip_data.drawing.maps.read_city_map`.
     """
     city = read_city_map(build)
     packer = Packer()
@@ -134,13 +134,13 @@ def city_graph(
     all_test = np.full(len(city.classes), 2)
     test = city.splits.get(split or build.card.default_split, all_test) == 2
     if classes is not None:
-        right_or_wrong, *others = prediction_layers(city, run, classes, split)
-        layers = [right_or_wrong, *layers, *others]
+        right_or_wrong, *predictions = prediction_layers(city, run, classes, split)
+        layers = [right_or_wrong, *layers, *predictions]
     if classes is not None and other is not None:
-        both = distinguishing_names(run, other[0])
-        outcomes = outcome_layer(city.classes, (classes, other[1]), both, test)
-        more = layers_of_second_run(prediction_layers(city, *other, split), both[1])
-        layers = [outcomes, *layers, *more]
+        run_names = distinguishing_names(run, other[0])
+        outcomes = outcome_layer(city.classes, (classes, other[1]), run_names, test)
+        second_layers = layers_of_second_run(prediction_layers(city, *other, split), run_names[1])
+        layers = [outcomes, *layers, *second_layers]
 
     header = _page_header(
         city.position,
@@ -153,16 +153,16 @@ def city_graph(
     header["facts"] = f"{nodes}, {count_with_noun(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
-    # The page begins with the mass; some intersections may lie outside.
+    # The page first shows the dense area; some intersections may lie outside.
     low, high = dense_area(city.position)
     header["mass"] = np.stack([low, high], axis=1).tolist()
-    longer = streets_longer_than_drawn(city)
-    header["longer"] = packer.add(longer.astype(np.uint8))
-    if longer.any():
-        header["facts"] += f"; dashed: over {LONGER:g} times as long as the line"
+    is_detour = streets_longer_than_drawn(city)
+    header["longer"] = packer.add(is_detour.astype(np.uint8))
+    if is_detour.any():
+        header["facts"] += f"; dashed: over {MAX_DETOUR:g} times as long as the line"
     header["degrees"] = list(city.columns)[:2]
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
-    if city.unit == "m":  # the eccentricity sums lengths; a build has no travel times
+    if city.unit == "m":  # the eccentricity adds up lengths; builds have no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
 
     return PageGraph(
@@ -186,12 +186,10 @@ def graph_of_record(
     *,
     other: tuple[str, Array] | None = None,
 ) -> PageGraph:
-    """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
+    """Return a record for the page, with the classes or values (N,) that a run ``predicted``, if any.
 
-    ``picture`` (H, W, 3) is the image of its superpixels, shown below them; ``other`` the name of
-    another run and what it predicted, to be compared.
-
-    Raises ``UsageError`` for an unknown record.
+    ``picture`` (H, W, 3) is the image behind its superpixels; ``other`` has the name of another run
+    and its predictions, for comparison. Raises ``UsageError`` for an unknown record.
     """
     if not 0 <= position < len(dataset):
         records = count_with_noun(len(dataset), "record")
@@ -206,8 +204,8 @@ def graph_of_record(
     card = dataset.card
     columns = _node_columns(dataset, data)
 
-    # 1. Layers of colour. Classes come first, as their colours are visible on any background,
-    # unlike the nodes' own.
+    # 1. Add the layers. Classes come first, because their colours are visible on any background,
+    #    unlike the nodes' own colours.
     names: tuple[str, ...] = ()
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
@@ -219,32 +217,32 @@ def graph_of_record(
         layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*rgb_layers(columns), *atom_layers(columns)]
     outgoing = drawing.degrees()[1].astype(np.float32)
-    layers.append(Scale("edges of a node", outgoing, "", "number of edges that leave each node"))
+    layers.append(Scale("edges of a node", outgoing, "", "number of outgoing edges"))
 
-    # 2. Lines: a pair of nodes once, however many edges join them.
+    # 2. Draw one line per pair of nodes, however many edges join them.
     pairs = np.sort(drawing.edge_index, axis=0)
     lines, first = np.unique(pairs, axis=1, return_index=True)
-    joins_two = lines[0] != lines[1]
-    lines = lines[:, joins_two]
-    first = first[joins_two]
+    is_pair = lines[0] != lines[1]
+    lines = lines[:, is_pair]
+    first = first[is_pair]
 
-    # 3. The header.
-    fitted, scale, middle = _centre_and_scale(drawing.pos, up_axis_name(card))
+    # 3. Build the header.
+    page_pos, scale, middle = _centre_and_scale(drawing.pos, up_axis_name(card))
     packer = Packer()
-    header = _page_header(fitted, lines, columns, layers, packer)
+    header = _page_header(page_pos, lines, columns, layers, packer)
     if drawing.bonds is not None:
         header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _pack_picture(picture, scale, middle, packer)
     if drawing.metres:
-        header["metre"] = scale  # units of the page in a metre
+        header["metre"] = scale  # page units per metre
     header["key"] = drawing.key
     header["facts"] = _record_facts(drawing, lines.shape[1])
     header["options"] = format_parameters(card.parameters)
     header["explore"] = {
         "hops": 1,
         "label": drawing.label,
-        "crowded": lines.shape[1] > CROWDED * nodes,
+        "crowded": lines.shape[1] > MAX_EDGES_PER_NODE * nodes,
     }
     return PageGraph(
         title=card.heading,
@@ -266,32 +264,32 @@ def _target_layers(
     other: tuple[str, Array] | None,
     test: Array,
 ) -> list[Layer]:
-    """Return layers of classes or targets, of a run's predictions, and of two runs compared."""
-    compared = None if predicted is None or other is None else (predicted, other[1])
-    names_of_runs = distinguishing_names(run, other[0]) if other else ("", "")
+    """Return layers of classes or targets, of a run's predictions, and of the comparison of two runs."""
+    both_predicted = None if predicted is None or other is None else (predicted, other[1])
+    run_names = distinguishing_names(run, other[0]) if other else ("", "")
     layers: list[Layer] = []
     if drawing.y is not None:
         truth = drawing.y
-        if compared:
-            layers.append(outcome_layer(truth, compared, names_of_runs, test))
-        layers.append(class_layer("class", truth, names, "of the nodes, as labelled"))
+        if both_predicted:
+            layers.append(outcome_layer(truth, both_predicted, run_names, test))
+        layers.append(class_layer("class", truth, names, "stored labels of the nodes"))
         if predicted is not None:
             layers += class_layers(truth, names, predicted, run)
-        if compared and other:
+        if both_predicted and other:
             layers += layers_of_second_run(
-                class_layers(truth, names, other[1], other[0]), names_of_runs[1]
+                class_layers(truth, names, other[1], other[0]), run_names[1]
             )
     elif drawing.values is not None:
         values = drawing.values
         unit = drawing.unit
-        if compared:
-            layers.append(error_difference(values, unit, compared, names_of_runs))
-        layers.append(Scale("target", values, unit, "of the nodes, as given"))
+        if both_predicted:
+            layers.append(error_difference(values, unit, both_predicted, run_names))
+        layers.append(Scale("target", values, unit, "stored targets of the nodes"))
         if predicted is not None:
             layers += value_layers(values, unit, predicted, run)
-        if compared and other:
+        if both_predicted and other:
             layers += layers_of_second_run(
-                value_layers(values, unit, other[1], other[0]), names_of_runs[1]
+                value_layers(values, unit, other[1], other[0]), run_names[1]
             )
     return layers
 
@@ -308,7 +306,7 @@ def _record_facts(drawing: Drawing, lines: int) -> str:
 
 
 def _node_columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
-    """Return all numbers of nodes by name."""
+    """Return all node columns by name, one value per node."""
     columns: dict[str, Array] = {}
     for column in dataset.schema.columns:
         name = column.attribute
@@ -325,20 +323,21 @@ def _node_columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
 
 
 def rgb_layers(columns: Values) -> list[Layer]:
-    """Return the colours of the nodes if features contain them, of 1, 8 or 16 bits."""
+    """Return a layer of the nodes' own colours if their features have RGB values of 1, 8 or 16 bits."""
     channels = []
-    for color in COLORS:
+    for color in CHANNELS:
         names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
         if not names:
             return []
         channels.append(columns[names[0]])
 
-    shades = np.stack(channels, axis=1)
-    brightest = shades.max(initial=0)
-    top = next((top for top in TOPS if brightest <= top), TOPS[-1])
-    steps = np.rint((shades / top).clip(0, 1) * (STEPS - 1)).astype(np.int64)
-    distinct, codes = np.unique(steps, axis=0, return_inverse=True)
-    brightness = (distinct * 255 // (STEPS - 1)).tolist()
+    rgb = np.stack(channels, axis=1)
+    largest = rgb.max(initial=0)
+    maximum = next((value for value in CHANNEL_MAXIMA if largest <= value), CHANNEL_MAXIMA[-1])
+    max_shade = SHADES_PER_CHANNEL - 1
+    shades = np.rint((rgb / maximum).clip(0, 1) * max_shade).astype(np.int64)
+    distinct, codes = np.unique(shades, axis=0, return_inverse=True)
+    brightness = (distinct * 255 // max_shade).tolist()
     colors = [f"#{bytes(color).hex()}" for color in brightness]
     return [
         Categories(
@@ -346,20 +345,20 @@ def rgb_layers(columns: Values) -> list[Layer]:
             codes.reshape(-1).astype(np.uint16),
             tuple(colors),
             lambda: colors,
-            "the nodes' own, in 16 shades a channel",
+            "the nodes' own colours, in 16 shades per channel",
         )
     ]
 
 
 def atom_layers(columns: Values) -> list[Layer]:
-    """Return the elements of a molecule's atoms as a layer, if there are any."""
-    atoms = (
-        atoms_from_features([*columns], np.stack([*columns.values()], axis=1)) if columns else None
-    )
+    """Return a layer of the elements of a molecule's atoms, if the columns describe atoms."""
+    if not columns:
+        return []
+    atoms = atoms_from_features([*columns], np.stack([*columns.values()], axis=1))
     if atoms is None:
         return []
-    numbers_of_atoms = [atom.number for atom in atoms]
-    distinct, codes = np.unique(numbers_of_atoms, return_inverse=True)
+    atomic_numbers = [atom.number for atom in atoms]
+    distinct, codes = np.unique(atomic_numbers, return_inverse=True)
     numbers = distinct.tolist()
     return [
         Categories(
@@ -373,9 +372,9 @@ def atom_layers(columns: Values) -> list[Layer]:
 
 
 def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
-    """Return positions about their middle, the longest axis :data:`EXTENT` long, the upward axis last.
+    """Centre positions and scale their longest axis to :data:`EXTENT`, with the upward axis last.
 
-    Also return the scale and the original middle.
+    Returns the positions, the scale and the original centre.
     """
     if pos.shape[1] == 3 and up == "y":
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)
@@ -387,7 +386,7 @@ def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
 
 
 def _pack_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Json:
-    """Pack a picture as JPEG, with its corners on the page: its first pixel is the origin, rows go down."""
+    """Pack an image as JPEG with its corners on the page; its first pixel is the origin."""
     from matplotlib.image import imsave
 
     jpeg = io.BytesIO()
@@ -416,7 +415,7 @@ def _page_header(
     layers: Sequence[Layer],
     packer: Packer,
 ) -> Json:
-    """Return the common header of a page: (N, 2 or 3) positions, (2, S) lines, numbers of nodes, colours."""
+    """Pack positions (N, 2 or 3), lines (2, S), layers and columns, and return their header."""
     header: Json = {}
     for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
         header[axis] = packer.add(values)
@@ -433,12 +432,12 @@ def _page_header(
 
 
 def _pack_layer(layer: Layer, packer: Packer) -> Json:
-    shown: Json = {"name": layer.name, "note": layer.note}
+    header: Json = {"name": layer.name, "note": layer.note}
     if isinstance(layer, Scale):
-        shown["unit"] = layer.unit
-        return shown
-    shown["labels"] = layer.labels
-    shown["colors"] = colors_by_background(layer.paint)
-    shown["counts"] = layer.counts
-    shown["codes"] = packer.add(layer.codes)
-    return shown
+        header["unit"] = layer.unit
+        return header
+    header["labels"] = layer.labels
+    header["colors"] = colors_by_background(layer.paint)
+    header["counts"] = layer.counts
+    header["codes"] = packer.add(layer.codes)
+    return header

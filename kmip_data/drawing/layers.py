@@ -1,4 +1,4 @@
-"""Layers of a picture or page: a category or a number of each node, their colours and their legend."""
+"""Layers of a picture or page: categories or values of nodes, with their colours and legends."""
 
 from __future__ import annotations
 
@@ -18,41 +18,43 @@ from kmip_data.drawing.style import (
     sequential_colors,
 )
 
-CUT = 0.01  #: share of the values at either end that has the colour of the end
+CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
 NO_CLASS = "no class"
 NO_VALUE = "no value"
-MAX_ROWS = 24  #: most legend entries; of more, every second, third … is shown
+MAX_LEGEND_ROWS = 24  #: of more entries, only every second, third … is shown
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Values at the ends of a scale of colours, and what lies outside."""
+    """Ends of a colour scale, and the range of its values."""
 
     low: float  #: value of the first colour
     high: float  #: value of the last colour
-    least: float
-    most: float
-    missing: int  #: number of values that are not finite: they are grey
+    least: float  #: smallest value
+    most: float  #: largest value
+    missing: int  #: number of values that are not finite, drawn grey
 
     @property
     def open_ends(self) -> str:
-        """Ends beyond which there are values, as matplotlib names them."""
+        """Ends that some values exceed, in matplotlib's terms."""
         below, above = self.least < self.low, self.most > self.high
         return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
 def limits_of_scale(values: Array) -> Limits:
-    """Return the limits of a scale for values (n,): all but one per cent at either end.
+    """Return the limits of a colour scale for values (n,), clipping one per cent at either end.
 
-    A single long street would leave one colour for all others. Without finite values all are 0.
+    Without clipping, one long street would leave a single colour for all others. Without finite
+    values, all limits are 0.
     """
     finite = np.sort(values[np.isfinite(values)].astype(np.float64))
     missing = len(values) - len(finite)
     if not len(finite):
         return Limits(0, 0, 0, 0, missing)
     least, most = finite[[0, -1]].tolist()
-    places = np.rint(np.array([CUT, 1 - CUT]) * (len(finite) - 1)).astype(np.int64)
-    low, high = finite[places].tolist()
+    fractions = np.array([CLIPPED_FRACTION, 1 - CLIPPED_FRACTION])
+    ranks = np.rint(fractions * (len(finite) - 1)).astype(np.int64)
+    low, high = finite[ranks].tolist()
     if low == high:
         low, high = least, most
     return Limits(low, high, least, most, missing)
@@ -65,12 +67,12 @@ class Categories:
     name: str
     codes: Integers  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
-    paint: Paint  #: #rrggbb of each, for the style's background
-    note: str = ""  #: a sentence below the title
+    paint: Paint  #: returns the colour of each label for the current style
+    note: str = ""  #: sentence below the title
 
     @property
     def colors(self) -> tuple[str, ...]:
-        """Return the colours of the categories for the caller's style."""
+        """Colours of the categories in the current style."""
         return tuple(self.paint())
 
     @property
@@ -81,22 +83,22 @@ class Categories:
 
 @dataclass(frozen=True)
 class Scale:
-    """A number of each node, (N,) float; NaN: missing."""
+    """A value of each node, (N,) float; NaN if missing."""
 
     name: str
     values: Array
     unit: str
     note: str = ""
-    within: Array | None = None  #: values that set the limits; None: its own
+    limit_values: Array | None = None  #: values that set the limits, if not its own
 
     @property
     def limits(self) -> Limits:
-        """Return the values at both ends of the colour scale."""
-        return limits_of_scale(self.values if self.within is None else self.within)
+        """Limits of the colour scale."""
+        return limits_of_scale(self.values if self.limit_values is None else self.limit_values)
 
     @property
     def label(self) -> str:
-        """Name and unit, as an axis has them."""
+        """Name and unit, as an axis label."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
@@ -110,36 +112,35 @@ def class_layer(
     note: str = "",
     paint: Callable[[], Sequence[str]] | None = None,
 ) -> Categories:
-    """Return the classes (N,) of nodes as a layer; negative ones are grey and called :data:`NO_CLASS`.
+    """Return a layer of the classes (N,) of nodes; negative classes are grey and :data:`NO_CLASS`.
 
-    ``paint`` returns the colours of the ``names``; by default the colours of
+    ``paint`` returns the colours of the ``names``, by default
     :func:`~kmip_data.drawing.style.class_colors`.
     """
     labels = tuple(names)
-    known = classes >= 0
-    if not known.all():
+    is_known = classes >= 0
+    if not is_known.all():
         labels = (*labels, NO_CLASS)
-    codes = np.where(known, classes, len(names))
+    codes = np.where(is_known, classes, len(names))
 
     def colors() -> Sequence[str]:
-        of_names = paint() if paint else class_colors(len(names), names)
-        return [*of_names, current_style().missing][: len(labels)]
+        name_colors = paint() if paint else class_colors(len(names), names)
+        return [*name_colors, current_style().missing][: len(labels)]
 
     return Categories(name, cast_to_smallest_dtype(codes, len(labels)), labels, colors, note)
 
 
 def cast_to_smallest_dtype(codes: Array, count: int) -> Array:
-    """Return codes (n,) below ``count`` ≤ 65,536 in the smallest dtype."""
+    """Cast codes (n,) below ``count`` ≤ 65,536 to uint8 or uint16."""
     return codes.astype(np.uint8 if count <= 256 else np.uint16)
 
 
 def node_colors(layer: Layer) -> F64:
-    """Return the colour of each node for the caller's style: (N, 4) RGBA, missing values grey."""
+    """Return the colour of each node in the current style, (N, 4) RGBA; missing values are grey."""
     from matplotlib.colors import to_rgba_array
 
     if isinstance(layer, Categories):
         return to_rgba_array(layer.colors)[layer.codes]
-    # Only the finite ones have a place on the ramp.
     finite = np.isfinite(layer.values)
     mappable = _scalar_mappable(layer)
     colors = np.tile(to_rgba_array(current_style().missing), (len(finite), 1))
@@ -158,27 +159,27 @@ def _scalar_mappable(layer: Scale) -> Any:
 
 
 def draw_legend(axes: Axes, layer: Layer) -> None:
-    """Draw the legend of a layer on the right of ``axes``: a colour bar, or categories with counts."""
-    # Inside the axes: a separate colour bar would be at the end of the panel.
+    """Draw the legend of a layer to the right of ``axes``: a colour bar, or categories with counts."""
+    # Use inset axes: a separate colour bar would be at the end of the panel.
     if isinstance(layer, Scale):
         draw_color_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
         missing = limits_of_scale(layer.values).missing
         if missing:
             _draw_legend_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
         return
-    step = -(-len(layer.labels) // MAX_ROWS)
+    step = -(-len(layer.labels) // MAX_LEGEND_ROWS)
     rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))
     _draw_legend_rows(axes, rows[::step], height=0.5)
 
 
-def draw_color_bar(axes: Axes, layer: Scale, **place: object) -> None:
-    """Draw the colour bar of a scale, with its unit; pointed where values lie beyond its ends."""
+def draw_color_bar(axes: Axes, layer: Scale, **placement: object) -> None:
+    """Draw the colour bar of a scale with its unit; ends that values exceed are pointed."""
     axes.figure.colorbar(
         _scalar_mappable(layer),
         label=layer.label,
         format="{x:,.4g}",
         extend=layer.limits.open_ends,
-        **place,
+        **placement,
     )
 
 

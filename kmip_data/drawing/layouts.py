@@ -1,4 +1,4 @@
-"""Positions by springs for nodes without any."""
+"""Spring layout for graphs without node positions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
 GAP = 0.8  #: distance between connected components
 MAX_NODES = 20_000
-WORK = 500_000_000  #: most pairs of nodes compared over all steps
+MAX_PAIRS = 500_000_000  #: maximum number of node pairs compared over all steps
 
 
 def spring_layout(edge_index: I64, nodes: int) -> F64:
-    """Return a position for each node, (N, 2): the largest component, the others in rows above it.
+    """Return a position for each node, (N, 2), with the largest component at the bottom.
 
-    Springs (Fruchterman and Reingold, 1991) with a fixed start, so that results are reproducible.
-    Raises ``UsageError`` for more than :data:`MAX_NODES` nodes.
+    Components are laid out by springs (Fruchterman and Reingold, 1991) from a fixed start, so that
+    results are reproducible, and placed in rows. Raises ``UsageError`` for more than
+    :data:`MAX_NODES` nodes.
     """
     from scipy import sparse
 
     if nodes > MAX_NODES:
         raise UsageError(
-            f"The graph cannot be drawn: {nodes:,} nodes without a position, "
-            f"of at most {MAX_NODES:,}.",
+            f"The graph cannot be drawn: it has {nodes:,} nodes without a position, "
+            f"more than {MAX_NODES:,}.",
             next="choose smaller graphs with --records",
         )
     pos = np.zeros((nodes, 2))
@@ -39,61 +40,61 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
 
     source, target = edge_index[:, edge_index[0] != edge_index[1]]
     entries = (np.ones(len(source), bool), (source, target))
-    joined = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
-    joined = (joined + joined.T).tocsr()
-    _, component_of = sparse.csgraph.connected_components(joined, directed=False)
+    adjacency = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
+    adjacency = (adjacency + adjacency.T).tocsr()
+    _, component_of = sparse.csgraph.connected_components(adjacency, directed=False)
 
-    left = bottom = width = tallest = 0.0
+    left = bottom = width = row_height = 0.0
     for number in np.argsort(-np.bincount(component_of), kind="stable"):
         members = np.flatnonzero(component_of == number)
-        part_pos = _spring_positions(joined[members][:, members])
-        size = np.ptp(part_pos, axis=0)
+        component_pos = _spring_positions(adjacency[members][:, members])
+        size = np.ptp(component_pos, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full
             left = 0.0
-            bottom = bottom + tallest + GAP
-            tallest = 0.0
-        pos[members] = part_pos - part_pos.min(axis=0) + (left, bottom)
+            bottom = bottom + row_height + GAP
+            row_height = 0.0
+        pos[members] = component_pos - component_pos.min(axis=0) + (left, bottom)
         left = left + size[0] + GAP
-        tallest = max(tallest, size[1])
+        row_height = max(row_height, size[1])
         width = max(width, left - GAP)
     return pos
 
 
-def _spring_positions(joined: csr_array) -> F64:
+def _spring_positions(adjacency: csr_array) -> F64:
     """Return positions (M, 2), about one apart, for a connected component with symmetric adjacency."""
-    count = joined.shape[0]
+    count = adjacency.shape[0]
     if count < 3:
         return np.column_stack([np.arange(count), np.zeros(count)])
-    joined.sort_indices()
+    adjacency.sort_indices()
     generator = np.random.Generator(np.random.PCG64(0))
     spread = np.float32(np.sqrt(count))
     pos = (generator.random((count, 2), np.float32) - np.float32(0.5)) * spread
     force = np.empty_like(pos)
-    steps = int(np.clip(WORK // count**2, 40, 400))
-    fill = partial(_write_forces, pos, joined.indptr, joined.indices, force)
+    steps = int(np.clip(MAX_PAIRS // count**2, 40, 400))
+    fill = partial(_write_forces, pos, adjacency.indptr, adjacency.indices, force)
     for step in range(steps):
         run_in_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
-        # Maximum displacement per step, which cools down.
-        longest = spread * np.float32(0.15) * np.float32(1 - step / steps)
-        pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, longest)
+        # The maximum displacement per step decreases.
+        max_displacement = spread * np.float32(0.15) * np.float32(1 - step / steps)
+        pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, max_displacement)
     width = float(np.ptp(pos, axis=0).max()) / float(spread)
     return np.asarray(pos / max(width, 1e-6), np.float64)
 
 
-@njit_nogil(fastmath=True)  # last bits of positions are invisible
+@njit_nogil(fastmath=True)  # the last bits of positions are invisible
 def _write_forces(
     pos: F32,
     start: Array,
-    others: Array,
+    neighbors: Array,
     out: F32,
     first: int,
     last: int,
 ) -> None:  # pragma: no cover -- compiled
-    """Write the force on nodes ``first`` to ``last``: all nodes repel (1/d), neighbours attract (d²).
+    """Write the forces on nodes ``first:last``: all nodes repel (1/d), neighbours attract (d²).
 
-    Fruchterman and Reingold's forces for springs of length 1. ``others[start[i]:start[i + 1]]`` are
-    the neighbours of node i.
+    These are Fruchterman and Reingold's forces for springs of length 1. The neighbours of node i are
+    ``neighbors[start[i]:start[i + 1]]``.
     """
     for i in range(first, last):
         x = pos[i, 0]
@@ -107,7 +108,7 @@ def _write_forces(
             fx += dx * push
             fy += dy * push
         for position in range(start[i], start[i + 1]):
-            j = others[position]
+            j = neighbors[position]
             dx = pos[j, 0] - x
             dy = pos[j, 1] - y
             pull = np.sqrt(dx * dx + dy * dy)

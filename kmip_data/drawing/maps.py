@@ -1,4 +1,4 @@
-"""Maps of a city: arrays, layers, and plots with one map per layer."""
+"""Draw maps of a city, one per layer."""
 
 from __future__ import annotations
 
@@ -39,30 +39,29 @@ ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.splits`
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
-OUTLIERS = 0.002  #: share of the intersections at each side that may lie outside a map
-CROPPED = 0.8  #: largest share of the longest side that is drawn where outliers are left out
-LONGER = 1.25  #: times the straight line from which a street is drawn dashed
-MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
+OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
+MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
+MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
+MAX_POINTS = 1_000_000  #: of more intersections, only every second, third … is drawn
 
 
 @dataclass(frozen=True, kw_only=True)
 class CityMap:
     """A city as arrays, ready to be drawn."""
 
-    title: str  #: name of the city, marked if a sample
+    title: str  #: name of the city, marked if it is a sample
     options: str  #: build options
-    position: F64  #: (N, 2), metres east and north of the middle of the map
-    #: (2, S), endpoints of each street, every pair once, as builds have no geometry
-    streets: I64
+    position: F64  #: (N, 2), metres east and north of the centre of the map
+    streets: I64  #: (2, S), endpoints of each street, every pair once; builds have no geometry
     lengths: F32  #: (S,) metres
-    hops: int | None  #: radius of the eccentricity in hops; None: unknown
+    hops: int | None  #: radius of the eccentricity in hops; None if unknown
     classes: I64  #: (N,) labels
-    num_classes: int  #: number of classes
-    class_names: Sequence[str]  #: range of eccentricity of each
+    num_classes: int
+    class_names: Sequence[str]  #: range of eccentricity of each class
     eccentricity: F32  #: (N,)
     unit: str  #: unit of the eccentricity, ``m`` or ``s``
     splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`PART_NAMES`
-    columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns except sinusoids
+    columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns but the sinusoids
 
     def class_labels(self) -> tuple[str, ...]:
         """Return number and name of each class, such as ``0: 310–904 m``."""
@@ -99,14 +98,14 @@ def read_city_map(build: Build) -> CityMap:
             return shard.read(key, 0, shard.nodes)
         return mapped
 
-    # Keep every street once, as edges are stored in both directions.
+    # Keep every street once: edges are stored in both directions.
     features = node_rows("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = category_names(schema.column("node/x").fields, city_vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
-    shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
+    used_keys = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
-        if column.level == "node" and column.key not in shown and not column.shape:
+        if column.level == "node" and column.key not in used_keys and not column.shape:
             columns[column.attribute] = node_rows(column.key)
     hops = card.parameters.get("hops")
     return CityMap(
@@ -127,11 +126,11 @@ def read_city_map(build: Build) -> CityMap:
 
 
 def project_to_metres(lon_lat: Array) -> F64:
-    """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
+    """Project degrees (N, 2) to metres east and north of the centre, (N, 2) float64.
 
-    An equirectangular projection: a city spans so little of the globe that distances and directions
-    are right to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern
-    ends). A city on the antimeridian stays in one piece.
+    The projection is equirectangular: a city is so small that distances and directions are accurate
+    to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A
+    city on the antimeridian stays in one piece.
     """
     lon, lat = lon_lat.astype(np.float64).T
     # Measure from the first intersection, to keep a city on the antimeridian in one piece.
@@ -148,7 +147,7 @@ def category_names(
 ) -> list[str]:
     """Name one-hot columns by their categories, if the card has them.
 
-    A value may be a list, for a street merged from several.
+    The category of a street merged from several streets may be a list of values.
 
     >>> category_names(("length [m]", "highway_0"), {"highway": ["footway"]})
     ['length [m]', 'highway footway']
@@ -169,26 +168,26 @@ def category_names(
             name = f"{match[1]} {value}"
         key, _, value = name.partition(" ")
         if re.fullmatch(r"True|False|nan|\[.*[,'].*\]", value):
-            single = re.findall(r"[^\[\]', ][^\[\]',]*", value)
-            name = f"{key} {' and '.join(words.get(value, value) for value in single)}"
+            values_in_list = re.findall(r"[^\[\]', ][^\[\]',]*", value)
+            name = f"{key} {' and '.join(words.get(value, value) for value in values_in_list)}"
         names.append(name)
     return names
 
 
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
     code = store.read_split(entry).node_code
-    if code is None:  # splits of graphs would put all nodes into one part
+    if code is None:  # a split of graphs has no part of nodes
         return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
     return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)
 
 
 def city_layers(city: CityMap) -> list[Layer]:
-    """Class, eccentricity and every split."""
+    """Return layers of the class, the eccentricity and every split."""
     classes = _class_layer(
         city,
         "class",
         city.classes,
-        "equally large chunks by eccentricity",
+        "quantiles of the eccentricity",
     )
     eccentricity = Scale(
         "eccentricity",
@@ -204,8 +203,8 @@ def city_layers(city: CityMap) -> list[Layer]:
 
 
 def part_layer(title: str, split: str, codes: U8) -> Categories:
-    """Return the map of a split, by positions (N,) in :data:`PART_NAMES`."""
-    # "no part" only where an intersection is in none.
+    """Return the layer of a split, given positions (N,) in :data:`PART_NAMES`."""
+    # Include "no part" only if a node is in no part.
     names = PART_NAMES[: max(len(NODE_PARTS), int(codes.max(initial=0)) + 1)]
     return Categories(
         title,
@@ -222,11 +221,11 @@ def prediction_layers(
     classes: I64,
     split: str | None,
 ) -> list[Layer]:
-    """Return maps of a run's predicted ``classes`` (N,): correctness, class, and error.
+    """Return layers of a run's predicted ``classes`` (N,): correctness, class and error.
 
-    ``split`` of the card has the train and val nodes that the run has seen; None: no nodes.
+    ``split`` is the split that the run was trained with; None if the run has seen no node.
     """
-    # Even codes are right, odd ones wrong, plus two for nodes that the run has seen.
+    # Codes: 0 for right, 1 for wrong, plus 2 for nodes that the run has seen.
     right = classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{run}: {right.mean():.1%} right"
@@ -234,20 +233,20 @@ def prediction_layers(
     if split is not None:
         labels = RIGHT_WRONG
         parts = city.splits[split]
-        none = len(NODE_PARTS)
+        no_part = len(NODE_PARTS)
         code[parts < NODE_PARTS["test"]] += 2
-        if (parts == none).any():
-            code[parts == none] = len(labels)
-            labels = (*labels, PART_NAMES[none])
+        if (parts == no_part).any():
+            code[parts == no_part] = len(labels)
+            labels = (*labels, PART_NAMES[no_part])
 
-        shares = []
-        for number, part in enumerate(PART_NAMES[:none]):
+        accuracies = []
+        for number, part in enumerate(PART_NAMES[:no_part]):
             members = right[parts == number]
             if len(members):
-                shares.append(f"{part} {members.mean():.1%}")
-        note = f"{run}: right in {', '.join(shares)}"
+                accuracies.append(f"{part} {members.mean():.1%}")
+        note = f"{run}: right in {', '.join(accuracies)}"
 
-    steps = ["1 class", *(f"{number} classes" for number in range(2, city.num_classes))]
+    distances = ["1 class", *(f"{number} classes" for number in range(2, city.num_classes))]
     return [
         Categories(
             "right or wrong",
@@ -260,7 +259,7 @@ def prediction_layers(
         Categories(
             "error",
             np.abs(classes - city.classes).astype(np.uint8),
-            ("none", *steps)[: city.num_classes],
+            ("none", *distances)[: city.num_classes],
             lambda: sequential_colors(city.num_classes),
             f"distance of the predicted class from the true one, by {run}",
         ),
@@ -268,7 +267,7 @@ def prediction_layers(
 
 
 def _class_layer(city: CityMap, name: str, classes: I64, note: str) -> Categories:
-    # Classes are ordered like the eccentricities behind them.
+    # Classes are ordered by eccentricity, so use sequential colours.
     return class_layer(
         name,
         classes,
@@ -285,48 +284,48 @@ def _part_colors(count: int) -> list[str]:
 
 @in_current_style()
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
-    """Draw streets as lines and intersections as points, once for each of ``layers``.
+    """Draw a map of streets (lines) and intersections (points) for each of ``layers``.
 
-    Every map has its legend, and a scale bar; north is up.
+    Every map has a legend and a scale bar; north is up.
     """
-    # 1. The figure: maps in rows, each with space for its legend.
+    # 1. Create the figure: rows of maps, each with space for its legend.
     low, high = _map_corners(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
-    legend = 2.6
-    rows = -(-len(layers) // 3)  # rows of three maps at most
+    legend_width = 2.6
+    rows = -(-len(layers) // 3)  # at most three maps per row
     columns = -(-len(layers) // rows)
-    wide = columns * (width + legend)
-    high_in_all = rows * (height + 0.7) + 1.0
+    figure_width = columns * (width + legend_width)
+    figure_height = rows * (height + 0.7) + 1.0
     step = -(-len(city.position) // MAX_POINTS)
     footer = f"{city.options}\n{ATTRIBUTION}"
     if step > 1:
         footer += f"; one of {step} intersections and streets is drawn"
     outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
     if outside:
-        footer += f"; {count_with_noun(outside, 'intersection')} outside of the map"
-    longer = streets_longer_than_drawn(city)
-    if longer.any():
-        footer += f"; dashed: streets over {LONGER:g} times as long as the line"
+        footer += f"; {count_with_noun(outside, 'intersection')} outside the map"
+    is_detour = streets_longer_than_drawn(city)
+    if is_detour.any():
+        footer += f"; dashed: streets over {MAX_DETOUR:g} times as long as the line"
     figure = new_figure(
-        wide,
-        high_in_all,
+        figure_width,
+        figure_height,
         title=city.title,
         footer=footer,
         layout="compressed",
     )
-    shrunk = figure.get_figwidth() / wide
+    scale = figure.get_figwidth() / figure_width
 
-    # 2. Points that nearly touch in a city of even density.
+    # 2. Choose a point size so that points nearly touch in a city of even density.
     position = city.position[::step]
-    points = 72.0**2 * width * height / len(position)
-    area = min(14.0, max(0.8, 0.3 * points)) * shrunk**2
+    area_per_point = 72.0**2 * width * height / len(position)
+    area = min(14.0, max(0.8, 0.3 * area_per_point)) * scale**2
     straight, detours = (
-        broken_edge_lines(city.position, city.streets[:, chosen][:, ::step])
-        for chosen in (~longer, longer)
+        broken_edge_lines(city.position, city.streets[:, mask][:, ::step])
+        for mask in (~is_detour, is_detour)
     )
-    thin = min(0.7, 0.35 * math.sqrt(area))
+    line_width = min(0.7, 0.35 * math.sqrt(area))
 
-    # 3. One panel for each layer: streets below, points above, legend beside them.
+    # 3. Draw one panel per layer: streets below, points above, the legend next to them.
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(rows, columns, number + 1)
         axes.set(
@@ -336,85 +335,86 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         )
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
-        style = {"color": current_style().faint, "linewidth": thin, "zorder": 1}
+        style = {"color": current_style().faint, "linewidth": line_width, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)
         colors = node_colors(layer)[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
         draw_legend(axes, layer)
         _draw_scale_bar(axes, high[0] - low[0])
-    margin = min(0.2, max(0.0, (current_style().widest - figure.get_figwidth()) / 2))
+    margin = min(0.2, max(0.0, (current_style().max_width - figure.get_figwidth()) / 2))
     save_figure(figure, path, bbox_inches="tight", pad_inches=margin)
 
 
 def broken_edge_lines(pos: Array, edges: I64) -> Array:
-    """``(D, 3E)``: source, target, gap of every edge.
+    """Return one line ``(D, 3E)``: source, target and a gap for every edge.
 
-    One broken line is drawn faster than many lines.
+    One broken line is faster to draw than many lines.
     """
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]
     return line.reshape(-1, pos.shape[1]).T
 
 
-def nice_length(longest: float) -> float:
-    """Return the largest 1, 2 or 5 times a power of ten that is not longer.
+def round_length(max_length: float) -> float:
+    """Return the largest 1, 2 or 5 times a power of ten up to ``max_length``.
 
-    >>> nice_length(730.0), nice_length(1_000.0)
+    >>> round_length(730.0), round_length(1_000.0)
     (500.0, 1000.0)
     """
-    power = 10.0 ** math.floor(math.log10(longest))
-    return max(step * power for step in (1, 2, 5) if step * power <= longest)
+    power = 10.0 ** math.floor(math.log10(max_length))
+    return max(step * power for step in (1, 2, 5) if step * power <= max_length)
 
 
-def length_text(metres: float) -> str:
-    """Return a length in metres or kilometres.
+def format_length(metres: float) -> str:
+    """Format a length in metres or kilometres.
 
-    >>> length_text(500.0), length_text(2_000.0)
+    >>> format_length(500.0), format_length(2_000.0)
     ('500 m', '2 km')
     """
     return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
 
 
 def dense_area(position: F64) -> tuple[F64, F64]:
-    """Return corners (2,) of the box of positions (N, 2) without outliers, if that shows the others larger."""
+    """Return the corners (2,) of the positions' box, without outliers if they would shrink the map."""
     low = position.min(axis=0)
     high = position.max(axis=0)
-    inner_low, inner_high = np.quantile(position, [OUTLIERS, 1 - OUTLIERS], axis=0)
-    around = 0.05 * (inner_high - inner_low)
-    inner_low = np.maximum(low, inner_low - around)
-    inner_high = np.minimum(high, inner_high + around)
-    if (inner_high - inner_low).max() > CROPPED * (high - low).max():
+    fractions = [OUTLIER_FRACTION, 1 - OUTLIER_FRACTION]
+    inner_low, inner_high = np.quantile(position, fractions, axis=0)
+    margin = 0.05 * (inner_high - inner_low)
+    inner_low = np.maximum(low, inner_low - margin)
+    inner_high = np.minimum(high, inner_high + margin)
+    if (inner_high - inner_low).max() > MAX_CROPPED_FRACTION * (high - low).max():
         return low, high
     return inner_low, inner_high
 
 
 def streets_longer_than_drawn(city: CityMap) -> Array:
-    """Return where a street is clearly longer than the straight line that is drawn for it: (S,) bool."""
+    """Return a mask (S,) of streets that are clearly longer than the line that represents them."""
     starts, ends = city.position[city.streets]
     straight = np.linalg.norm(ends - starts, axis=1)
-    return np.asarray(city.lengths > LONGER * straight + 1)
+    return np.asarray(city.lengths > MAX_DETOUR * straight + 1)
 
 
 def _map_corners(position: F64) -> tuple[F64, F64]:
-    """Return the corners of the map, with a margin that has room for the scale bar below."""
+    """Return the corners of the map, with a margin for the scale bar at the bottom."""
     low, high = dense_area(position)
     longest = max(float((high - low).max()), 1.0)
-    # A village along one street still needs a map of some height.
-    lacking = np.maximum(0.25 * longest - (high - low), 0) / 2
+    # Extend the short side for a village along one street.
+    extension = np.maximum(0.25 * longest - (high - low), 0) / 2
     margin = 0.02 * longest
-    return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
+    return low - extension - [margin, margin + 0.06 * longest], high + extension + margin
 
 
 def _draw_scale_bar(axes: Axes, across: float) -> None:
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
-    # The longest round length up to a third of the map's width.
-    length = nice_length(across / 3)
+    # Use the largest round length up to a third of the map's width.
+    length = round_length(across / 3)
     bar = AnchoredSizeBar(
         axes.transData,
         length,
-        length_text(length),
+        format_length(length),
         "lower left",
         color=current_style().ink,
         frameon=False,

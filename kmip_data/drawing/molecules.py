@@ -1,4 +1,4 @@
-"""Molecules: their atoms and bonds as the datasets number them, drawn by RDKit."""
+"""Read atoms and bonds from the features of molecule datasets, and draw them with RDKit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.drawing.style import CPK, current_style, element_colors
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 
-ZINC_ATOM = "atom type"  #: the only field of the atoms of ZINC
-SIZE = (1900, 1000)  #: pixels of a molecule's image: twice its panel's
-LETTERS = 24  #: minimum height of atom labels, in these pixels
-BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
-#: Symbols of the most frequent elements of molecules, by atomic number.
+ZINC_ATOM = "atom type"  #: the only atom field of ZINC
+IMAGE_SIZE = (1900, 1000)  #: pixels of a molecule's image, twice those of its panel
+LABEL_HEIGHT = 24  #: minimum height of atom labels, in these pixels
+BONDS = ("single", "double", "triple", "aromatic")  #: in the order of Open Graph Benchmark
+#: Symbols of the most frequent elements, by atomic number.
 SYMBOLS = {
     1: "H",
     5: "B",
@@ -40,28 +40,28 @@ ZINC_TYPES = (
 
 @dataclass(frozen=True)
 class Atom:
-    """An atom as RDKit takes it."""
+    """An atom for RDKit."""
 
     number: int  #: atomic number
     charge: int = 0
-    hydrogens: int | None = None  #: None: as many as its valence leaves
+    hydrogens: int | None = None  #: None: inferred from the valence
     aromatic: bool = False
 
 
 def atoms_from_features(fields: Sequence[str], x: Array) -> list[Atom] | None:
-    """Return the atoms whose features (N, F) are ``x``, by the names of its fields; None if it has none.
+    """Return the atoms with the features ``x`` (N, F); None if ``fields`` do not describe atoms.
 
-    Read are Open Graph Benchmark's nine features, or the atom types of ZINC.
+    Supports Open Graph Benchmark's nine features and the atom types of ZINC.
     """
     if not fields or x.size == 0:
         return None
     if fields[0] == ATOM_FIELDS[0]:
         atoms = []
         for number, *rest in x.astype(np.int64).tolist():
-            known = {}
+            details = {}
             if len(rest) == len(ATOM_FIELDS) - 1:
-                known = {"charge": rest[2] - 5, "hydrogens": rest[3], "aromatic": bool(rest[6])}
-            atoms.append(Atom(min(number + 1, 118), **known))
+                details = {"charge": rest[2] - 5, "hydrogens": rest[3], "aromatic": bool(rest[6])}
+            atoms.append(Atom(min(number + 1, 118), **details))
         return atoms
     types = x.reshape(-1).astype(np.int64)
     if fields[0] == ZINC_ATOM and types.min() >= 0 and types.max() < len(ZINC_TYPES):
@@ -70,13 +70,13 @@ def atoms_from_features(fields: Sequence[str], x: Array) -> list[Atom] | None:
 
 
 def bond_types_from_features(fields: Sequence[str], edge_attr: Array) -> I64:
-    """Return the type of each bond, a position in :data:`BONDS`: int64 (E,)."""
-    bond_type_codes = (edge_attr[:, 0] if edge_attr.ndim > 1 else edge_attr).astype(np.int64)
-    return bond_type_codes - 1 if fields[0] == ZINC_ATOM else bond_type_codes
+    """Return the type of each bond as a position in :data:`BONDS`: int64 (E,)."""
+    codes = (edge_attr[:, 0] if edge_attr.ndim > 1 else edge_attr).astype(np.int64)
+    return codes - 1 if fields[0] == ZINC_ATOM else codes
 
 
 def _parse_zinc_atom(name: str) -> Atom:
-    """Read a type, such as ``NH2+``."""
+    """Parse an atom type such as ``NH2+``."""
     numbers = {symbol: number for number, symbol in SYMBOLS.items() if number > 1}
     base = name.rstrip("+-")
     symbol, hydrogen, count = base.partition("H")
@@ -87,10 +87,10 @@ def _parse_zinc_atom(name: str) -> Atom:
 def draw_molecule(
     atoms: Sequence[Atom], edge_index: I64, bond_type_codes: I64
 ) -> tuple[U8, F64] | None:
-    """Draw a molecule from its N atoms and the kinds (E,) of its bonds, in both directions.
+    """Draw a molecule from its atoms and the types (E,) of its bonds, listed in both directions.
 
-    Returns an image (H, W, 3), and the column and row of each atom (N, 2); ``None`` without RDKit.
-    The molecule's longest axis is horizontal.
+    Returns an image (H, W, 3) and the column and row of each atom (N, 2); ``None`` without RDKit.
+    The longest axis of the molecule is horizontal.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.image import imread
@@ -102,36 +102,36 @@ def draw_molecule(
     except ImportError:
         return None
 
-    # 1. The molecule.
+    # 1. Build the molecule.
     bond = Chem.BondType
     bond_types = dict(enumerate([bond.SINGLE, bond.DOUBLE, bond.TRIPLE, bond.AROMATIC]))
     molecule = Chem.RWMol()
-    for one in atoms:
-        atom = Chem.Atom(one.number)
-        atom.SetFormalCharge(one.charge)
-        atom.SetIsAromatic(one.aromatic)
-        if one.hydrogens is not None:
-            atom.SetNumExplicitHs(one.hydrogens)
-            atom.SetNoImplicit(True)
-        molecule.AddAtom(atom)
+    for atom in atoms:
+        rdkit_atom = Chem.Atom(atom.number)
+        rdkit_atom.SetFormalCharge(atom.charge)
+        rdkit_atom.SetIsAromatic(atom.aromatic)
+        if atom.hydrogens is not None:
+            rdkit_atom.SetNumExplicitHs(atom.hydrogens)
+            rdkit_atom.SetNoImplicit(True)
+        molecule.AddAtom(rdkit_atom)
     for (a, b), bond_type in zip(edge_index.T.tolist(), bond_type_codes.tolist(), strict=True):
         if a < b:
             molecule.AddBond(a, b, bond_types.get(bond_type, bond.UNSPECIFIED))
 
-    # 2. Colours and sizes from the style.
-    drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
+    # 2. Set colours and sizes from the style.
+    drawer = rdMolDraw2D.MolDraw2DCairo(*IMAGE_SIZE)
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
-    options.minFontSize = LETTERS
+    options.minFontSize = LABEL_HEIGHT
     options.bondLineWidth = 3
-    options.flagCloseContactsDist = -1  # red marks where atoms of a large molecule overlap
+    options.flagCloseContactsDist = -1  # no red marks on overlapping atoms
     if current_style().ink > current_style().ground:
         rdMolDraw2D.SetDarkMode(options)
     options.setBackgroundColour(to_rgb(current_style().ground))
     colors = map(to_rgb, element_colors([*CPK]))
     options.updateAtomPalette(dict(zip(CPK, colors, strict=True)))
 
-    # 3. Positions, then the picture.
+    # 3. Compute positions and draw the picture.
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     rdDepictor.Compute2DCoords(molecule)

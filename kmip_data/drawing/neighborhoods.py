@@ -1,4 +1,4 @@
-"""Neighbourhoods in a graph too large to draw, in place of its record."""
+"""Sampled neighbourhoods to draw instead of a graph that is too large."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from kmip_data.drawing.numpy_records import Records
     from kmip_data.reading.dataset import ShardedDataset
 
-FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
+FANOUTS = (12, 4)  #: maximum number of incoming edges sampled per node, by hop
 
 
 def drawable_dataset(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
-    """Return the dataset, or the :class:`Surroundings` of a single large graph without positions."""
+    """Return the dataset, or :class:`NeighborhoodDataset` for one large graph without positions."""
     if not is_drawn_by_neighborhoods(dataset):
         return dataset
-    return cast("ShardedDataset", Surroundings(dataset, part))
+    return cast("ShardedDataset", NeighborhoodDataset(dataset, part))
 
 
 def is_drawn_by_neighborhoods(dataset: ShardedDataset | Records) -> bool:
@@ -35,11 +35,11 @@ def is_drawn_by_neighborhoods(dataset: ShardedDataset | Records) -> bool:
     return len(dataset) == 1 and int(dataset.nodes[0]) > MAX_NODES and "pos" not in attributes
 
 
-class Surroundings:
-    """A dataset of sampled neighbourhoods, one for each node of a ``part`` or of the graph.
+class NeighborhoodDataset:
+    """A dataset of sampled neighbourhoods, one for each node of ``part`` or of the whole graph.
 
-    Rows come from the memory map, so memory grows by 8 bytes per node, not with edges or features.
-    Everything else is the dataset's.
+    Rows are read from the mapped files, so memory grows by 8 bytes per node, not with edges or
+    features. All other attributes are those of the dataset.
     """
 
     def __init__(self, dataset: ShardedDataset, part: str | None) -> None:
@@ -52,11 +52,11 @@ class Surroundings:
             )
         nodes = int(dataset.nodes[0])
         self._neighborhoods = Neighborhoods(edges, nodes)
-        #: Number of each node that has an item.
+        #: Node at the centre of each item.
         self.records: Sequence[int] = range(nodes)
         if part is not None:
             self.records = np.flatnonzero(dataset.masks[f"{part}_mask"].numpy())  # type: ignore[assignment]
-        self.keys = _Keys(self.records)
+        self.keys = _LazyKeys(self.records)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._dataset, name)
@@ -75,8 +75,8 @@ class Surroundings:
         return data
 
 
-class _Keys:
-    """Names of the items, made on request."""
+class _LazyKeys:
+    """Names of the items, formatted on access."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self._nodes = nodes

@@ -14,10 +14,10 @@ LEVELS = ("graph", "node", "edge")  #: rows of ``start`` and ``count`` of a stor
 
 
 class Records:
-    """The records of a build in source order, with the attributes of its dataset's items.
+    """The records of a build in source order; items are dictionaries of arrays by attribute.
 
-    It has what drawing needs of :class:`~kmip_data.reading.dataset.ShardedDataset`; its items are
-    dictionaries of arrays in the presented dtypes.
+    It replaces :class:`~kmip_data.reading.dataset.ShardedDataset` for drawing. Arrays have the
+    presented dtypes.
     """
 
     def __init__(self, build: Build) -> None:
@@ -33,14 +33,14 @@ class Records:
         return len(self._store)
 
     def __getitem__(self, position: int) -> dict[str, Array]:
-        """Return a record; ``DamagedInput`` where its values break a promise of the schema."""
+        """Return a record; ``DamagedInput`` if its values violate the schema."""
         store = self._store
         shard = store.shards[store.shard[position]]
         first = dict(zip(LEVELS, store.start[:, position].tolist(), strict=True))
         count = dict(zip(LEVELS, store.count[:, position].tolist(), strict=True))
         values: dict[str, Array] = {}
 
-        # 1. Columns, then the views that are slices of them.
+        # 1. Read the columns, then slice them for the views.
         stored = {}
         for column in self.schema.columns:
             start = first[column.level]
@@ -51,7 +51,7 @@ class Records:
         for view in self.schema.views:
             values[view.attribute] = stored[view.source][:, view.start : view.stop]
 
-        # 2. Edges: rows of sources and targets, or a table of the sources of each node.
+        # 2. Read the edges: sources and targets, or a table of the sources of each node.
         nodes = count["node"]
         if self.schema.edges == "index":
             start = first["edge"]
@@ -69,6 +69,6 @@ class Records:
         return {**values, "edge_index": edges}
 
     def graph_column_values(self, column: Column) -> Array:
-        """Return a column of the level of graphs, one row each."""
+        """Return a graph column with one row per graph."""
         rows = [shard.read(column.key, 0, shard.graphs) for shard in self._store.shards]
         return np.concatenate(rows).astype(column.presented)

@@ -1,4 +1,4 @@
-"""Explorer page: a graph, predictions and attention of a run, and learning curves, in one file."""
+"""Explorer page: one file with graphs, predictions and attention of runs, and learning curves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.page_templates import asset_text, page_template
 
 ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
-PAGE = "explore.html"  #: in the folder of a build or run
-DECADES = 4  #: levels below the strongest influence, also in ``influence.js``
+PAGE = "explore.html"  #: file name in the folder of a build or run
+DECADES = 4  #: decades shown below the strongest influence, as in ``influence.js``
 #: Scripts, in loading order.
 SCRIPTS = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
@@ -28,45 +28,45 @@ SCRIPTS = (
 
 @dataclass(frozen=True)
 class ChosenKeys:
-    """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`GraphPredictions.nodes`."""
+    """Keys chosen by the heads of one k-MIP layer for the S nodes in :attr:`GraphPredictions.nodes`."""
 
-    indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
-    weights: F32  #: (H, S, k) softmax weights, 0 without a key
+    indices: I64  #: (H, S, k) chosen nodes, best first; −1 for none
+    weights: F32  #: (H, S, k) softmax weights; 0 without a key
 
 
 @dataclass(frozen=True)
 class GraphPredictions:
     """Predictions of a run's best weights for one graph."""
 
-    run: str  #: its path below ``runs/``
-    split: str | None  #: split of the build with the train and val nodes that the run has seen
+    run: str  #: path below ``runs/``
+    split: str | None  #: split of the build that the run was trained with
     classes: I64 | None  #: (N,) predicted classes; None for other tasks
-    words: str  #: prediction for the graph; empty without one
-    nodes: I64  #: (S,), sorted nodes whose chosen keys are in ``layers``
+    words: str  #: formatted prediction for the graph, or empty
+    nodes: I64  #: (S,) sorted nodes whose chosen keys are in ``layers``
     layers: tuple[ChosenKeys, ...]  #: chosen keys of each k-MIP layer
     values: F32 | None = None  #: (N,) predicted values of a node regression
 
 
 @dataclass(frozen=True)
 class Influence:
-    """Influence of all nodes of a graph on the outputs of S of them."""
+    """Influence of all nodes of a graph on the outputs of S nodes."""
 
     nodes: I64  #: (S,)
-    values: F64  #: (S, N) sum of the absolute derivatives by the features of each node
-    #: distance in hops, and influence of all nodes there relative to the node's own
+    values: F64  #: (S, N) sum of absolute derivatives with respect to each node's features
+    #: distance in hops, and influence of all nodes there relative to the node itself
     by_hop: list[tuple[int, float]]
 
     def log_levels(self) -> U8:
-        """Return (S, N) logarithmic levels relative to the strongest other node: 255, and 0 for no influence."""
+        """Return logarithmic levels (S, N): 255 for the strongest other node, 0 for no influence."""
         rows = np.arange(len(self.nodes))
-        others = self.values.copy()
-        others[rows, self.nodes] = 0
-        most = others.max(axis=1, keepdims=True)
+        without_self = self.values.copy()
+        without_self[rows, self.nodes] = 0
+        strongest = without_self.max(axis=1, keepdims=True)
         values = np.where(self.values > 0, self.values, 1.0)
-        shares = values / np.where(most > 0, most, 1.0)
-        heights = np.clip(1 + np.log10(shares) / DECADES, 0, 1)
-        steps = np.rint(255 * heights).clip(1)
-        return np.where(self.values > 0, steps, 0).astype(np.uint8)
+        ratios = values / np.where(strongest > 0, strongest, 1.0)
+        heights = np.clip(1 + np.log10(ratios) / DECADES, 0, 1)
+        levels = np.rint(255 * heights).clip(1)
+        return np.where(self.values > 0, levels, 0).astype(np.uint8)
 
 
 def draw_explorer(
@@ -76,15 +76,14 @@ def draw_explorer(
 ) -> None:
     """Write a page in one file that works offline.
 
-    The first of the ``graphs`` is shown, and the others on request. It can be moved and zoomed by
-    mouse, touch and keys, and coloured by layers (initially the first) and columns; all columns of
-    the node under the pointer are shown, without loss.
+    The page shows the first of the ``graphs``, and the others on request. A graph can be moved and
+    zoomed by mouse, touch and keys, and coloured by layer (initially the first) or column. All
+    columns of the node under the pointer are shown, without loss.
 
-    A graph's answers have the predictions and attention of one run, or of two to be compared; None
-    for the graph alone. ``curves`` are learning curves: runs with a ``name``, ``columns`` of pairs
-    (epoch from 1, value), the ``best`` epoch, a ``group`` whose members differ only in the seed,
-    and, if it belongs to this graph, an ``influence``. Two of these, if possible of different
-    models, are compared.
+    Each graph comes with the predictions and attention of one run, of two runs to compare, or None.
+    ``curves`` are learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value),
+    the ``best`` epoch, a ``group`` whose members differ only in the seed, and, for the first graph,
+    an optional ``influence``. Of these, two are compared, from different models if possible.
     """
     graph = graphs[0][0]
     title = graph.title
@@ -99,15 +98,15 @@ def draw_explorer(
         if run.get("influence") is not None:
             with_influence.append(run)
 
-    for shown, *run_answers in graphs:
-        explore = shown.header["explore"]
+    for page_graph, *run_predictions in graphs:
+        explore = page_graph.header["explore"]
         explore["curves"] = without_influence
         explore["influence"] = []
-        answers = [answer for answer in run_answers if answer is not None]
-        if answers:
-            explore.update(_predictions_for_page(shown, answers))
+        predictions = [entry for entry in run_predictions if entry is not None]
+        if predictions:
+            explore.update(_predictions_for_page(page_graph, predictions))
         if curves:
-            shown.header["about"] = shown.title
+            page_graph.header["about"] = page_graph.title
     for run in runs_to_compare(with_influence):
         influence = {
             "name": run["name"],
@@ -134,20 +133,20 @@ def draw_explorer(
 
 
 def _graph_header(graph: PageGraph) -> str:
-    """Return the JSON of a graph for the page."""
+    """Return the JSON header of a graph for the page."""
     header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
-    return header.replace("<", "\\u003c")  # no "</script>" in a name ends the element
+    return header.replace("<", "\\u003c")  # "</script>" in a name must not end the element
 
 
 def page_style() -> str:
-    """Return the style sheet for light and dark mode, with the colours and fonts of plots."""
+    """Return the style sheet for light and dark mode, with the plots' colours and fonts."""
     light = _css_variables(STYLES["light"])
     dark = _css_variables(STYLES["dark"])
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset_text(ASSETS, 'page.css')}"
 
 
 def _css_variables(style: Style) -> str:
-    """Return the rule that sets the variables of the style sheet."""
+    """Return the CSS rule that sets the variables of the style sheet."""
     variables = {
         "ground": style.ground,
         "ink": style.ink,
@@ -163,38 +162,38 @@ def _css_variables(style: Style) -> str:
     return f":root {{ {' '.join(lines)} }}"
 
 
-def _predictions_for_page(graph: PageGraph, answers: Sequence[GraphPredictions]) -> Json:
-    """Return the predictions of one or two runs, and the keys that the first with k-MIP layers chose."""
+def _predictions_for_page(graph: PageGraph, predictions: Sequence[GraphPredictions]) -> Json:
+    """Return the predictions of one or two runs, and the chosen keys of the first with k-MIP layers."""
     suffixes = [""]
-    if len(answers) > 1:
-        _, second = distinguishing_names(answers[0].run, answers[1].run)
+    if len(predictions) > 1:
+        _, second = distinguishing_names(predictions[0].run, predictions[1].run)
         suffixes.append(f" ({second})")
     runs = []
-    for answer, suffix in zip(answers, suffixes, strict=True):
-        run: Json = {"run": answer.run, "words": answer.words, "suffix": suffix}
-        if answer.classes is not None and graph.truth is not None:
-            measured = graph.test & (graph.truth >= 0)
-            truth = graph.truth[measured]
-            predicted = answer.classes[measured]
+    for prediction, suffix in zip(predictions, suffixes, strict=True):
+        run: Json = {"run": prediction.run, "words": prediction.words, "suffix": suffix}
+        if prediction.classes is not None and graph.truth is not None:
+            is_measured = graph.test & (graph.truth >= 0)
+            truth = graph.truth[is_measured]
+            predicted = prediction.classes[is_measured]
             run["names"] = graph.names
             run["measured"] = "all" if graph.test.all() else "test"
             run["confusion"] = confusion_matrix(truth, predicted, len(graph.names)).tolist()
         runs.append(run)
-    shown: Json = {"runs": runs, "split": answers[0].split}
+    result: Json = {"runs": runs, "split": predictions[0].split}
 
-    for answer in answers:
-        if answer.layers:
-            _add_attention(graph, answer)
-            shown["keys"] = {
-                **_pack_chosen_keys(answer, len(graph.test), graph.packer),
-                "run": answer.run,
+    for prediction in predictions:
+        if prediction.layers:
+            _add_attention(graph, prediction)
+            result["keys"] = {
+                **_pack_chosen_keys(prediction, len(graph.test), graph.packer),
+                "run": prediction.run,
             }
             break
-    return shown
+    return result
 
 
 def runs_to_compare(runs: Sequence[Json]) -> Sequence[Json]:
-    """Return the first run and one of another model, else the second."""
+    """Return the first run and one of another model, or else the first two."""
     models = [run["name"].split("/")[-2:-1] for run in runs]
     for run, model in zip(runs, models, strict=True):
         if model != models[0]:
@@ -202,43 +201,43 @@ def runs_to_compare(runs: Sequence[Json]) -> Sequence[Json]:
     return runs[:2]
 
 
-def _add_attention(graph: PageGraph, answer: GraphPredictions) -> None:
-    """Add the attention that each node receives as a key, as a layer of colour."""
+def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
+    """Add a layer with the attention that each node receives as a key."""
     count = len(graph.test)
     heads = 0
     received = np.zeros(count)
-    for layer in answer.layers:
+    for layer in predictions.layers:
         heads += len(layer.indices)
-        chosen = layer.indices >= 0
-        received += np.bincount(layer.indices[chosen], layer.weights[chosen], count)
-    queries = max(1, len(answer.nodes))
+        is_chosen = layer.indices >= 0
+        received += np.bincount(layer.indices[is_chosen], layer.weights[is_chosen], count)
+    queries = max(1, len(predictions.nodes))
     values = (received * count / (heads * queries)).astype(np.float32)
 
-    layer_facts = {
+    layer_header = {
         "name": "attention",
         "note": "received by a node as a key, mean over layers and heads; 1 if evenly distributed",
         "unit": "",
     }
-    column_facts = {"name": "attention", **graph.packer.add_column(values)}
-    graph.header["layers"].append(layer_facts)
-    graph.header["columns"].insert(0, column_facts)
+    column_header = {"name": "attention", **graph.packer.add_column(values)}
+    graph.header["layers"].append(layer_header)
+    graph.header["columns"].insert(0, column_header)
 
 
-def _pack_chosen_keys(answer: GraphPredictions, count: int, packer: Packer) -> Json:
-    """Pack chosen keys, (S, H, k) of each layer, so that a node's keys are contiguous.
+def _pack_chosen_keys(predictions: GraphPredictions, count: int, packer: Packer) -> Json:
+    """Pack the chosen keys of each layer as (S, H, k), so that a node's keys are contiguous.
 
-    Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in
-    65,535ths.
+    Keys have the narrowest dtype for ``count`` nodes, where ``count`` means none. Weights are in
+    units of 1/65,535.
     """
-    narrow = np.uint16 if count < 2**16 else np.uint32
+    key_dtype = np.uint16 if count < 2**16 else np.uint32
     layers = []
-    for layer in answer.layers:
+    for layer in predictions.layers:
         heads, _, k = layer.indices.shape
         indices = layer.indices.transpose(1, 0, 2)
-        keys = packer.add(np.where(indices < 0, count, indices).astype(narrow))
+        keys = packer.add(np.where(indices < 0, count, indices).astype(key_dtype))
 
-        shares = np.rint(layer.weights.transpose(1, 0, 2) * 65_535)
-        weights = packer.add(shares.astype(np.uint16))
+        scaled_weights = np.rint(layer.weights.transpose(1, 0, 2) * 65_535)
+        weights = packer.add(scaled_weights.astype(np.uint16))
         layers.append(
             {
                 "heads": heads,
@@ -247,11 +246,11 @@ def _pack_chosen_keys(answer: GraphPredictions, count: int, packer: Packer) -> J
                 "weights": weights,
             }
         )
-    nodes = packer.add(answer.nodes.astype(np.uint32))
-    return {"nodes": nodes, "all": len(answer.nodes) == count, "layers": layers}
+    nodes = packer.add(predictions.nodes.astype(np.uint32))
+    return {"nodes": nodes, "all": len(predictions.nodes) == count, "layers": layers}
 
 
 def confusion_matrix(truth: I64, predicted: I64, count: int) -> I64:
-    """Return the confusion matrix (C, C), true class by predicted class."""
+    """Return the confusion matrix (C, C), with true classes as rows and predicted ones as columns."""
     cells = np.bincount(truth * count + predicted, minlength=count * count)
     return cells.reshape(count, count)

@@ -1,4 +1,4 @@
-"""Plots of records: the graph, the degrees of its nodes, and its classes or its label among all others."""
+"""Plot records: the graph, its degrees, and its classes or its label among those of all graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kmip_data.drawing.layers import (
     limits_of_scale,
     node_colors,
 )
-from kmip_data.drawing.maps import length_text, nice_length
+from kmip_data.drawing.maps import format_length, round_length
 from kmip_data.drawing.records import Drawing, Labels, class_name
 from kmip_data.drawing.style import (
     NOTE,
@@ -33,29 +33,29 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.text import count_with_noun
 
-FEW = 1_000  #: nodes below which nodes and edges share a panel
+MAX_SHARED_PANEL_NODES = 1_000  #: graphs with fewer nodes show nodes and edges in one panel
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
 AZIMUTH = -58.0
-HAZE = 0.55  #: share of the background in the colours of what is farthest away
+HAZE = 0.55  #: fraction of the background mixed into the colours of the farthest nodes
 NO_LABEL = "neither the graph nor its nodes have a label"
-WIDTH = 16.0  #: inches of four panels
-HIGH = 4.1  #: inches of a row
-RIM = 16  #: pixels around the picture of a molecule
-LETTERS = 38  #: most letters in a line of a title above one panel
-MIDDLE = (5, 50, 95)  #: percentiles of a target that are drawn
+FIGURE_WIDTH = 16.0  #: inches of four panels
+ROW_HEIGHT = 4.1  #: inches
+MARGIN = 16  #: pixels around the picture of a molecule
+TITLE_LETTERS = 38  #: maximum number of characters per line of a title above one panel
+PERCENTILES = (5, 50, 95)  #: percentiles of a target that are drawn
 
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Facts that all rows of a picture share."""
+    """Settings that all rows of a picture share."""
 
     names: Sequence[str]  #: names of the classes
-    up: Literal["y", "z"]
-    labels: Labels | None
+    up: Literal["y", "z"]  #: axis that points up
+    labels: Labels | None  #: labels of all graphs
     values: Array | None  #: all node targets, which set the limits of the colours
-    bins: F64  #: bounds of the bins of degrees
-    log: bool  #: True for a logarithmic axis of nodes by degree
-    shared: dict[str, Axes]  #: first panel of each kind, whose axes the others have
+    bins: F64  #: bounds of the degree bins
+    log: bool  #: True if the number of nodes per degree has a logarithmic axis
+    shared: dict[str, Axes]  #: first panel of each kind, with which later ones share axes
 
 
 @in_current_style()
@@ -71,14 +71,15 @@ def draw_png(
 ) -> None:
     """Draw a row of panels per record into a PNG, SVG or PDF.
 
-    The panels are the graph, the degrees of its nodes, and its classes or label. A graph of
-    :data:`FEW` nodes or more, or over a picture, has two panels, points and edges (dark where they join
-    two classes); a molecule is drawn as a formula. ``title`` names the data (and marks a sample),
-    ``footer`` has the attribution that the license requires, ``up`` is the axis that points up,
-    ``labels`` the labels of all graphs. Classes missing in ``class_names`` appear by number.
+    The panels are the graph, the degrees of its nodes, and its classes or label. A graph with
+    :data:`MAX_SHARED_PANEL_NODES` nodes or more, or with an image, has separate panels for points
+    and edges (dark if they join two classes); a molecule is drawn as a formula. ``title`` names the
+    data (and marks a sample), ``footer`` has the attribution that the license requires, ``up`` is
+    the axis that points up, and ``labels`` has the labels of all graphs. Classes without a name in
+    ``class_names`` are shown by number.
     """
     rows = len(drawings)
-    figure = new_figure(WIDTH, 1.3 + HIGH * rows, title=title, footer=footer)
+    figure = new_figure(FIGURE_WIDTH, 1.3 + ROW_HEIGHT * rows, title=title, footer=footer)
     grid = figure.add_gridspec(rows, 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
     classes = len(class_names)
     for drawing in drawings:
@@ -97,18 +98,18 @@ def draw_png(
     )
 
     for row, drawing in enumerate(drawings):
-        spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
+        projection = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
         layer = _layer_of_nodes(drawing, sheet)
         if _is_formula(drawing):
             _draw_molecule(figure.add_subplot(grid[row, :2]), drawing)
-        elif len(drawing.pos) < FEW and drawing.picture is None:
-            _draw_graph(figure.add_subplot(grid[row, :2], **spatial), drawing, layer, sheet)
+        elif len(drawing.pos) < MAX_SHARED_PANEL_NODES and drawing.picture is None:
+            _draw_graph(figure.add_subplot(grid[row, :2], **projection), drawing, layer, sheet)
         else:
-            _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, layer, sheet)
-            _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, layer, sheet)
+            _draw_points(figure.add_subplot(grid[row, 0], **projection), drawing, layer, sheet)
+            _draw_edges(figure.add_subplot(grid[row, 1], **projection), drawing, layer, sheet)
         _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", sheet), drawing, sheet)
         if isinstance(layer, Categories):
-            _draw_classes(_add_panel(figure, grid[row, 3], "classes", sheet, y=False), layer)
+            _draw_classes(_add_panel(figure, grid[row, 3], "classes", sheet, share_y=False), layer)
         elif isinstance(layer, Scale):
             _draw_values(_add_panel(figure, grid[row, 3], "values", sheet), layer)
         else:
@@ -117,12 +118,12 @@ def draw_png(
 
 
 def _add_panel(
-    figure: Figure, place: object, axes_group: str, sheet: _Sheet, *, y: bool = True
+    figure: Figure, cell: object, kind: str, sheet: _Sheet, *, share_y: bool = True
 ) -> Axes:
     """Add a panel that shares the axes of the first panel of its kind."""
-    first = sheet.shared.get(axes_group)
-    axes = figure.add_subplot(place, sharex=first, sharey=first if y else None)
-    sheet.shared.setdefault(axes_group, axes)
+    first = sheet.shared.get(kind)
+    axes = figure.add_subplot(cell, sharex=first, sharey=first if share_y else None)
+    sheet.shared.setdefault(kind, axes)
     return axes
 
 
@@ -131,12 +132,12 @@ def _layer_of_nodes(drawing: Drawing, sheet: _Sheet) -> Layer | None:
     if drawing.y is not None:
         return class_layer("class", drawing.y, sheet.names)
     if drawing.values is not None:
-        return Scale("target", drawing.values, drawing.unit, within=sheet.values)
+        return Scale("target", drawing.values, drawing.unit, limit_values=sheet.values)
     return None
 
 
 def _node_colors(layer: Layer | None, count: int) -> F64:
-    """Return the colour of each node, (N, 4): the first hue without classes and target."""
+    """Return the colour of each node, (N, 4); without classes and targets the first of the palette."""
     from matplotlib.colors import to_rgba_array
 
     if layer is None:
@@ -151,55 +152,54 @@ def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
     """Show the cropped image of a molecule."""
     axes.set_title(_record_title(axes, drawing, edges=True))
     axes.imshow(_crop_margins(drawing), interpolation="antialiased")
-    axes.set_anchor("N")  # titles of a row on one line
+    axes.set_anchor("N")  # aligns the titles of a row
     axes.set_axis_off()
 
 
 def _is_formula(drawing: Drawing) -> bool:
-    """Return True for a molecule whose nodes have no classes: its picture shows all of it."""
+    """True for a molecule whose nodes have no classes, so that its picture shows everything."""
     return drawing.bonds is not None and drawing.y is None
 
 
 def _crop_margins(drawing: Drawing) -> U8:
-    """Crop a molecule's image (H, W, 3) to its drawing and some pixels around it."""
+    """Crop a molecule's image (H, W, 3) to its content and a margin."""
     picture = drawing.picture
-    assert picture is not None, "bonds are known where RDKit drew"
+    assert picture is not None, "a drawing with bonds has RDKit's picture"
     rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
     if not len(rows):
         return picture
-    top = max(rows.min() - RIM, 0)
-    left = max(columns.min() - RIM, 0)
-    return picture[top : rows.max() + RIM, left : columns.max() + RIM]
+    top = max(rows.min() - MARGIN, 0)
+    left = max(columns.min() - MARGIN, 0)
+    return picture[top : rows.max() + MARGIN, left : columns.max() + MARGIN]
 
 
 def _draw_graph(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
-    """Draw nodes over edges, with arrows where an edge has none in the other direction."""
+    """Draw nodes over edges, with arrows if an edge has no reverse."""
     title = _record_title(axes, drawing, edges=True)
     if drawing.y is not None:
         title += f"; {_class_joining_text(drawing)}"
     axes.set_title(title)
     _set_limits(axes, drawing.pos, sheet.up)
-    width = 1.0 if len(drawing.edge_index[0]) <= 2 * FEW else 0.5
+    width = 1.0 if len(drawing.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
     _add_lines(axes, drawing.pos[drawing.edge_index.T], current_style().quiet, width)
     if drawing.is_directed and drawing.pos.shape[1] == 2:
         _add_arrows(axes, drawing)
-    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), rim=0.6)
+    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), outline=0.6)
 
 
 def _add_arrows(axes: Axes, drawing: Drawing) -> None:
-    """Add the head of an arrow in the middle of each edge."""
+    """Add an arrowhead in the middle of each edge."""
     starts, ends = drawing.pos[drawing.edge_index]
     along = ends - starts
     length = np.linalg.norm(along, axis=1)
-    apart = length > 0  # a self loop has no direction
-    middle = (starts + 0.6 * along)[apart]
-    heading = along[apart] / length[apart, None]
-    size = (
-        0.16 * _relative_figure_size(axes) * min(1.0, (200 / max(1, len(along))) ** 0.5)
-    )  # inches
+    has_direction = length > 0  # False for self loops
+    middle = (starts + 0.6 * along)[has_direction]
+    direction = along[has_direction] / length[has_direction, None]
+    crowding = min(1.0, (200 / max(1, len(along))) ** 0.5)
+    size = 0.16 * _relative_figure_size(axes) * crowding  # inches
     axes.quiver(
         *middle.T,
-        *heading.T,
+        *direction.T,
         color=current_style().quiet,
         alpha=0.65,
         angles="xy",
@@ -218,42 +218,43 @@ def _add_arrows(axes: Axes, drawing: Drawing) -> None:
 def _draw_points(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
     axes.set_title(_record_title(axes, drawing))
     _set_limits(axes, drawing.pos, sheet.up)
-    rim = 0.0
+    outline = 0.0
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
-        rim = 0.5
-    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), rim=rim)
+        outline = 0.5
+    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), outline=outline)
     if drawing.metres:
         _add_metre_bar(axes, drawing)
 
 
-def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) -> None:
-    """Draw the nodes: larger where there are few; in three dimensions, paler with distance."""
+def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, outline: float = 0.0) -> None:
+    """Draw the nodes, larger if there are few, and in 3D paler with distance."""
     count = max(1, len(drawing.pos))
     style: dict[str, object] = {
         "s": float(np.clip(14_000 / count, 3, 90)) * _relative_figure_size(axes) ** 2,
-        "linewidths": rim * _relative_figure_size(axes),
+        "linewidths": outline * _relative_figure_size(axes),
         "edgecolors": current_style().ground,
         "clip_on": False,
         "zorder": 3,
     }
     if drawing.pos.shape[1] == 3:
-        style["depthshade"] = False  # matplotlib's own makes them transparent
+        style["depthshade"] = False  # matplotlib's depth shading makes points transparent
         colors = _fade_by_distance(axes, drawing.pos, colors)
     axes.scatter(*drawing.pos.T, c=colors, **style)
 
 
 def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
-    """Mix the background into colours (N, 4) of points (N, 3), by their distance from the eye."""
+    """Mix the background into colours (N, 4) of points (N, 3) by their distance from the viewer."""
     from matplotlib.colors import to_rgba
     from mpl_toolkits.mplot3d.proj3d import proj_transform
 
     _, _, depth = proj_transform(*points.T, axes.get_proj())
     depth = np.asarray(depth)
-    far = (depth - depth.min(initial=0)) / max(float(np.ptp(depth)) if len(depth) else 0.0, 1e-9)
-    share = HAZE * far[:, None]
+    depth_range = float(np.ptp(depth)) if len(depth) else 0.0
+    relative_depth = (depth - depth.min(initial=0)) / max(depth_range, 1e-9)
+    fraction = HAZE * relative_depth[:, None]
     ground = np.array(to_rgba(current_style().ground))
-    return np.asarray(colors + share * (ground - colors), np.float64)
+    return np.asarray(colors + fraction * (ground - colors), np.float64)
 
 
 def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
@@ -261,30 +262,31 @@ def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
 
-    shown = drawing.sample_edges()
-    segments = drawing.pos[shown.T]
-    crossing = np.zeros(shown.shape[1], bool)  # edges between two classes
-    width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
+    edges = drawing.sample_edges()
+    count = edges.shape[1]
+    segments = drawing.pos[edges.T]
+    joins_classes = np.zeros(count, bool)
+    width = 0.8 if count <= 2 * MAX_SHARED_PANEL_NODES else 0.35
     if drawing.y is not None:
-        sources, targets = drawing.y[shown]
-        crossing = sources != targets
-    colors = _node_colors(layer, len(drawing.pos))[shown[1]]
+        sources, targets = drawing.y[edges]
+        joins_classes = sources != targets
+    colors = _node_colors(layer, len(drawing.pos))[edges[1]]
     if drawing.pos.shape[1] == 3:
         colors = _fade_by_distance(axes, segments.mean(axis=1), colors)
-    _add_lines(axes, segments[~crossing], colors[~crossing], width)
-    _add_lines(axes, segments[crossing], current_style().ink, width)
+    _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width)
+    _add_lines(axes, segments[joins_classes], current_style().ink, width)
 
     total = drawing.edge_index.shape[1]
     title = count_with_noun(total, "edge")
-    if shown.shape[1] < total:
-        title = f"{shown.shape[1]:,} of {total:,} edges"
+    if count < total:
+        title = f"{count:,} of {total:,} edges"
     if drawing.y is not None:
         title += f"\n{_class_joining_text(drawing)}, highlighted"
     axes.set_title(title)
 
 
 def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> None:
-    """Add lines (E, 2, 2 or 3) of a width in points."""
+    """Add lines (E, 2, 2 or 3) with a width in points."""
     from matplotlib.collections import LineCollection
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
@@ -296,31 +298,31 @@ def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> Non
 def _class_joining_text(drawing: Drawing) -> str:
     assert drawing.y is not None
     sources, targets = drawing.y[drawing.edge_index]
-    share = (sources != targets).sum() / max(len(sources), 1)
-    return f"{share:.1%} join two classes"
+    fraction = (sources != targets).sum() / max(len(sources), 1)
+    return f"{fraction:.1%} join two classes"
 
 
 def _record_title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
-    """Return key and numbers of a record, wrapped to the width of the panel."""
+    """Return key and counts of a record, wrapped to the width of the panel."""
     facts = count_with_noun(len(drawing.pos), "node")
     if edges:
         facts += f", {count_with_noun(drawing.edge_index.shape[1], 'edge')}"
         if drawing.is_directed:
-            facts += " with a direction"
+            facts += ", directed"
     if drawing.position_source:
         facts += f" ({drawing.position_source})"
     columns = axes.get_subplotspec().colspan
-    letters = LETTERS * len(columns)
+    letters = TITLE_LETTERS * len(columns)
     return "\n".join(textwrap.fill(text, letters) for text in (drawing.key, facts))
 
 
 def _relative_figure_size(axes: Axes) -> float:
-    """Return the size of the figure relative to the usual one, by which dots and lines shrink."""
-    return float(axes.figure.get_figwidth() / WIDTH)
+    """Return the width of the figure relative to the default, to scale points and lines."""
+    return float(axes.figure.get_figwidth() / FIGURE_WIDTH)
 
 
 def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
-    """Draw an image below the nodes; the centre of its first pixel is the origin."""
+    """Draw an image behind the nodes; the centre of its first pixel is the origin."""
     height, width = picture.shape[:2]
     box = (-0.5, width - 0.5, 0.5 - height, 0.5)
     axes.imshow(
@@ -334,7 +336,7 @@ def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
 
 
 def _set_limits(axes: Axes, pos: Array, up: str) -> None:
-    """Set equal scales on all axes, no ticks, and the limits of the data."""
+    """Set equal scales on all axes and the limits of the data; hide the axes."""
     low = np.zeros(3)
     high = np.ones(3)
     if len(pos):
@@ -342,93 +344,93 @@ def _set_limits(axes: Axes, pos: Array, up: str) -> None:
         high = pos.max(axis=0)
     longest = float((high - low).max(initial=0))
     extent = np.maximum(high - low, 1e-6 + 0.02 * longest)
-    flat = pos.shape[1] == 2
-    if flat:
-        extent = extent + 0.04 * extent.max()  # whole dots at the border
+    is_2d = pos.shape[1] == 2
+    if is_2d:
+        extent = extent + 0.04 * extent.max()  # space for points at the border
 
     low = (low + high - extent) / 2
     high = low + extent
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     axes.set_axis_off()
-    if flat:
-        axes.set_aspect("equal", anchor="N")  # titles of a row on one line
+    if is_2d:
+        axes.set_aspect("equal", anchor="N")  # aligns the titles of a row
         return
     axes.set_zlim(low[2], high[2])
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
-    # After setting the vertical axis, which rotates the aspect.
-    axes.set_box_aspect(extent, zoom=0.95)  # a tall box fills its panel
+    # Set the aspect last, because setting the vertical axis rotates it.
+    axes.set_box_aspect(extent, zoom=0.95)
 
 
 def _add_metre_bar(axes: Axes, drawing: Drawing) -> None:
-    """Add a bar of a round length along the lower edge of a cloud in metres."""
+    """Add a scale bar of a round length along the lower edge of a point cloud."""
     low = drawing.pos.min(axis=0)
     across = float(np.ptp(drawing.pos[:, 0]))
     if across <= 0:
         return
-    length = nice_length(across)
+    length = round_length(across)
     start = low - np.eye(3)[1] * 0.15 * across  # in front of the cloud
     end = start + np.eye(3)[0] * length
     (bar,) = axes.plot(
         *np.stack([start, end]).T, color=current_style().ink, linewidth=2, clip_on=False
     )
-    text = axes.text(*start, f"{length_text(length)} ", ha="right", va="center", fontsize=NOTE)
+    text = axes.text(*start, f"{format_length(length)} ", ha="right", va="center", fontsize=NOTE)
     for mark in (bar, text):
-        mark.set_in_layout(False)  # its box in space is not that on the page
+        mark.set_in_layout(False)  # its 3D bounding box would distort the layout
 
 
 # --- Degrees, classes and labels ------------------------------------------------------------------
 
 
 def _degree_axes(drawings: Sequence[Drawing]) -> tuple[F64, bool]:
-    """Return bins of the degrees of all drawings, and whether few hubs call for a logarithmic axis."""
-    last = 0
+    """Return the bins for the degrees of all drawings, and True if hubs need a logarithmic axis."""
+    max_degree = 0
     log = False
     for drawing in drawings:
-        most = max(int(degrees.max(initial=0)) for degrees in drawing.degrees())
+        max_degree_here = max(int(degrees.max(initial=0)) for degrees in drawing.degrees())
         mean = len(drawing.edge_index[0]) / max(1, len(drawing.pos))
-        last = max(last, most)
-        log = log or most > 10 * max(1, mean)
-    step = -(-(last + 1) // 40)
-    return np.arange(0, last + step + 1, step, dtype=np.float64) - 0.5, log
+        max_degree = max(max_degree, max_degree_here)
+        log = log or max_degree_here > 10 * max(1, mean)
+    step = -(-(max_degree + 1) // 40)
+    return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, log
 
 
 def _draw_degrees(axes: Axes, drawing: Drawing, sheet: _Sheet) -> None:
     from matplotlib.ticker import MaxNLocator
 
     incoming, outgoing = drawing.degrees()
-    room = 0.3 / _relative_figure_size(axes)  # for the legend above the bars
-    first = current_style().palette[0]
+    headroom = 0.3 / _relative_figure_size(axes)  # for the legend above the bars
+    color = current_style().palette[0]
     style = {"bins": sheet.bins, "log": sheet.log}
     if np.array_equal(incoming, outgoing):
-        axes.hist(outgoing, color=first, label="in- and out-degree", **style)
+        axes.hist(outgoing, color=color, label="in- and out-degree", **style)
     else:
-        axes.hist(outgoing, color=first, label="out-degree", **style)
+        axes.hist(outgoing, color=color, label="out-degree", **style)
         if incoming.min() == incoming.max():
-            line = {"color": current_style().ink, "linewidth": 1.2, "ymax": 1 / (1 + room)}
+            line = {"color": current_style().ink, "linewidth": 1.2, "ymax": 1 / (1 + headroom)}
             axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **line)
         else:
             outline = {"histtype": "step", "color": current_style().ink}
             axes.hist(incoming, label="in-degree", **outline, **style)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
-    axes.margins(y=room)
+    axes.margins(y=headroom)
     axes.legend(loc="upper left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if sheet.log:
-        axes.set_ylim(bottom=0.7)  # below one node there is none
+        axes.set_ylim(bottom=0.7)  # counts start at one
         axes.yaxis.set_major_formatter("{x:,g}")
     else:
         _label_whole_numbers(axes.yaxis)
 
 
 def _draw_values(axes: Axes, layer: Scale) -> None:
-    """Draw the targets of the nodes as a histogram over their colour bar."""
+    """Draw a histogram of the nodes' targets above their colour bar."""
     limits = layer.limits
     finite = layer.values[np.isfinite(layer.values)]
     edges = np.linspace(limits.low, limits.high, 21)
     counts, _ = np.histogram(finite.clip(limits.low, limits.high), edges)
-    middles = (edges[:-1] + edges[1:]) / 2
-    colors = node_colors(Scale("", middles, "", within=layer.within))
-    axes.bar(middles, counts, width=np.diff(edges), color=colors)
+    centres = (edges[:-1] + edges[1:]) / 2
+    colors = node_colors(Scale("", centres, "", limit_values=layer.limit_values))
+    axes.bar(centres, counts, width=np.diff(edges), color=colors)
     missing = limits_of_scale(layer.values).missing
     axes.set(title="target of the nodes", ylabel="nodes", xticks=[])
     if missing:
@@ -455,12 +457,12 @@ def _draw_classes(axes: Axes, layer: Categories) -> None:
 
 
 def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
-    """Draw the label of the graph among the labels of all graphs."""
+    """Draw the label of the graph in comparison with the labels of all graphs."""
     if labels is None or drawing.label_value is None:
         axes.set_title("label of the graph" if drawing.label else "")
         text = drawing.label or NO_LABEL
-        where = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, textwrap.fill(text, 30) if not drawing.label else text, **where)
+        alignment = {"ha": "center", "va": "center", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, textwrap.fill(text, 30) if not drawing.label else text, **alignment)
         axes.set_axis_off()
     elif labels.counts is not None:
         _draw_counts(axes, drawing, labels.names, labels.counts)
@@ -471,24 +473,24 @@ def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
 
 
 def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64) -> None:
-    """Draw how many graphs are of each class, or have each label; this record's are coloured."""
+    """Draw the number of graphs with each class or label, and highlight those of this record."""
     value = np.asarray(drawing.label_value)
-    holding = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
-    colors = np.where(holding, current_style().palette[0], current_style().faint)
+    is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
+    colors = np.where(is_label, current_style().palette[0], current_style().faint)
     rows = np.arange(len(names))
     bars = axes.barh(rows, counts, color=colors)
     axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
     axes.set_yticks(rows, [textwrap.shorten(name, 26, placeholder="…") for name in names])
     axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
-    axes.set(title="labels of all graphs; coloured: of this one", xlabel="graphs")
-    for tick, holds in zip(axes.get_yticklabels(), holding, strict=True):
-        tick.set_fontweight("bold" if holds else "normal")
+    axes.set(title="labels of all graphs; coloured: this graph", xlabel="graphs")
+    for tick, is_bold in zip(axes.get_yticklabels(), is_label, strict=True):
+        tick.set_fontweight("bold" if is_bold else "normal")
     _label_whole_numbers(axes.xaxis, bins=4)
 
 
 def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None:
-    """Draw the target of all graphs as a histogram; a line marks this record's."""
+    """Draw a histogram of the target over all graphs, with a line for this record."""
     axes.hist(values[np.isfinite(values)], bins=30, color=current_style().faint)
     axes.axvline(float(np.asarray(drawing.label_value).item()), color=current_style().palette[1])
     text = f"{drawing.label} {unit}".strip()
@@ -497,15 +499,15 @@ def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None
 
 
 def _draw_target_ranges(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
-    """Draw the middle nine tenths and the median of each target; a point marks this record's."""
+    """Draw the 5 to 95 % range and the median of each target, with a point for this record."""
     record_label = np.asarray(drawing.label_value).reshape(-1).astype(np.float64)
-    low, median, high = np.nanpercentile(values, MIDDLE, axis=0)
-    wide = np.where(high > low, high - low, 1.0)
+    low, median, high = np.nanpercentile(values, PERCENTILES, axis=0)
+    width = np.where(high > low, high - low, 1.0)
     rows = np.arange(len(names))
     axes.barh(rows, np.ones(len(rows)), height=0.5, color=current_style().faint)
-    axes.plot((median - low) / wide, rows, "|", color=current_style().ink, markersize=9)
-    places = ((record_label - low) / wide).clip(-0.06, 1.06)
-    axes.plot(places, rows, "o", color=current_style().palette[1])
+    axes.plot((median - low) / width, rows, "|", color=current_style().ink, markersize=9)
+    positions = ((record_label - low) / width).clip(-0.06, 1.06)
+    axes.plot(positions, rows, "o", color=current_style().palette[1])
     texts = [line.replace("  ", ": ") for line in drawing.label.split("\n")]
     axes.set_yticks(rows, texts)
     axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
@@ -514,7 +516,7 @@ def _draw_target_ranges(axes: Axes, drawing: Drawing, names: Sequence[str], valu
 
 
 def _label_whole_numbers(axis: Any, bins: int = 6) -> None:
-    """Label an axis of counts by whole numbers alone."""
+    """Label an axis of counts with whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=bins, integer=True))

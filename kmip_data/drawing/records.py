@@ -1,4 +1,4 @@
-"""Records of a build as arrays to be drawn, and the labels of all its graphs."""
+"""Convert records of a build to arrays for drawing, and collect the labels of all graphs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-MAX_EDGES = 20_000  #: most edges drawn, a fixed sample stated in the title
+MAX_EDGES = 20_000  #: of more edges, a fixed sample is drawn, as the title says
 BY_RDKIT = "drawn by RDKit from the features"
-NOUGHT = 1e-12  #: largest magnitude of a label that is shown as 0
+ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Drawing:
 
     key: str  #: upstream key, shown as the title
     pos: Array  #: (N, 2) or (N, 3), positions of the nodes
-    y: I64 | None  #: (N,), class of each node, −1 without one; None where nodes have none
+    y: I64 | None  #: (N,), class of each node, −1 if unknown; None if nodes have no classes
     edge_index: I64  #: (2, E), row 0 sources and row 1 targets
-    picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is column and minus row
-    position_source: str = ""  #: origin of computed positions
-    label: str = ""  #: label of the graph in words, or empty
+    picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is (column, −row)
+    position_source: str = ""  #: origin of computed positions; empty for stored ones
+    label: str = ""  #: formatted label of the graph, or empty
     values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
-    #: (E,) kind of each edge of a molecule, a position in :data:`.molecules.BONDS`
+    #: (E,) bond type of each edge of a molecule, a position in :data:`.molecules.BONDS`
     bonds: I64 | None = None
     label_value: Array | None = None  #: label of the graph as stored
     metres: bool = False  #: True if positions are in metres
 
     @property
     def is_directed(self) -> bool:
-        """True if an edge has none in the other direction."""
+        """True if an edge has no reverse."""
         nodes = len(self.pos)
         sources, targets = self.edge_index
         return not np.isin(sources * nodes + targets, targets * nodes + sources).all()
@@ -64,15 +64,12 @@ class Drawing:
         if edges <= limit:
             return self.edge_index
         generator = np.random.Generator(np.random.PCG64(0))
-        chosen = generator.choice(edges, size=limit, replace=False)
-        return self.edge_index[:, np.sort(chosen)]
+        sample = generator.choice(edges, size=limit, replace=False)
+        return self.edge_index[:, np.sort(sample)]
 
 
 def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
-    """Return a record as arrays.
-
-    Missing positions come from RDKit's drawing, or from springs.
-    """
+    """Read a record as arrays; missing positions are computed by RDKit or springs."""
     data: Data | dict[str, Array] = dataset[position]
     schema = dataset.schema
     values: dict[str, Array] = {}
@@ -128,7 +125,7 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
 
 
 def _field_names(schema: Schema, attribute: str) -> tuple[str, ...]:
-    """Return the names of the fields of a column."""
+    """Return the field names of the column with this attribute."""
     for column in schema.columns:
         if column.attribute == attribute:
             return column.fields
@@ -136,7 +133,7 @@ def _field_names(schema: Schema, attribute: str) -> tuple[str, ...]:
 
 
 def _is_in_metres(schema: Schema) -> bool:
-    """True if the schema says that positions are in metres."""
+    """True if the schema declares positions in metres."""
     for view in schema.views:
         if view.attribute == "pos":
             column = schema.column(view.source)
@@ -150,11 +147,11 @@ def _node_positions(
     edge_index: I64,
     nodes: int,
 ) -> tuple[Array, U8 | None, str]:
-    """Return positions, their image, and the origin of computed positions."""
+    """Return positions, an image behind them, and the origin of computed positions."""
     from kmip_data.drawing.layouts import spring_layout
     from kmip_data.drawing.molecules import atoms_from_features, draw_molecule
 
-    # 1. Row and column of a superpixel; rows of a picture go down.
+    # 1. Row and column of superpixels; rows of an image go down.
     for column in schema.columns:
         if column.level != "node":
             continue
@@ -164,22 +161,21 @@ def _node_positions(
                 row, across = pair.astype(np.float64).T
                 return np.column_stack([across, -row]), None, ""
 
-    # 2. Positions in the plane or in space.
+    # 2. Stored positions, 2D or 3D.
     pos = values.get("pos")
     if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
         return pos, None, ""
 
-    # 3. None: positions by RDKit, or by springs.
+    # 3. Positions computed by RDKit, or by springs.
     fields = _field_names(schema, "x")
     atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:
-        drawn = draw_molecule(
-            atoms, edge_index, bond_types_from_features(fields, values["edge_attr"])
-        )
+        bond_types = bond_types_from_features(fields, values["edge_attr"])
+        drawn = draw_molecule(atoms, edge_index, bond_types)
         if drawn is not None:
-            picture, on_picture = drawn
-            return on_picture * (1, -1), picture, BY_RDKIT
-    return spring_layout(edge_index, nodes), None, "places by springs, not of the data"
+            picture, pixels = drawn
+            return pixels * (1, -1), picture, BY_RDKIT
+    return spring_layout(edge_index, nodes), None, "positions by springs, not from the data"
 
 
 def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
@@ -189,34 +185,34 @@ def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
     fields = column.fields or tuple(map(str, range(value.size)))
     named = zip(fields, value.ravel(), strict=True)
     if column.num_classes:
-        holding = [name for name, holds in named if holds == 1]  # NaN: not known
-        return "\n".join(holding) or "none holds"
+        positive = [name for name, target in named if target == 1]  # NaN: unknown
+        return "\n".join(positive) or "no positive label"
     if value.size == 1 and not column.fields:
         return number_text(value.item())
     return "\n".join(f"{name}  {number_text(number)}" for name, number in named)
 
 
 def number_text(number: float) -> str:
-    """Format a number by three digits; what rounding has left of a zero is 0.
+    """Format a number with three digits; rounding errors of zero become 0.
 
     >>> number_text(-1.11e-16), number_text(0.12345)
     ('0', '0.123')
     """
-    return f"{number if abs(number) > NOUGHT else 0:.3g}"
+    return f"{number if abs(number) > ZERO_TOLERANCE else 0:.3g}"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of all graphs of a build, among which a record's is marked."""
+    """Labels of all graphs of a build, to compare a record's label with."""
 
     names: tuple[str, ...]  #: names of the classes, or of the targets
     unit: str
-    counts: I64 | None = None  #: (C,) graphs of each class
+    counts: I64 | None = None  #: (C,) number of graphs of each class
     values: F32 | None = None  #: (G, T) targets of each graph
 
 
 def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
-    """Return the labels of the graphs of a dataset; None if its labels are of nodes or edges, or not counted."""
+    """Return the labels of all graphs; None if nodes or edges have the labels, or the card no counts."""
     column = dataset.schema.label_column
     if column is None or column.level != "graph":
         return None
@@ -239,14 +235,14 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
 
 
 def up_axis_name(card: Card) -> Literal["y", "z"]:
-    """Return the upward axis of a dataset's clouds."""
+    """Return the axis that points up in a dataset's point clouds."""
     if card.dataset not in dataset_names():
         return "z"
     return load_manifest(card.dataset).up_axis
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
-    """Return the name of a class, or its number; a negative one means no class."""
+    """Return the name of a class, or its number if it has no name; negative means no class."""
     if number < 0:
         return "no class"
     return names[number] if number < len(names) else f"class {number}"

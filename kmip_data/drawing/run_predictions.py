@@ -1,4 +1,4 @@
-"""Layers of a run's predictions for nodes, and of two runs compared."""
+"""Layers for a run's predictions of nodes, and for the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from kmip_data.drawing.layers import Layer, Scale, class_layer
 from kmip_data.drawing.style import class_colors, current_style
 from kmip_data.text import count_with_noun
 
-OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
+OUTCOMES = 4  #: both runs right, only the first, only the second, both wrong
 
 
 def right_wrong_colors(count: int) -> Sequence[str]:
-    """Return ``count`` colours: of right and wrong nodes and, beyond two, of nodes that the run has seen."""
-    return class_colors(2) if count == 2 else current_style().verdicts[:count]
+    """Return ``count`` colours for right and wrong nodes, followed by those for nodes seen in training."""
+    return class_colors(2) if count == 2 else current_style().outcome_colors[:count]
 
 
 def class_layers(truth: I64, names: tuple[str, ...], predicted: Array, run: str) -> list[Layer]:
-    """Return correctness and predicted class of nodes whose classes (N,) are ``truth``, −1: none."""
-    known = truth >= 0
-    wrong = predicted != truth
-    share = 1 - wrong[known].mean() if known.any() else 0.0
+    """Return layers of correctness and predicted class, given the true classes (N,), −1 for none."""
+    is_known = truth >= 0
+    is_wrong = predicted != truth
+    accuracy = 1 - is_wrong[is_known].mean() if is_known.any() else 0.0
     return [
         class_layer(
             "right or wrong",
-            np.where(known, wrong, -1),
+            np.where(is_known, is_wrong, -1),
             ("right", "wrong"),
-            f"{run}: {share:.1%} right",
+            f"{run}: {accuracy:.1%} right",
             lambda: right_wrong_colors(2),
         ),
         class_layer("predicted class", predicted, names, f"by {run}"),
@@ -38,7 +38,7 @@ def class_layers(truth: I64, names: tuple[str, ...], predicted: Array, run: str)
 
 
 def value_layers(truth: F32, unit: str, predicted: Array, run: str) -> list[Layer]:
-    """Return absolute error and prediction of nodes whose targets (N,) are ``truth``, NaN: none."""
+    """Return layers of absolute error and prediction, given the true values (N,), NaN for none."""
     error = np.abs(predicted - truth)
     mean = error[np.isfinite(error)].mean() if np.isfinite(error).any() else np.nan
     return [
@@ -48,7 +48,7 @@ def value_layers(truth: F32, unit: str, predicted: Array, run: str) -> list[Laye
 
 
 def distinguishing_names(first: str, second: str) -> tuple[str, str]:
-    """Return what tells two runs apart: their models, else also their names.
+    """Return the models of two runs, with the names of the runs if the models are the same.
 
     >>> distinguishing_names("paris/gcn/a", "paris/gps-kmip/a")
     ('gcn', 'gps-kmip')
@@ -62,7 +62,7 @@ def distinguishing_names(first: str, second: str) -> tuple[str, str]:
 
 
 def layers_of_second_run(layers: Sequence[Layer], name: str) -> list[Layer]:
-    """Return the layers of the second of two runs under its name."""
+    """Append the name of the second run to the names of its layers."""
     return [replace(layer, name=f"{layer.name} ({name})") for layer in layers]
 
 
@@ -72,15 +72,17 @@ def outcome_layer(
     names: tuple[str, str],
     test: Array,
 ) -> Layer:
-    """Return where both runs are right, only one of them, or neither; the note counts ``test`` (N,) nodes."""
-    right = [classes == truth for classes in predicted]
-    outcome = np.where(truth < 0, -1, 3 - 2 * right[1] - right[0])
-    # 3 − 2b − a: 0 both, 1 only the second, 2 only the first, 3 neither.
-    outcome = np.select([outcome == 1, outcome == 2], [2, 1], outcome)
+    """Return a layer that shows which of two runs are right; its note counts ``test`` (N,) nodes."""
+    first_right, second_right = (classes == truth for classes in predicted)
+    outcome = np.select(
+        [truth < 0, first_right & second_right, first_right, second_right],
+        [-1, 0, 1, 2],
+        default=3,
+    )
     labels = ("both right", f"only {names[0]} right", f"only {names[1]} right", "both wrong")
     counts = np.bincount(outcome[test & (outcome >= 0)], minlength=OUTCOMES).tolist()
-    told = ", ".join(f"{count:,} {label}" for count, label in zip(counts, labels, strict=True))
-    note = f"of {count_with_noun(sum(counts), 'test node')}: {told}"
+    summary = ", ".join(f"{count:,} {label}" for count, label in zip(counts, labels, strict=True))
+    note = f"of {count_with_noun(sum(counts), 'test node')}: {summary}"
 
     def colors() -> Sequence[str]:
         hues = class_colors(OUTCOMES)
@@ -92,9 +94,9 @@ def outcome_layer(
 def error_difference(
     truth: F32, unit: str, predicted: tuple[Array, Array], names: tuple[str, str]
 ) -> Layer:
-    """Return how much larger the error (N,) of the first run is than the second run's."""
+    """Return a layer with the error (N,) of the first run minus that of the second run."""
     first, second = (np.abs(values - truth) for values in predicted)
     difference = first - second
-    nearer = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
-    note = f"absolute error of {names[0]} less the error of {names[1]}: {nearer:.1%} negative"
+    first_better = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
+    note = f"absolute error of {names[0]} minus that of {names[1]}: {first_better:.1%} negative"
     return Scale("both runs", difference, unit, note)

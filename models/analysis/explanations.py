@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence
 from kmip_data.drawing.records import label_text
 from kmip_data.drawing.style import (
-    CYCLE,
+    CURVE_HUES,
     current_style,
     format_percent,
     in_current_style,
@@ -340,7 +340,7 @@ def draw_metric_by_distance(
     for number, ((name, run), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
         across = steps + CURVE_OFFSET * (number - (len(runs) - 1) / 2)
         values = np.array(run.values)
-        color = current_style().palette[number % CYCLE]
+        color = current_style().palette[number % CURVE_HUES]
         order = 3 + len(runs) - number
         style = {"color": color, "marker": marker, "markersize": 6, "zorder": order}
         axes.plot(across[many], values[many], label=name, **style)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.drawing.style import (
-    KINDS,
+    IMAGE_METADATA,
     NOTE,
     SHADES,
     STYLES,
@@ -374,7 +374,7 @@ def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
     figure = new_figure(6, 4)  # inches; its text is as large as the page's, even on a phone
     draw(figure, table)
     with mpl.rc_context({"svg.fonttype": "none"}):  # keep text as text, not as paths
-        figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
+        figure.savefig(file, format="svg", transparent=True, metadata=IMAGE_METADATA[".svg"])
 
 
 @functools.cache

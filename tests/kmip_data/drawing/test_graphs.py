@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.builds.learnable import streets, streets_build
 
-from kmip_data.drawing.graphs import COLORS, atom_layers, graph_of_record, rgb_layers
+from kmip_data.drawing.graphs import CHANNELS, atom_layers, graph_of_record, rgb_layers
 from kmip_data.errors import UsageError
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
@@ -17,8 +17,8 @@ from kmip_data.reading.dataset import ShardedDataset
 def test_colours_are_those_of_the_features():
     shades = np.array([[0, 0.5, 1], [1, 1, 1], [0, 0, 0], [0, 0.5, 1]], np.float32)
     for top, form in itertools.product((1, 255, 65_535), ("{} [0-1]", "mean {} [0-1]", "{}")):
-        columns = {f"deviation of {color}": shades[:, 0] for color in COLORS}
-        columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(COLORS)}
+        columns = {f"deviation of {color}": shades[:, 0] for color in CHANNELS}
+        columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(CHANNELS)}
         (layer,) = rgb_layers(columns)
         colors = [layer.colors[code] for code in layer.codes]
         assert colors == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)

@@ -34,7 +34,7 @@ def test_colours_rise_along_the_ramp_and_missing_values_are_grey(style):
 
 
 def test_limits_are_those_of_other_values_where_rows_share_them():
-    alone = node_colors(Scale("a", np.array([1.0]), "", within=np.array([0.0, 1.0])))
+    alone = node_colors(Scale("a", np.array([1.0]), "", limit_values=np.array([0.0, 1.0])))
     assert to_hex(alone[0]) == sequential_colors(256)[-1]
 
 

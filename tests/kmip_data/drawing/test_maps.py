@@ -20,10 +20,10 @@ from kmip_data.drawing.maps import (
     city_layers,
     dense_area,
     draw_map,
-    nice_length,
     prediction_layers,
     project_to_metres,
     read_city_map,
+    round_length,
     streets_longer_than_drawn,
 )
 from kmip_data.drawing.style import using_style
@@ -160,7 +160,7 @@ def test_odd_cities_are_drawn(city, tmp_path):
 
 def test_scale_bars_have_round_lengths():
     for longest in np.geomspace(0.5, 99_999, 200):
-        length = nice_length(float(longest))
+        length = round_length(float(longest))
         assert longest / 2.5 < length <= longest
         assert float(f"{length:.0e}"[0]) in {1, 2, 5}
 

@@ -96,7 +96,7 @@ def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_pat
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
     picture = read_drawing(dataset, 0)
     assert len(np.unique(picture.pos, axis=0)) == 3
-    assert "not of the data" in picture.position_source
+    assert "not from the data" in picture.position_source
     with pytest.raises(UsageError, match="30,000"):
         read_drawing(dataset, 1)
 
@@ -187,7 +187,7 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     titles = [axes.get_title() for axes in axes_of_figure]
     assert len(titles) == 3, "bonds and atoms are not drawn twice"
     assert titles[0].startswith(f"chain\n{len(pos)} nodes, {edges.shape[1]} edges")
-    # Letters of oxygen are red: as high as LETTERS in the picture, half of that in a panel of 110
+    # Letters of oxygen are red: as high as LABEL_HEIGHT in the picture, half of that in a panel of 110
     # dots an inch.
     red = (picture[..., 0] > 180) & (picture[..., 1] < 60) & (picture[..., 2] < 60)
     oxygen = int(np.flatnonzero(chain.x[:, 0] == 7)[0])
@@ -239,7 +239,7 @@ def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_
         assert len(axes) == 3, "graph, degrees, label"
         heads = [each for each in axes[0].collections if isinstance(each, Quiver)]
         assert len(heads) == arrows
-        assert ("with a direction" in axes[0].get_title()) == bool(arrows)
+        assert (", directed" in axes[0].get_title()) == bool(arrows)
     many = drawing(1_000, 2)
     assert len(figure_of(monkeypatch, tmp_path, [many]).axes) == 4
 
@@ -309,4 +309,4 @@ def test_letters_without_a_font_are_one_line(capsys, tmp_path):
         draw_png([drawing(5, 2)], tmp_path / "p.png", title="\u6771\u4eac \U00013000", footer="f")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) <= 1
-    assert not lines or "install one" in lines[0]
+    assert not lines or "install a font" in lines[0]

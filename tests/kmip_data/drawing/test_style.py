@@ -13,9 +13,9 @@ from matplotlib.colors import rgb_to_hsv, to_rgb
 from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     CPK,
-    CYCLE,
-    KINDS,
-    S3DIS,
+    CURVE_HUES,
+    IMAGE_METADATA,
+    S3DIS_COLORS,
     STYLES,
     class_colors,
     contrast_ratio,
@@ -40,7 +40,7 @@ def draw(path: Path) -> None:
     save_figure(figure, path)
 
 
-@pytest.mark.parametrize("ending", KINDS)
+@pytest.mark.parametrize("ending", IMAGE_METADATA)
 def test_equal_pictures_are_equal_bytes(tmp_path, ending):
     one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
     draw(one)
@@ -61,7 +61,7 @@ def test_ground_and_width_are_those_of_the_style(tmp_path, name):
     assert dict(mpl.rcParams) == before
     pixels = image.imread(tmp_path / "p.png")
     assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.ground), atol=0.01)
-    assert pixels.shape[1] == int(min(8, wanted.widest) * wanted.dots)
+    assert pixels.shape[1] == int(min(8, wanted.max_width) * wanted.dots_per_inch)
     assert current_style() == STYLES["light"], "the caller's style ends with its block"
 
 
@@ -70,7 +70,7 @@ def test_colours_are_seen_on_their_ground(name):
     with using_style(name):
         schemes = {
             "classes": class_colors(24 * 4),
-            "rooms": class_colors(13, [*S3DIS]),
+            "rooms": class_colors(13, [*S3DIS_COLORS]),
             "elements": element_colors([*CPK, 99]),
             "right and wrong": right_wrong_colors(5),
             "letters": (current_style().ink, current_style().quiet),
@@ -129,7 +129,9 @@ def test_hues_differ_whatever_somebody_sees(name, sight):
     with using_style(name):
         hues = class_colors(24)
         ordered = sequential_colors(10)
-    assert least_distance(hues[:CYCLE], sight) > max(14.5, least_distance(OKABE_ITO, sight) - 8)
+    assert least_distance(hues[:CURVE_HUES], sight) > max(
+        14.5, least_distance(OKABE_ITO, sight) - 8
+    )
     assert least_distance(hues, sight) > (15 if sight == "normal" else 5)
     assert least_distance(ordered, sight, step=1) > 4, "neighbours of ten ordered classes"
 
