@@ -348,7 +348,7 @@ def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatc
     with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
         made(folder)
     monkeypatch.chdir(folder)
-    exec(caught.value.next.partition("pass that file alone: ")[2], {"networkx": nx})
+    exec(caught.value.next.partition("pass only that file: ")[2], {"networkx": nx})
     written = (folder / "NETWORK.graphml").read_bytes()
     got = made(write(tmp_path / "u", a_graphml=written), label=("sector",))
     assert got.first.columns["node/y"].tolist() == [1, 0, 1]

@@ -489,7 +489,7 @@ def test_edges_without_a_node_are_left_out_only_if_asked(tmp_path):
     got = made(folder, on_error="skip")
     assert got.edges() == {(0, 1), (1, 0)}
     assert got.first.columns["edge/edge_attr"].ravel().tolist() == [1, 3]
-    assert "rows of edges.csv: 2 edges with an end that is no node" in got.files["ignored"]
+    assert "rows of edges.csv: 2 edges with an end that is not a node" in got.files["ignored"]
 
 
 def test_a_note_behind_the_nodes_is_warned_of(tmp_path):

@@ -47,15 +47,15 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.given_parts import (
     GraphSplitParams,
     find_given_parts,
-    mask_labelled,
+    labelled_mask,
 )
 from kmip_data.pipelines.datasets.graphs.inference import (
     accumulate_totals,
     check_totals,
     count_missing_labels,
-    described_columns,
     graphs_per_shard,
     infer_target_column,
+    non_target_columns,
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
@@ -186,7 +186,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         check_totals(totals, findings, list(raw.members))
 
         # 2. Columns except the target.
-        columns = described_columns(totals.columns, options, findings)
+        columns = non_target_columns(totals.columns, options, findings)
         findings.notices.missing.update(totals.columns.missing_values())
 
         # 3. The target, whose type depends on the labels of all graphs.
@@ -233,11 +233,10 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
     def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
         """Return the summary of the files for the card, its warnings as notes, and given splits."""
         inferred = params.inferred
-        given = {} if inferred.masks is None else {MASK_SPLIT: inferred.masks}
+        given_parts = {} if inferred.masks is None else {MASK_SPLIT: inferred.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
-        return CardAdditions(
-            {"files": {**inferred.summary, "columns": columns}}, inferred.summary["warnings"], given
-        )
+        statistics = {"files": {**inferred.summary, "columns": columns}}
+        return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 
     def prepare(self, raw: RawFolder, params: ResolvedGraphParams, workdir: Path) -> Prepared:
         """Prepare nothing: workers read the raw files."""
@@ -290,7 +289,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
 
         label_level = records.label_column.level if records.label_column else level
         divides_nodes = len(records.keys) == 1 and label_level == "node"
-        is_labelled = mask_labelled(records, divides_nodes=divides_nodes)
+        is_labelled = labelled_mask(records, divides_nodes=divides_nodes)
         if codes is None and divides_nodes:
             return self._draw_nodes(is_labelled, params)
         if codes is None:

@@ -67,8 +67,8 @@ def find_given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str
     return rule, "graph", None
 
 
-def mask_labelled(records: Records, *, divides_nodes: bool) -> Bools:
-    """Mask the nodes (N,) of a single graph, or the graphs (G,), that have a label."""
+def labelled_mask(records: Records, *, divides_nodes: bool) -> Bools:
+    """Return the mask of labelled nodes (N,) of a single graph, or of labelled graphs (G,)."""
     label = records.label_column
     if label is None or (label.level == "node" and not divides_nodes):
         return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)

@@ -106,7 +106,7 @@ def graphs_per_shard(totals: GraphTotals, schema: Schema) -> int:
     return columns.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
 
 
-def described_columns(
+def non_target_columns(
     inferred: InferredColumns, options: ReadOptions, findings: Findings
 ) -> list[Column]:
     """Return all columns except the target, documented and matched with the description.

@@ -37,21 +37,21 @@ class ReadOptions:
 
     def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
         """Return the name of the target array, given or common; empty if there is none."""
-        given = self.params.label
-        if len(given) > 1 or self.params.feature:
+        given_names = self.params.label
+        if len(given_names) > 1 or self.params.feature:
             raise UsageError(
                 f"{where}: at most one array is the label, and all others are kept.",
                 next="at most one --set label=, and no --set feature=",
             )
-        for name in given or common_names:
+        for name in given_names or common_names:
             if name in names:
                 return name
-        if given and self.described is None:
+        if given_names and self.described is None:
             names = list(names)
             likely = [*(name for name in names if name in common_names), *names, "none"]
-            close = nearest_name(given[0], names) or likely[0]
+            close = nearest_name(given_names[0], names) or likely[0]
             raise UsageError(
-                f"{where} has no {given[0]!r}.",
+                f"{where} has no {given_names[0]!r}.",
                 found=", ".join(names)[:500],
                 next=f"one of these: --set label={shlex.quote(close)}",
             )

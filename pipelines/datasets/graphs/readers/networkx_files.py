@@ -132,7 +132,7 @@ def _pajek_values_error(path: Path) -> DamagedInput:
     name = path.stem.replace("-", "_")
     return DamagedInput(
         f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of a network's vertices, which is not read.",
-        next="write the network with them as GraphML, and pass that file alone: graph = "
+        next="write the network with them as GraphML, and pass only that file: graph = "
         "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
         f"open({path.name!r}).read().split()[2:]; networkx.set_node_attributes(graph, dict(zip(graph, values, "
         f"strict=True)), {name!r}); networkx.write_graphml(graph, 'NETWORK.graphml')",

@@ -124,45 +124,45 @@ def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:
 def _find_smiles_column(table: Table, params: GraphParams) -> str:
     """Return the column of SMILES; the first one if columns have no names."""
     if not table.has_names:
-        return table.names[0]
-    for name in table.names:
+        return table.column_names[0]
+    for name in table.column_names:
         if name.lower() == params.smiles.lower():
             return name
     from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column_error
 
     # SMILES are longer than names and classes.
     longest_first = sorted(
-        table.names, key=lambda name: -table.frame[name].map(str).str.len().mean()
+        table.column_names, key=lambda name: -table.frame[name].map(str).str.len().mean()
     )
     raise unknown_column_error([table], "smiles", params.smiles, longest_first)
 
 
-def _find_key_column(table: Table, excluded: Collection[str], given: str) -> str:
+def _find_key_column(table: Table, excluded: Collection[str], given_column: str) -> str:
     """Return the column with the ids of the molecules; empty if rows number them.
 
-    Ids are distinct. Their column is ``given``, named like an id, or the second one of a ``.smi``.
+    Ids are distinct. Their column is ``given_column``, named like an id, or the second of a ``.smi``.
     """
-    if given == "none":
+    if given_column == "none":
         return ""
-    names = [name for name in table.names if name not in excluded]
+    names = [name for name in table.column_names if name not in excluded]
     named_like_ids = roles.matching_names(names, roles.NODE_IDS)
-    if given and given not in names:
+    if given_column and given_column not in names:
         from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column_error
 
-        raise unknown_column_error([table], "node", given, [*named_like_ids, *names])
+        raise unknown_column_error([table], "node", given_column, [*named_like_ids, *names])
     candidates = [
         *roles.matching_names(names, roles.GRAPH_IDS),
         *named_like_ids,
         *(name for name in names if roles.normalized_name(name).endswith("id")),
         *(() if table.has_names else names[:1]),
     ]
-    for name in [given] if given else candidates:
+    for name in [given_column] if given_column else candidates:
         values = table.frame[name]
         if values.notna().all() and values.is_unique:
             return name
-    if given:
+    if given_column:
         raise DamagedInput(
-            f"{table.name}: {given!r} does not name each molecule: values are missing or occur twice.",
+            f"{table.name}: {given_column!r} does not name each molecule: values are missing or occur twice.",
             next="--set node=none, which numbers molecules by row",
         )
     return ""

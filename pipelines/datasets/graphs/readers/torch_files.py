@@ -257,17 +257,21 @@ def _convert_graph(
     return GraphRecord(key=key, num_nodes=num_nodes, columns=arrays, edge_index=edges)
 
 
-def _count_nodes(given: object, arrays: Mapping[str, Array], edges: Array, where: str) -> int:
-    """Return the number of nodes: given, or the rows of a node attribute, or counted in the edges."""
-    if isinstance(given, np.ndarray | np.generic) and given.size == 1 and given.dtype.kind in "iu":
-        given = int(given.reshape(()))
-    if not isinstance(given, int | None):
+def _count_nodes(num_nodes: object, arrays: Mapping[str, Array], edges: Array, where: str) -> int:
+    """Return the number of nodes: ``num_nodes``, or the rows of a node attribute, or counted in the edges."""
+    if (
+        isinstance(num_nodes, np.ndarray | np.generic)
+        and num_nodes.size == 1
+        and num_nodes.dtype.kind in "iu"
+    ):
+        num_nodes = int(num_nodes.reshape(()))
+    if not isinstance(num_nodes, int | None):
         raise DamagedInput(
-            f"{where}: num_nodes is {_type_name(given)}.",
+            f"{where}: num_nodes is {_type_name(num_nodes)}.",
             next="data.num_nodes = a number before torch.save",
         )
-    if given is not None:
-        return given
+    if num_nodes is not None:
+        return num_nodes
     with_rows = {name: array for name, array in arrays.items() if array.ndim}
     node_arrays = [array for name, array in with_rows.items() if name in _NODE_ATTRIBUTES]
     node_arrays += [array for name, array in with_rows.items() if "node" in name]

@@ -7,6 +7,7 @@ for each label; there are no duplicate edges and no self-loops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -39,20 +40,21 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the graphs in order; all files are in memory."""
     edge_file = next(name for name in files if name.endswith(_MANDATORY_ENDS[0]))
-    dataset = _Files(folder, edge_file.removesuffix(_MANDATORY_ENDS[0]), files, options, findings)
+    prefix = edge_file.removesuffix(_MANDATORY_ENDS[0])
+    dataset = _Files(folder, prefix, files, options, findings.notices)
 
     # 1. Read and check nodes, edges and targets.
     indicator = dataset.table("graph_indicator")
     edge_ends = dataset.table("A")
-    if not indicator.names:
-        raise DamagedInput(f"{dataset.prefix}{_MANDATORY_ENDS[1]} is missing.", expected=_EXPECTED)
+    if not indicator.column_names:
+        raise DamagedInput(f"{prefix}{_MANDATORY_ENDS[1]} is missing.", expected=_EXPECTED)
     graph = indicator.frame["0"]
     last = _last_graph(indicator)
     targets = dataset.table("graph_attributes", last)
-    are_classes = not targets.names
+    are_classes = not targets.column_names
     if are_classes:
         targets = dataset.table("graph_labels", last)
-    if not targets.names and last > len(graph):
+    if not targets.column_names and last > len(graph):
         raise indicator.error_at(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
     _check_ends(edge_ends, graph.to_numpy())
 
@@ -65,7 +67,7 @@ def read(
     edges = _sort_and_merge_edges(edges, findings.notices)
     edges[roles.GRAPH] = graph.to_numpy()[edges[roles.SOURCE] - 1]
     graphs = pd.DataFrame({roles.GRAPH: range(1, last + 1)})
-    if targets.names:
+    if targets.column_names:
         values = targets.frame
         if are_classes:
             values = _label_classes(values, options, findings.attributes)
@@ -76,35 +78,28 @@ def read(
         (name for name in files if name not in dataset.read_files), "no file of this format"
     )
     frames: dict[Level, pd.DataFrame] = {"graph": graphs, "node": nodes, "edge": edges}
-    tables = tables_from_frames(frames, dataset.prefix, 1)
+    tables = tables_from_frames(frames, prefix, 1)
     yield from graphs_from_tables(tables, options, findings)
 
 
+@dataclass
 class _Files:
     """Files of one dataset, read as tables."""
 
-    def __init__(
-        self,
-        folder: Path,
-        prefix: str,
-        files: Sequence[str],
-        options: ReadOptions,
-        findings: Findings,
-    ) -> None:
-        self.prefix = prefix  #: NAME of ``NAME_A.txt``
-        self.read_files: set[str] = set()
-        self._folder = folder
-        self._files = files
-        self._options = options
-        self._notices = findings.notices
+    folder: Path
+    prefix: str  #: NAME of ``NAME_A.txt``
+    files: Sequence[str]
+    options: ReadOptions
+    notices: Notices
+    read_files: set[str] = field(default_factory=set)
 
     def table(self, kind: str, rows: int | None = None) -> Table:
         """Return the numbers in ``NAME_kind.txt``; a table without columns if it does not exist."""
         name = f"{self.prefix}_{kind}.txt"
-        if name not in self._files:
+        if name not in self.files:
             return Table(name, pd.DataFrame(index=range(rows or 0)))
         self.read_files.add(name)
-        table = read_table(self._folder / name, "", self._options, self._notices)
+        table = read_table(self.folder / name, "", self.options, self.notices)
         if rows not in {None, len(table.frame)}:
             raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
         table.check_numbers()
@@ -115,13 +110,13 @@ class _Files:
         attributes = self.table(f"{level}_attributes", rows).frame.add_prefix("attribute ")
         columns = {}
         labels = self.table(f"{level}_labels", rows)
-        for name in labels.names:
+        for name in labels.column_names:
             codes = labels.frame[name].astype(float)
             codes -= codes.min()
             if codes.max() >= _MAX_LABELS:
                 raise labels.error_at(codes.argmax(), f"more than {_MAX_LABELS:,} labels")
             count = int(codes.max()) + 1
-            self._options.claim(8 * rows * count, f"{self.prefix}_{level}_labels.txt")
+            self.options.claim(8 * rows * count, f"{self.prefix}_{level}_labels.txt")
             for code in range(count):
                 columns[f"label {name} is {code}"] = (codes == code).astype(float)
         return attributes.join(pd.DataFrame(columns, index=attributes.index))
@@ -168,7 +163,7 @@ def _last_graph(indicator: Table) -> int:
 def _check_ends(edges: Table, graphs: Array) -> None:
     """Refuse edges of missing nodes, and edges between graphs."""
     ends = edges.frame.to_numpy()
-    if len(edges.names) != 2 or ends.dtype.kind != "i":
+    if len(edges.column_names) != 2 or ends.dtype.kind != "i":
         raise edges.error_at(0, "not two numbers of nodes")
     is_outside = ((ends < 1) | (ends > len(graphs))).any(axis=1)
     if is_outside.any():

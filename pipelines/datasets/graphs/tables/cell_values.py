@@ -121,10 +121,10 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
     strings = cells.map(str).str.strip().to_numpy(object)
     strings[is_empty] = ""
     distinct = set(pd.unique(strings)) - {""}
-    given = set(params.missing)
+    user_missing = set(params.missing)
     # Among numbers, NA is never a value; among strings, the user decides what is missing.
-    missing_among_numbers = MISSING_STRINGS | given
-    missing_among_strings = given or MISSING_STRINGS
+    missing_among_numbers = MISSING_STRINGS | user_missing
+    missing_among_strings = user_missing or MISSING_STRINGS
     filled = np.where(np.isin(strings, list(missing_among_numbers)), "", strings)
 
     distinct_filled = distinct - missing_among_numbers
@@ -137,7 +137,7 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
         numbers = _parse_numbers(column, filled)
     if numbers is not None:
         return CellValues(_replace_missing(numbers, "f", params))
-    if is_target or given:
+    if is_target or user_missing:
         strings[np.isin(strings, list(missing_among_strings))] = ""
     return CellValues(None, strings)
 
@@ -335,5 +335,5 @@ def check_described_values(
         remedy = "correct the value, or remove the line: a model has no input or output for it"
     else:
         problem = f"{column.locate(row, 'empty')}, and the description has no missing values of it."
-        remedy = "fill it in, or remove the line; in a description of your own: nullable = true"
+        remedy = "fill it in, remove the line, or set nullable = true in the description"
     raise DamagedInput(problem, next=remedy)

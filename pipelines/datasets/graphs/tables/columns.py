@@ -48,7 +48,7 @@ def read_columns(
     notices = findings.notices
     described = {} if options.described is None else options.described.columns_of_level(level)
     names = _columns_to_read(table, id_uses, described, params, notices)
-    columns = {name: TableColumn(table, name, params, notices) for name in table.names}
+    columns = {name: TableColumn(table, name, params, notices) for name in table.column_names}
     uses: Uses = {name: {"use": use} for name, use in id_uses.items()}
     values: dict[str, Array] = {}
 
@@ -103,7 +103,7 @@ def read_columns(
         attributes.component_names[attribute] = tuple(name for name, _ in features)
 
     findings.tables.levels[table.name] = level
-    for name in dict.fromkeys([*names, *table.names]):
+    for name in dict.fromkeys([*names, *table.column_names]):
         if not name.startswith("\0"):
             description = _describe_column(columns[name], level, uses.get(name, {}))
             findings.tables.columns.append(description)
@@ -118,7 +118,7 @@ def _columns_to_read(
     notices: Notices,
 ) -> list[str]:
     """Return the columns without ids and ignored ones, in the order of the description."""
-    columns = dict.fromkeys(name for name in table.names if name not in id_uses)
+    columns = dict.fromkeys(name for name in table.column_names if name not in id_uses)
     names = list(dict.fromkeys([*(name for name in described if name in columns), *columns]))
     for name in [name for name in names if name in params.ignore]:
         notices.ignored[name] = "by --set ignore="
@@ -212,7 +212,7 @@ def _read_parts(table: Table, name: str) -> Array | None:
         raise table.error_at(
             strings.isin(unknown).argmax(),
             f"{name!r} is {unknown[0]!r}, not train, val or test{others}",
-            f"write train, val or test instead; --set ignore={shlex.quote(name)} for a column that is no split",
+            f"write train, val or test instead; --set ignore={shlex.quote(name)} if it is not a split",
         )
     return strings.map(codes).to_numpy(np.uint8)
 

@@ -61,7 +61,8 @@ def _refuse_empty_ends(edges: Table, columns: EndColumns) -> None:
 
 def _refuse_line_of_counts(edges: Table, ends: Array) -> None:
     """Refuse a first line that some programs write: the numbers of nodes and edges."""
-    first, others = ends[:, 0], ends[:, 1:]
+    first = ends[:, 0]
+    others = ends[:, 1:]
     if ends.dtype == object or others.shape[1] == 0 or first[1] != others.shape[1]:
         return
     if first[0] > others.max() - others.min():
@@ -74,22 +75,22 @@ def _refuse_line_of_counts(edges: Table, ends: Array) -> None:
 
 def _find_end_columns(edges: Table, params: GraphParams, *, is_only_table: bool) -> EndColumns:
     """Return the columns of sources and targets; refuse a table in which they are ambiguous."""
-    given = (params.source, params.target)
-    names = edges.names
-    for key, name in zip(("source", "target"), given, strict=True):
+    given_ends = (params.source, params.target)
+    names = edges.column_names
+    for key, name in zip(("source", "target"), given_ends, strict=True):
         if name and name not in names:
-            raise _unknown_end_error(edges, key, name, given)
-    if all(given):
-        return given
+            raise _unknown_end_error(edges, key, name, given_ends)
+    if all(given_ends):
+        return given_ends
     if roles.SOURCE in names:
         return roles.SOURCE, roles.TARGET
     # The index that pandas writes is not an end.
     if names[0].startswith(UNNAMED_PREFIX) and is_row_index(edges.frame[names[0]]):
         names = names[1:]
-    pairs = [pair for pair in roles.matching_end_pairs(names) if _agrees_with(pair, given)]
+    pairs = [pair for pair in roles.matching_end_pairs(names) if _agrees_with(pair, given_ends)]
     if len(pairs) == 1:
         return pairs[0]
-    if not pairs and not any(given):
+    if not pairs and not any(given_ends):
         if is_only_table:
             _refuse_smiles(edges)
         _refuse_single_column(edges, names, params)
@@ -98,17 +99,17 @@ def _find_end_columns(edges: Table, params: GraphParams, *, is_only_table: bool)
             return names[0], names[1]
         if is_only_table:
             _refuse_node_table(edges, names)
-    raise _ambiguous_ends_error(edges, pairs, names, given)
+    raise _ambiguous_ends_error(edges, pairs, names, given_ends)
 
 
-def _agrees_with(pair: EndColumns, given: EndColumns) -> bool:
+def _agrees_with(pair: EndColumns, given_ends: EndColumns) -> bool:
     """True if a pair of columns has the given ends."""
-    return all(not name or name == end for name, end in zip(given, pair, strict=True))
+    return all(not name or name == end for name, end in zip(given_ends, pair, strict=True))
 
 
 def _refuse_smiles(table: Table) -> None:
     """Refuse a table with a column that looks like SMILES: atoms, and bonds or rings."""
-    for name in table.names:
+    for name in table.column_names:
         cells = table.frame[name].dropna().map(str)[:_SAMPLED_ROWS]
         may_be_smiles = len(cells) and cells.str.fullmatch(_SMILES_CHARACTERS).all()
         if may_be_smiles and cells.str.contains(_SMILES_BOND).any():
@@ -132,12 +133,12 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
 
 def _refuse_unnamed_columns(edges: Table, params: GraphParams) -> None:
     """Refuse more than three unnamed columns: they may be an adjacency list or a matrix."""
-    if len(edges.names) <= 3 or edges.has_names or params.feature or params.ignore:
+    if len(edges.column_names) <= 3 or edges.has_names or params.feature or params.ignore:
         return
     raise DamagedInput(
-        f"{edges.name} has {len(edges.names)} columns and no names.",
+        f"{edges.name} has {len(edges.column_names)} columns and no names.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        next=f"{_end_options((edges.names[0], edges.names[1]))}, if these are ids; a matrix: "
+        next=f"{_end_options((edges.column_names[0], edges.column_names[1]))}, if these are ids; a matrix: "
         "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
     )
 
@@ -156,10 +157,10 @@ def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
 
 
 def _ambiguous_ends_error(
-    edges: Table, pairs: Sequence[EndColumns], names: Sequence[str], given: EndColumns
+    edges: Table, pairs: Sequence[EndColumns], names: Sequence[str], given_ends: EndColumns
 ) -> DamagedInput:
     """Return the error for a table with several ``pairs`` of end columns, or with none."""
-    guess = pairs[0] if pairs else _likely_ends(edges, names, given)
+    guess = pairs[0] if pairs else _likely_ends(edges, names, given_ends)
     quantity = "several pairs of" if pairs else "no"
     remedy = f"if these are the ends: {_end_options(guess)}"
     graph = _likely_graph_column(edges, guess)
@@ -193,22 +194,22 @@ def _likely_graph_column(edges: Table, ends: EndColumns) -> str:
     frame = edges.frame
     if not frame.duplicated([*ends]).any():
         return ""
-    for name in edges.names:
+    for name in edges.column_names:
         is_id = name not in ends and roles.normalized_name(name).endswith("id")
         if is_id and not frame[name].is_unique and not frame.duplicated([*ends, name]).any():
             return name
     return ""
 
 
-def _likely_ends(edges: Table, names: Sequence[str], given: EndColumns) -> EndColumns:
+def _likely_ends(edges: Table, names: Sequence[str], given_ends: EndColumns) -> EndColumns:
     """Return the given ends; guess missing ones among the columns without fractions."""
     likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
     similar = [pair for pair in pairwise(likely) if _are_similar(*pair)]
-    if similar and not any(given):
+    if similar and not any(given_ends):
         return similar[0]
     candidates = likely if len(likely) > 1 else names
-    candidates = [name for name in candidates if name not in given]
-    return given[0] or candidates[0], given[1] or candidates[-1 if given[0] else 1]
+    candidates = [name for name in candidates if name not in given_ends]
+    return given_ends[0] or candidates[0], given_ends[1] or candidates[-1 if given_ends[0] else 1]
 
 
 def _are_similar(first: str, second: str) -> bool:
@@ -223,12 +224,18 @@ def _end_options(ends: EndColumns) -> str:
     return f"--set source={shlex.quote(ends[0])} --set target={shlex.quote(ends[1])}"
 
 
-def _unknown_end_error(edges: Table, key: str, name: str, given: EndColumns) -> UsageError:
+def _unknown_end_error(edges: Table, key: str, name: str, given_ends: EndColumns) -> UsageError:
     """Return the error for a given end that is not a column; suggest two existing columns."""
-    existing = cast(EndColumns, tuple(end if end in edges.names else "" for end in given))
-    pairs = [pair for pair in roles.matching_end_pairs(edges.names) if _agrees_with(pair, existing)]
-    error = unknown_column_error([edges], key, name, edges.names)
-    if error.correction is None and len(edges.names) > 1:
-        ends = pairs[0] if pairs else _likely_ends(edges, edges.names, existing)
+    existing_ends = cast(
+        EndColumns, tuple(end if end in edges.column_names else "" for end in given_ends)
+    )
+    pairs = [
+        pair
+        for pair in roles.matching_end_pairs(edges.column_names)
+        if _agrees_with(pair, existing_ends)
+    ]
+    error = unknown_column_error([edges], key, name, edges.column_names)
+    if error.correction is None and len(edges.column_names) > 1:
+        ends = pairs[0] if pairs else _likely_ends(edges, edges.column_names, existing_ends)
         error.next = f"if these are the ends: {_end_options(ends)}"
     return error

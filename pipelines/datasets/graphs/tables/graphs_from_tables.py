@@ -15,7 +15,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
-from kmip_data.pipelines.datasets.graphs.tables.end_columns import EndColumns, read_ends
+from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
 from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
     find_graph_column,
     find_node_id_column,
@@ -66,19 +66,19 @@ def graphs_from_tables(
             tables["node"], ends, params, notices, has_many_graphs=has_many_graphs
         )
     if has_many_graphs and lists:
-        raise DamagedInput(
-            f"{lists[0].name} has features of the nodes of one graph, and there are several.",
-            next="leave the file out, or put its values into the table of nodes",
-        )
+        raise lists[0].many_graphs_error()
 
     # 2. The other columns; all open questions are asked in one error.
-    id_uses = _uses_of_id_columns(tables, end_columns, graph_columns, node_column)
+    id_uses: dict[Level, dict[str, Use]] = {
+        level: {column: "graph"} for level, column in graph_columns.items()
+    }
+    id_uses["edge"] |= {end_columns[0]: "source", end_columns[1]: "target"}
+    if "node" in id_uses:
+        id_uses["node"][node_column] = "id"
     undirected = _undirected_rows(edges, id_uses["edge"])
-    # Masks split the nodes of a single graph, even if a column names that graph.
     first_level = next(iter(tables))
-    graph_column = graph_columns[first_level]
-    masks_are_flags = has_many_graphs and (
-        not graph_column or len(tables[first_level].frame[graph_column].unique()) > 1
+    masks_are_flags = has_many_graphs and not _is_single_graph(
+        tables[first_level], graph_columns[first_level]
     )
     columns = {}
     for level, table in tables.items():
@@ -130,22 +130,13 @@ def graphs_from_tables(
             index, values = _add_reverses(index, values, undirected[rows["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
     if dropped_edges:
-        reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is no node"
+        reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is not a node"
         notices.ignored[f"rows of {edges.name}"] = reason
 
 
-def _uses_of_id_columns(
-    tables: Mapping[Level, Table],
-    end_columns: EndColumns,
-    graph_columns: Mapping[Level, str],
-    node_column: str,
-) -> dict[Level, dict[str, Use]]:
-    """Return the use of each id column, by level; an empty name is no column."""
-    uses: dict[Level, dict[str, Use]] = {level: {graph_columns[level]: "graph"} for level in tables}
-    uses["edge"] |= {end_columns[0]: "source", end_columns[1]: "target"}
-    if "node" in uses:
-        uses["node"][node_column] = "id"
-    return uses
+def _is_single_graph(table: Table, graph_column: str) -> bool:
+    """True if all rows name the same graph."""
+    return bool(graph_column) and table.frame[graph_column].nunique(dropna=False) <= 1
 
 
 def _graph_values(
@@ -172,10 +163,10 @@ def _undirected_rows(edges: Table, uses: dict[str, Use]) -> Array | None:
 
     Adds the column of directions to ``uses``.
     """
-    if roles.UNDIRECTED in edges.names:
+    if roles.UNDIRECTED in edges.column_names:
         uses[roles.UNDIRECTED] = "direction"
         return edges.frame[roles.UNDIRECTED].to_numpy(bool)
-    for name in roles.matching_names(edges.names, [roles.DIRECTION]):
+    for name in roles.matching_names(edges.column_names, [roles.DIRECTION]):
         words = edges.frame[name].map(lambda value: str(value).strip().casefold())
         if name not in uses and set(words) <= {"directed", "undirected"}:
             uses[name] = "direction"

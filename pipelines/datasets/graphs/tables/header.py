@@ -40,13 +40,19 @@ def first_line_has_names(
         return params.header == "yes"
 
     # 1. Common column names, and names that a parameter gives.
-    given = {*params.label, *params.feature, *params.ignore, params.source, params.target}
-    given |= {params.graph, params.node, params.smiles}
-    given = {name for name in given if not _is_number(name)}
+    names_in_options = {
+        *params.label,
+        *params.feature,
+        *params.ignore,
+        params.source,
+        params.target,
+    }
+    names_in_options |= {params.graph, params.node, params.smiles}
+    names_in_options = {name for name in names_in_options if not _is_number(name)}
     known_names = [
         cell
         for cell in first_cells
-        if cell and (roles.normalized_name(cell) in roles.HEADER_NAMES or cell in given)
+        if cell and (roles.normalized_name(cell) in roles.HEADER_NAMES or cell in names_in_options)
     ]
     if known_names and not all(_is_in_body(cell, parse_rest()) for cell in known_names):
         return True

@@ -25,7 +25,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
 def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
     """Return the column with the graph of each row; empty if there is none."""
     for name in (params.graph, roles.GRAPH):
-        if name and name in table.names:
+        if name and name in table.column_names:
             return name
     if params.graph:
         return ""
@@ -43,7 +43,7 @@ def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
 
 def _unassigned_columns(table: Table, params: GraphParams) -> list[str]:
     """Return the columns that no option makes a feature or ignores."""
-    return [name for name in table.names if name not in {*params.feature, *params.ignore}]
+    return [name for name in table.column_names if name not in {*params.feature, *params.ignore}]
 
 
 def find_node_id_column(
@@ -56,11 +56,11 @@ def find_node_id_column(
     """
     if params.node == "none":
         return ""
-    if params.node or roles.NODE in nodes.names:
+    if params.node or roles.NODE in nodes.column_names:
         name = params.node or roles.NODE
-        if name not in nodes.names:
-            likely = roles.matching_names(nodes.names, roles.NODE_IDS)
-            raise unknown_column_error([nodes], "node", name, [*likely, *nodes.names])
+        if name not in nodes.column_names:
+            likely = roles.matching_names(nodes.column_names, roles.NODE_IDS)
+            raise unknown_column_error([nodes], "node", name, [*likely, *nodes.column_names])
         return name
     columns = _unassigned_columns(nodes, params)
     named_like_ids = roles.matching_names(columns, roles.NODE_IDS)

@@ -55,6 +55,13 @@ class IndexLists:
         component_names["x"] = (*names, *(f"index {number}" for number in range(width)))
         return {**values, "node/x": features}
 
+    def many_graphs_error(self) -> DamagedInput:
+        """Return the error for tables of several graphs."""
+        return DamagedInput(
+            f"{self.name} has features of the nodes of one graph, and there are several.",
+            next="leave the file out, or put its values into the table of nodes",
+        )
+
 
 def read_index_lists(path: Path, options: ReadOptions) -> IndexLists:
     """Read a file such as ``{"node": [index, …], …}``."""

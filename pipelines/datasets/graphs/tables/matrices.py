@@ -24,7 +24,7 @@ _SAMPLED_LINES = 20
 
 def is_matrix(table: Table) -> bool:
     """True if rows and columns have the same names."""
-    names = table.names[1:]
+    names = table.column_names[1:]
     if not table.has_names or len(table.frame) != len(names) or not names:
         return False
     rows = table.frame.iloc[:, 0].map(lambda value: str(value).strip())
@@ -74,7 +74,7 @@ def tables_from_matrix(table: Table) -> dict[Level, Table]:
             )
     weights = cells.fillna(0).to_numpy(np.float64)
     source, target = weights.nonzero()
-    names = np.array(table.names[1:], object)
+    names = np.array(table.column_names[1:], object)
     edges = pd.DataFrame({roles.SOURCE: names[source], roles.TARGET: names[target]})
     values = weights[source, target]
     if (values != 1).any():

@@ -40,14 +40,14 @@ class Table:
     locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """Column names."""
         return tuple(map(str, self.frame))
 
     @property
     def column_list(self) -> str:
         """Names of the file's columns, for messages."""
-        return ", ".join(name for name in self.names if not name.startswith("\0"))[:1_000]
+        return ", ".join(name for name in self.column_names if not name.startswith("\0"))[:1_000]
 
     def location(self, row: SupportsInt) -> str:
         """Return the file and line of a row, for messages."""
@@ -85,7 +85,7 @@ class Table:
 
     def check_numbers(self) -> None:
         """Refuse cells that are not finite float32 numbers."""
-        for name in self.names:
+        for name in self.column_names:
             values = pd.to_numeric(self.frame[name], errors="coerce").to_numpy(np.float64)
             is_bad = ~(np.abs(values) <= np.finfo(np.float32).max)
             if is_bad.any():
@@ -105,7 +105,7 @@ class Table:
 
     def as_written(self, name: str) -> pd.Series:
         """Return a column as integers if all are written canonically, and as strings otherwise."""
-        position = self.names.index(name)
+        position = self.column_names.index(name)
         options = {**self.csv_options, "dtype": str, "usecols": [position], "na_values": []}
         frame = pd.read_csv(io.BytesIO(self.text.encode()), **options)
         strings: pd.Series[Any] = frame[position].str.strip()
@@ -130,7 +130,7 @@ def check_column_options(
     Labels in a description may be missing from the files.
     """
     params = options.params
-    names = [column for table in tables for column in table.names if column not in inputs]
+    names = [column for table in tables for column in table.column_names if column not in inputs]
     for key in ("label", "feature", "ignore", "rounded"):
         for name in getattr(params, key):
             if name in inputs:
