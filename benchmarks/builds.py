@@ -29,7 +29,7 @@ from benchmarks.turns import compare
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.manifest import load_manifest
-from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.profiling.measuring import PeakMemory
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.pool import BuildTask, build_unit, gc_frozen
@@ -157,7 +157,7 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
 
     def measured(folder_of: Path, build: Callable[[], object]) -> None:
         remove_tree(folder_of)
-        peak = Peak(torch.device("cpu"))
+        peak = PeakMemory(torch.device("cpu"))
         peak.start(())
         with contextlib.redirect_stderr(io.StringIO()):
             build()

@@ -14,7 +14,7 @@ from benchmarks.table import Row
 from benchmarks.turns import compare
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.profiling.measuring import PeakMemory
 
 DIM, K = 56, 32
 AGAINST = "PyTorch Geometric's MessagePassing with scatter, edge features updated"
@@ -108,7 +108,7 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
 
 def peak(run: Step) -> int:
     """Bytes that the resident set grows by in three steps."""
-    watch = Peak(torch.device("cpu"))
+    watch = PeakMemory(torch.device("cpu"))
     watch.start(())
     for _ in range(3):
         run()

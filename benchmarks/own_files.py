@@ -21,7 +21,7 @@ from benchmarks.table import Row
 from benchmarks.turns import compare
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
-from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.profiling.measuring import PeakMemory
 from kmip_data.pipelines.build import build_own
 
 CLASSES = 3
@@ -83,7 +83,7 @@ def build(source: Path, home: Path) -> None:
 
 def peak_bytes(function: Callable[[], None]) -> int:
     """Return by how many bytes a call makes the process grow."""
-    peak = Peak(torch.device("cpu"))
+    peak = PeakMemory(torch.device("cpu"))
     peak.start(())
     function()
     peak.stop()

@@ -250,7 +250,7 @@ def _steps(
 ) -> Iterator[Row]:
     """Measure steps of one model, in turn with the steps of its rivals."""
     from kmip_data.builds.home import Home
-    from kmip_data.models.profiling.training import Contestant, compare_training
+    from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
     from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.machine import choose_device
@@ -265,35 +265,35 @@ def _steps(
     other_layers = rivals(config.model, device.type)
     others = {name: other_layers[name] for name in other_layers if name not in workplace.without}
 
-    def contestant(name: str) -> Contestant:
-        made = Contestant(name, config, data, device)
+    def build_benchmark(name: str) -> TrainingBenchmark:
+        benchmark = TrainingBenchmark(name, config, data, device)
         if name in others:
-            others[name](made.module.model, made.config.model)
-        return made
+            others[name](benchmark.module.model, benchmark.config.model)
+        return benchmark
 
     rounds, most, duration = (1, 1, 1.0) if quick else (workplace.rounds, 5, 20.0)
-    paces = compare_training(
-        dict.fromkeys((model, *others), contestant),
+    speeds = compare_training(
+        dict.fromkeys((model, *others), build_benchmark),
         rounds=rounds,
-        most=most,
-        seconds=duration,
+        max_batches=most,
+        max_seconds=duration,
         log=partial(click.echo, err=True),
     )
-    ours = paces[0]
+    ours = speeds[0]
     assert ours.seconds is not None, ours.note
-    made = contestant(model)
+    benchmark = build_benchmark(model)
     with Products() as products:
-        made.run(1)
+        benchmark.run(1)
     alone = products.seconds(1 if quick else 5) / 2  # the step that warms up, and one more
 
     sample = "" if workplace.sample is None else ", sample"
     batch = "" if workplace.batch is None else f", {workplace.batch} graphs"
     what = f"a training step, {workplace.dataset}{sample}{batch}: {model}"
-    for pace in paces[1:]:
-        met = None if pace.ratio is None else pace.ratio >= target
+    for speed in speeds[1:]:
+        met = None if speed.ratio is None else speed.ratio >= target
         yield Row(
-            what=what, against=f"{pace.name}{f': {pace.note}' if pace.note else ''}", unit="s",
-            ours=ours.seconds, theirs=pace.seconds, ratio=pace.ratio, spread=pace.spread,
+            what=what, against=f"{speed.name}{f': {speed.note}' if speed.note else ''}", unit="s",
+            ours=ours.seconds, theirs=speed.seconds, ratio=speed.ratio, spread=speed.spread,
             target=f"≥ {target:g}×", met=met,
         )  # fmt: skip
     yield Row(

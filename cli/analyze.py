@@ -113,9 +113,9 @@ def cumulative_weight(**options: Any) -> None:
     Prints the sum of the k largest softmax weights, averaged over nodes and heads. Queries and keys
     are taken from RUN, in every layer but the first, or drawn from a normal distribution.
     """
-    from kmip_data.models.analysis.study import weight_share
+    from kmip_data.models.analysis.study import cumulative_weight_curves
 
-    _analyse("cumulative-weight", weight_share, options)
+    _analyse("cumulative-weight", cumulative_weight_curves, options)
 
 
 def _analyse(name: str, measure: Measure, options: Json) -> None:

@@ -37,7 +37,7 @@ from kmip_data.text import count_with_noun
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.measuring import Measurement
-    from kmip_data.models.profiling.training import Pace
+    from kmip_data.models.profiling.training import TrainingSpeed
 
 MEMORY_FRACTION = 0.8  #: fraction of the free memory that a method may use
 ROUNDS = 5
@@ -240,27 +240,27 @@ def train(
         configs[model] = compose_configuration(
             name, {}, {}, model=model, home=home, overrides=settings, **options
         )
-    from kmip_data.models.profiling.training import Contestant, compare_training
+    from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
     from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.machine import choose_device
 
     first = configs[model_names[0]]
     device = choose_device(first.system.device)
     data = {model: open_data(config, home=home, quiet=quiet) for model, config in configs.items()}
-    factories = {}
+    builders = {}
     for model, config in configs.items():
-        factories[model] = partial(
-            Contestant,
+        builders[model] = partial(
+            TrainingBenchmark,
             config=config,
             data=data[model],
             device=device,
         )
     log = partial(print_status, quiet=quiet)
-    paces = compare_training(
-        factories,
+    speeds = compare_training(
+        builders,
         rounds=ROUNDS,
-        most=MAX_BATCHES,
-        seconds=MAX_SECONDS,
+        max_batches=MAX_BATCHES,
+        max_seconds=MAX_SECONDS,
         log=log,
     )
 
@@ -271,8 +271,8 @@ def train(
     coverage = first_data.build.card.coverage_suffix
     if coverage:
         epochs += f" on these data{coverage}, whose epochs are not the published set's"
-    text = [pace_table(paces)]
-    text += [f"{pace.name}: {pace.note}" for pace in paces if pace.note]
+    text = [speed_table(speeds)]
+    text += [f"{speed.name}: {speed.note}" for speed in speeds if speed.note]
     text += [
         f"hours: for {epochs}, without evaluations; ratio: time relative to {model_names[0]}",
         f"data: {first_data.description}\n{machine_line()}; device {device.name}",
@@ -281,25 +281,25 @@ def train(
         "machine": machine_line(),
         "device": device.name,
         "data": first_data.description,
-        "models": list(map(asdict, paces)),
+        "models": list(map(asdict, speeds)),
     }
     print_result(result, *text)
 
 
-def pace_table(paces: list[Pace]) -> str:
+def speed_table(speeds: list[TrainingSpeed]) -> str:
     """Return a table of the training speed of networks."""
     rows = []
-    for pace in paces:
+    for speed in speeds:
         cells = ["–"] * 5
-        if pace.seconds is not None and pace.spread is not None:
-            memory = "–" if pace.peak is None else f"{pace.peak / 2**20:,.0f} MiB"
-            least, most = pace.spread
+        if speed.seconds is not None and speed.spread is not None:
+            memory = "–" if speed.peak is None else f"{speed.peak / 2**20:,.0f} MiB"
+            least, most = speed.spread
             cells = [
-                format_quantity(pace.seconds, "s"),
-                f"{pace.graphs / pace.seconds:.3g}",
+                format_quantity(speed.seconds, "s"),
+                f"{speed.graphs / speed.seconds:.3g}",
                 memory,
-                f"{pace.hours:.3g}",
-                f"{pace.ratio:.2f}× ({least:.2f} to {most:.2f})",
+                f"{speed.hours:.3g}",
+                f"{speed.ratio:.2f}× ({least:.2f} to {most:.2f})",
             ]
-        rows.append([pace.name, *cells])
+        rows.append([speed.name, *cells])
     return format_table(["", "a batch", "graphs/s", "memory", "hours", "ratio"], rows)

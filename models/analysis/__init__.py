@@ -1,1 +1,1 @@
-"""Analyses of trained attention, compared with full attention, and answers of a run for the explorer."""
+"""Analyses of trained attention and of a run's predictions."""

@@ -1,4 +1,4 @@
-"""Plots of analyses: curves over k."""
+"""Plots of curves over k."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kmip_data.models.analysis.study import Study
 from kmip_data.models.reports.result_tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_percent
 
-#: Analysis -> title, label and maximum of the y axis, and label, colour and style of each curve.
-STUDIES = {
+#: Analysis -> title, label and maximum of the y axis, and label, colour and line style of each curve.
+STUDY_PLOTS = {
     "approximation": (
         "k-MIP against full attention",
         "mean L2 distance to the output of full attention",
@@ -50,11 +50,11 @@ def draw_curves_over_k(
     name: str,
     subtitle: str,
 ) -> None:
-    """Draw the mean of each curve over k, with its deviation over graphs as a band."""
-    title, ylabel, most, lines = STUDIES[name]
+    """Draw the mean of each curve over k, and its standard deviation over graphs as a band."""
+    title, ylabel, maximum, curve_styles = STUDY_PLOTS[name]
     figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
     axes = figure.subplots()
-    for curve, (label, colour, style) in lines.items():
+    for curve, (label, colour, style) in curve_styles.items():
         mean, std = study.summary(curve)
         axes.plot(
             study.ks,
@@ -64,8 +64,8 @@ def draw_curves_over_k(
             linestyle=style,
         )
         if std.any():
-            # Clip the band: mean ± deviation may leave the range of the values.
-            low, high = np.clip([mean - std, mean + std], 0, most)
+            # Clip the band, which may leave the range of the values.
+            low, high = np.clip([mean - std, mean + std], 0, maximum)
             axes.fill_between(
                 study.ks,
                 low,
@@ -76,7 +76,7 @@ def draw_curves_over_k(
             )
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
     axes.xaxis.set_major_formatter("{x:,g}")
-    axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)
+    axes.set_ylim(bottom=0, top=None if maximum is None else 1.02 * maximum)
     axes.grid()
     axes.legend()
     save_figure(figure, path)
@@ -84,42 +84,42 @@ def draw_curves_over_k(
 
 @in_current_style()
 def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
-    """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
+    """Draw metric and seconds over k, and metric over seconds, for each pair of our and the paper's rows.
 
-    Rows come from :func:`~kmip_data.models.reports.result_tables.rows_over_k`. A curve has one colour
-    and one legend entry.
+    Rows come from :func:`~kmip_data.models.reports.result_tables.rows_over_k`. Each curve has one
+    colour and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
     legend = {}
     colors = dict[str, str]()
-    epoch = "seconds of a training epoch"
+    seconds_label = "seconds of a training epoch"
     grid = figure.subplots(len(curves), 3, squeeze=False)
-    for across, (ours, paper) in zip(grid, curves, strict=True):
+    for axes_row, (ours, paper) in zip(grid, curves, strict=True):
         by_name = dict[str, list[Row]]()
         for row in (*ours, *paper):
             by_name.setdefault(row["curve"], []).append(row)
         first = ours[0]
         metric = all_metrics()[first["metric"]]
-        test = f"{first['dataset']}: {metric.title} on test"
+        metric_label = f"{first['dataset']}: {metric.title} on test"
         panels = (
-            ("k", "test", "k", test),
-            ("k", "seconds", "k", epoch),
-            ("seconds", "test", epoch, test),
+            ("k", "test", "k", metric_label),
+            ("k", "seconds", "k", seconds_label),
+            ("seconds", "test", seconds_label, metric_label),
         )
-        for axes, (x, y, xlabel, ylabel) in zip(across, panels, strict=True):
+        for axes, (x, y, xlabel, ylabel) in zip(axes_row, panels, strict=True):
             for name, rows in by_name.items():
                 color = colors.setdefault(name, f"C{len(colors) % 10}")
                 stds = [row.get(f"{y}_std") for row in rows]
-                spread = stds if None not in stds and any(stds) else None  # one seed has none
+                error = stds if None not in stds and any(stds) else None  # a single seed has none
                 style = {"fmt": "o-", "color": color, "markersize": 4, "capsize": 2}
-                across_values = [row.get(x) for row in rows]
-                up_values = [row.get(y) for row in rows]
-                legend[name] = axes.errorbar(across_values, up_values, spread, **style)
+                x_values = [row.get(x) for row in rows]
+                y_values = [row.get(y) for row in rows]
+                legend[name] = axes.errorbar(x_values, y_values, error, **style)
 
             axes.set(xlabel=xlabel, ylabel=ylabel)
             if y == "test" and is_percent(first["metric"]):
                 axes.yaxis.set_major_formatter(format_percent)
-            # Zero has no logarithm: its point is left out.
+            # Leave out points at zero, which has no logarithm.
             axes.set_xscale("log", nonpositive="mask")
             label_plain_ticks(axes.xaxis)
             if y == "seconds":

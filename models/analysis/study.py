@@ -1,8 +1,8 @@
 """Distance of k-MIP from full attention, and attention weight of the k best keys, over many graphs.
 
-Both rank the keys of each query, a block of queries at a time. Sums are float64, so that results do
-not depend on their order. The paper's own plot of the distance was computed with the keys in the
-wrong order (docs/analysis.md).
+Both analyses rank the keys of each query, a block of queries at a time. Sums are float64, so that
+results do not depend on their order. The paper's own plot of the distance was computed with the
+keys in the wrong order (docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import batch_pointers
 from kmip_data.runtime.progress import Progress
 
-SCRATCH_BYTES = 64 * 2**20  #: bytes of a block
-Curves = Mapping[str, F64]
-Layer = Sequence[Tensor]  #: queries, keys and values
-Measure = Callable[["Sample", Sequence[int]], Curves]
+SCRATCH_BYTES = 64 * 2**20  #: largest size of a block
+Curves = Mapping[str, F64]  #: name -> one value per k
+LayerProjections = Sequence[Tensor]  #: queries, keys and values
+Measure = Callable[
+    ["Sample", Sequence[int]], Curves
+]  #: maps a sample and the values of k to curves
 
 
 class Sample(NamedTuple):
     """Projections of one layer on one graph of n nodes, in float32."""
 
-    layer: int  #: counted from 0
-    graph: int
+    layer: int  #: index of the layer, from 0
+    graph: int  #: index of the graph
     queries: Tensor  #: (H, n, d)
     keys: Tensor  #: (H, n, d)
     values: Tensor  #: (H, n, v)
@@ -46,17 +48,15 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Projections:
-    """Queries, keys and values of attention layers, for the same graphs."""
+    """Queries, keys and values of attention layers for the same graphs."""
 
-    #: layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one
-    #: after another, one floating dtype, before the factor 1/√d
-    layers: tuple[Layer, ...]
+    #: Queries (H, N, d), keys (H, N, d) and values (H, N, v) of each layer, before scaling by 1/√d.
+    layers: tuple[LayerProjections, ...]
     sizes: tuple[int, ...]  #: nodes of each graph
-    #: origin: ``sample`` (generated data), dataset, run, k …
-    about: Mapping[str, object] = field(default_factory=dict)
+    about: Mapping[str, object] = field(default_factory=dict)  #: origin, such as dataset, run and k
 
     def samples(self, layers: Sequence[int]) -> Iterator[Sample]:
-        """Yield each layer of each graph, graph by graph."""
+        """Yield the given layers of each graph, graph by graph."""
         for graph, end in enumerate(np.cumsum(self.sizes)):
             rows = slice(end - self.sizes[graph], end)
             for layer in layers:
@@ -65,8 +65,8 @@ class Projections:
 
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
-    """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
-    # A fixed seed, so that the results in the docs can be reproduced.
+    """Draw standard normal projections of ``graphs`` graphs of n nodes, with one layer and one head."""
+    # The seed is fixed, so that the results in the docs can be reproduced.
     generator = torch.Generator().manual_seed(0)
     queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=generator)
     about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
@@ -74,15 +74,15 @@ def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
 
 
 class Recorder:
-    """Recorded projections of every k-MIP layer of a model, on the CPU."""
+    """Recorder of the projections of every k-MIP layer of a model, on the CPU."""
 
     def __init__(
         self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)
     ) -> None:
         self.layers = layers
-        self._range = sizes
-        self.calls: list[list[Layer]] = [[] for _ in layers]  #: records of each layer, in order
-        self.sizes: list[int] = []  #: nodes of each graph recorded
+        self._size_range = sizes
+        self.calls: list[list[LayerProjections]] = [[] for _ in layers]  #: recordings of each layer
+        self.sizes: list[int] = []  #: nodes of each recorded graph
 
     def record_input(
         self,
@@ -90,11 +90,11 @@ class Recorder:
         module: KMIPAttention,
         args: tuple[Tensor, ...],
     ) -> None:
-        """Record the graphs of the size range in a layer's input (N, d); layer 0 also counts them."""
+        """Record the projections of a layer's input (N, d), for graphs within the size range."""
         x, *rest = args
         ptr = rest[0] if rest else None
-        least = self._range[0]
-        most = self._range[1] or len(x)
+        least = self._size_range[0]
+        most = self._size_range[1] or len(x)
 
         graphs = []
         for start, stop in pairwise(batch_pointers(ptr, len(x))):
@@ -103,19 +103,19 @@ class Recorder:
 
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
-            # Layers do not keep their projections: compute them again.
+            # A hook sees only the input, so project it again.
             projected = module.project(x)
             self.calls[layer].append([tensor.detach().cpu()[:, rows] for tensor in projected])
         if layer == 0:
             self.sizes += [stop - start for start, stop in graphs]
 
     def projections(self, graphs: int | None = None, **about: object) -> Projections:
-        """Return the first ``graphs`` graphs (default: all) of all forward passes, joined.
+        """Concatenate the first ``graphs`` graphs (default: all) of all forward passes.
 
-        Raises ``UsageError`` if none was recorded.
+        Raises ``UsageError`` if no graph was recorded.
         """
         if not self.sizes:
-            least, most = self._range
+            least, most = self._size_range
             raise UsageError(
                 f"No graph has {least:,} to {most or 'any number of'} nodes.",
                 next="choose another --nodes A..B; --queries 1000 makes large graphs faster",
@@ -126,8 +126,8 @@ class Recorder:
         nodes = sum(sizes)
         layers = []
         for calls in self.calls:
-            joined = [torch.cat(tensors, 1)[:, :nodes] for tensors in zip(*calls, strict=True)]
-            layers.append(tuple(joined))
+            projections = [torch.cat(rows, 1)[:, :nodes] for rows in zip(*calls, strict=True)]
+            layers.append(tuple(projections))
         return Projections(tuple(layers), tuple(sizes), about)
 
 
@@ -137,8 +137,8 @@ def record_projections(
 ) -> Iterator[Recorder]:
     """Record the projections of every :class:`KMIPAttention` of ``model`` inside the block.
 
-    Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are
-    graphs outside the range ``sizes``. Compiled code skips hooks, so it runs uncompiled.
+    Graphs outside the range ``sizes`` are left out, and so is padding (``legacy_padding``). The
+    model runs uncompiled, because compiled code skips hooks.
     """
     attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     recorder = Recorder(attentions, sizes)
@@ -165,10 +165,10 @@ def record_run(
 ) -> Projections:
     """Record the first ``graphs`` graphs of a part with the best weights of ``run``, in eval mode.
 
-    Only graphs whose number of nodes lies in ``sizes`` count; a transductive run has one graph and
-    ignores the part. Takes ``home``, and raises, as
-    :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model
-    has no k-MIP attention.
+    Only graphs whose number of nodes is within ``sizes`` count. A transductive run has one graph and
+    ignores the part. Raises the errors of
+    :func:`kmip_data.models.training.run.evaluate.evaluate`, and ``UsageError`` if the model has no
+    k-MIP attention.
     """
     from kmip_data.models.training.run.evaluate import open_run
 
@@ -211,18 +211,18 @@ class Study:
 
     ks: tuple[int, ...]  #: values of k
     samples: tuple[tuple[int, int, int], ...]  #: (layer, graph, nodes) of each sample
-    curves: Curves  #: name → (samples, len(ks))
+    curves: Curves  #: name -> (samples, len(ks))
 
     def summary(self, name: str) -> tuple[F64, F64]:
-        """Average over layers, then return mean and standard deviation (ddof 0) over graphs: (len(ks),)."""
-        # Layers first: layers of one graph are not independent samples. Each graph has all of them.
+        """Return mean and standard deviation (ddof 0) over graphs, (len(ks),), of layer averages."""
+        # Average over layers first: layers of one graph are not independent samples.
         layers = len({layer for layer, *_ in self.samples})
         by_graph = self.curves[name].reshape(-1, layers, len(self.ks))
         means = by_graph.mean(1)
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:
-        """Return CSV text with one line per sample and k."""
+        """Return the curves as CSV, with one line per sample and k."""
         rows = []
         for number, sample in enumerate(self.samples):
             for column, k in enumerate(self.ks):
@@ -241,11 +241,11 @@ def run_study(
     queries: int | None = None,
     quiet: bool = True,
 ) -> Study:
-    """Apply a measure, :func:`approximation_curves` or :func:`weight_share`, to layers and graphs.
+    """Apply :func:`approximation_curves` or :func:`cumulative_weight_curves` to layers and graphs.
 
-    Takes all graphs (work is quadratic in their nodes) and all layers but the first, whose input
-    has many equal rows, unless it is the only one. ``ks`` must increase; default: the paper's, up
-    to the largest graph. ``queries``: number of random queries per graph, each against all keys.
+    Work is quadratic in the nodes of a graph. The first layer, whose input has many equal rows, is
+    left out unless it is the only one. ``ks`` must ascend; by default, they are the paper's, up to
+    the largest graph. ``queries`` is the number of random queries per graph; None: all.
     """
     count = len(projections.layers)
     sizes = projections.sizes
@@ -268,12 +268,12 @@ def run_study(
 
     curves = {}
     for name in measured[0]:
-        curves[name] = np.stack([of_sample[name] for of_sample in measured])
+        curves[name] = np.stack([sample_curves[name] for sample_curves in measured])
     return Study(ks, tuple(samples), curves)
 
 
 def approximation_curves(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Return the distance from full attention of k-MIP attention and of standard normal outputs."""
+    """Return the distances of k-MIP attention and of standard normal outputs from full attention."""
     error, random = approximation_error(
         sample.queries,
         sample.keys,
@@ -284,9 +284,9 @@ def approximation_curves(sample: Sample, ks: Sequence[int]) -> Curves:
     return {"k-MIP": error, "normal outputs": np.full(len(ks), random)}
 
 
-def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Return the cumulative attention weight of the sample, and of Gaussian data of the same size."""
-    # Not the seed of gaussian_projections: its data would be compared with themselves.
+def cumulative_weight_curves(sample: Sample, ks: Sequence[int]) -> Curves:
+    """Return the cumulative attention weights of the sample and of Gaussian data of the same size."""
+    # The seed differs from gaussian_projections, which would be compared with itself.
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)
     queries = torch.randn(sample.queries[:1].shape, generator=generator)
     keys = torch.randn(sample.keys[:1].shape, generator=generator)
@@ -307,9 +307,9 @@ def approximation_error(
 ) -> tuple[F64, float]:
     """Return mean Euclidean distances from full attention (scaled by 1/√d), over nodes and heads.
 
-    First the errors of k-MIP attention for each k, (len(ks),), 0 where k ≥ n; then of standard
-    normal outputs, the paper's baseline, drawn from ``seed``. ``ks`` must increase. Queries are (H,
-    m, d), keys (H, n, d), values (H, n, v): m queries against the n keys of one graph.
+    Returns the distances of k-MIP attention for each k, (len(ks),), which are 0 for k ≥ n, and the
+    distance of standard normal outputs drawn from ``seed``, the paper's baseline. ``ks`` must
+    ascend. Queries are (H, m, d), and keys (H, n, d) and values (H, n, v) belong to one graph.
     """
     ks = check_ks(ks)
     generator = torch.Generator().manual_seed(seed)
@@ -323,7 +323,7 @@ def approximation_error(
         distances = (noise - full).norm(dim=-1)
         random += float(distances.sum())
 
-        # Attention over the k best keys for all k at once, by prefix sums over the ranked keys.
+        # Prefix sums over the ranked keys give attention to the k best keys for all k at once.
         weights, order = _ranked_weights(scores)
         numerators, denominators = _prefix_sums(weights, value[order], ks)
         outputs = numerators / denominators[..., None]
@@ -331,18 +331,18 @@ def approximation_error(
         error += distances.sum(0)
 
     count = queries.shape[0] * queries.shape[1]
-    # For k ≥ n both attentions are equal: what remains is rounding.
-    inside = torch.tensor(ks) < keys.shape[1]
-    means = torch.where(inside, error / count, 0.0)
+    # For k ≥ n both attentions are equal up to rounding.
+    leaves_out_keys = torch.tensor(ks) < keys.shape[1]
+    means = torch.where(leaves_out_keys, error / count, 0.0)
     return means.numpy(), random / count
 
 
 def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
-    """Return the sum of the k largest softmax weights, mean over queries and heads, for each k: (len(ks),).
+    """Return the sum of the k largest softmax weights, averaged over queries and heads, for each k.
 
-    As in the published code, scores are scaled by 1/√d and queries averaged; the formula in the
-    paper's text does neither. Queries (H, m, d), keys (H, n, d) of one graph; k increases; for k ≥
-    n the weight is 1.
+    As in the published code, scores are scaled by 1/√d and queries are averaged; the formula in the
+    paper's text does neither. Queries (H, m, d) and keys (H, n, d) belong to one graph. ``ks`` must
+    ascend; for k ≥ n the sum is 1. The result is (len(ks),).
     """
     ks = check_ks(ks)
     last = torch.tensor(ks).clamp_max(keys.shape[1]) - 1
@@ -358,7 +358,7 @@ def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
 def paper_ks(largest: int) -> tuple[int, ...]:
     """Return the values of k in the paper's experiment, up to and including ``largest``.
 
-    A geometric progression of ratio 1.2, rounded, each value once.
+    They are a geometric progression with ratio 1.2, rounded, without duplicates.
 
     >>> paper_ks(20)
     (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 18, 20)
@@ -372,23 +372,23 @@ def paper_ks(largest: int) -> tuple[int, ...]:
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    """Return ``ks`` as a tuple; raise UsageError unless they increase from 1 or more."""
+    """Return ``ks`` as a tuple, or raise ``UsageError`` unless they ascend from at least 1."""
     ks = tuple(ks)
-    rises = all(low < high for low, high in pairwise(ks))
-    if not ks or ks[0] < 1 or not rises:
+    is_ascending = all(low < high for low, high in pairwise(ks))
+    if not ks or ks[0] < 1 or not is_ascending:
         raise UsageError(f"The values of k must be ascending integers of at least 1, not {ks}.")
     return ks
 
 
 def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield a head and float64 scores q · k / √d (rows, n) of some of its queries, in blocks of bounded size.
+    """Yield a head and float64 scores q · k / √d (rows, n) of a block of its queries.
 
-    ``width``: additional float64 numbers per pair of query and key.
+    ``width`` is the number of float64 values that the caller needs per pair.
     """
-    # Per pair: scores, ranked scores, weights, order, and the caller's numbers.
-    numbers = width + 4
-    bytes_of_query = 8 * numbers * max(1, keys.shape[1])
-    step = max(1, SCRATCH_BYTES // bytes_of_query)
+    # Besides, each pair needs a score, a ranked score, a weight and an index.
+    values_per_pair = width + 4
+    bytes_per_query = 8 * values_per_pair * max(1, keys.shape[1])
+    step = max(1, SCRATCH_BYTES // bytes_per_query)
     for head in range(queries.shape[0]):
         transposed = keys[head].double().mT
         for block in torch.split(queries[head], step):
@@ -397,14 +397,14 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
 
 
 def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return softmax weights and keys, both (rows, n), by decreasing weight, ties by index."""
+    """Return softmax weights in descending order and their keys, both (rows, n); ties by index."""
     ranked, order = scores.sort(dim=-1, descending=True, stable=True)
     return torch.softmax(ranked, -1), order
 
 
 def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
-    # Add each key once, for any number of k: sums between consecutive k, then a running total.
+    # Add each key once: sum between consecutive k, then accumulate the sums.
     bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
     numerators = []
     denominators = []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.attention.overflow import is_capturing
-from kmip_data.models.search.problem import check_best
+from kmip_data.models.search.problem import check_largest_scores
 
 SCRATCH_BYTES = 32 * 2**20  #: largest size of the gathered rows
 
@@ -22,7 +22,7 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` (H, N, k) may be None."""
     if not is_capturing(scores):
-        check_best(scores, indices)
+        check_largest_scores(scores, indices)
     missing = indices < 0
     scaled = (scores * scale).masked_fill_(missing, -torch.inf)
     weights = torch.softmax(scaled, -1)

@@ -20,7 +20,7 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.tensor_graphs import pointers_from_numbers
 from kmip_data.models.attention import gathered_rows
 from kmip_data.models.kernels import kernels_run
-from kmip_data.models.search.problem import check_best
+from kmip_data.models.search.problem import check_largest_scores
 
 MAX_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
 
@@ -179,7 +179,7 @@ def _run_kernel(
     from kmip_data.models.attention import cpu_kernels
 
     if name == "forward":
-        check_best(inputs[1], indices)
+        check_largest_scores(inputs[1], indices)
     arrays = map(_contiguous_array, inputs)
     outputs = getattr(cpu_kernels, name)(*arrays)
     return map(torch.from_numpy, outputs)

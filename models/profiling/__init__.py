@@ -1,1 +1,1 @@
-"""The paper's efficiency experiment: time and memory of attention methods over the number of nodes."""
+"""Time and memory of attention methods over the number of nodes, and time of training steps."""

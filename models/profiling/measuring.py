@@ -1,8 +1,8 @@
-"""Seconds and peak memory of attention methods, each method in its own process.
+"""Time and peak memory of attention methods, each measured in its own process.
 
-Whatever ends that process, memory, time or a crash of a library, is a cell of the table. Each run
-has new inputs, drawn and moved to the device before the clock starts; memory is measured in a
-separate run after a reset of the peak; the first run is not counted.
+If that process runs out of memory or time, or crashes, its cell of the table records the reason.
+Each run has new inputs, drawn and moved to the device before the clock starts. The first run is not
+counted, and memory is measured in a separate run.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from kmip_data.runtime.parallel import available_cores, set_num_threads
 
 Setting = Literal["inference", "training"]
 SETTINGS: tuple[Setting, Setting] = ("inference", "training")
-#: Quantity of a plot -> column of the paper's curves, its unit in ours, label and unit of the axis.
+#: Quantity of a plot -> column of the paper's curves, factor to our unit, label and unit of the axis.
 AXES = {
     "seconds": ("milliseconds", 1e-3, "time", "s"),
     "bytes": ("megabytes", 2.0**20, "peak memory", "B"),
 }
-DASHES = ("-", "--", ":", "-.")  #: line styles of the paper's curves
+PAPER_LINE_STYLES = ("-", "--", ":", "-.")
 Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One method in one setting on n nodes: seconds of the counted runs, or the reason for their absence."""
+    """Times of one method in one setting on n nodes, or the reason why there are none."""
 
     method: str
     setting: Setting
-    n: int
+    n: int  #: number of nodes
     #: ``oom``: out of memory; ``time``: a run exceeded the limit; ``unavailable``: not supported
-    #: here or on these inputs; ``failed``: an error
+    #: on this device or for these inputs; ``failed``: an error
     status: Status
-    forward: tuple[float, ...] = ()  #: one number per run
-    backward: tuple[float, ...] = ()  #: one number per run; empty in inference
-    peak_bytes: int | None = None  #: peak memory including inputs, beyond the initial memory
-    note: str = ""
+    forward: tuple[float, ...] = ()  #: seconds of each run
+    backward: tuple[float, ...] = ()  #: seconds of each run; empty in inference
+    peak_bytes: int | None = None  #: peak memory beyond the initial memory, including inputs
+    note: str = ""  #: reason for a status other than ``ok``
 
     @property
     def totals(self) -> list[float]:
-        """Forward and backward together, run by run."""
+        """Forward plus backward seconds of each run."""
         backward = self.backward or (0.0,) * len(self.forward)
         passes = zip(self.forward, backward, strict=True)
         return [forward + back for forward, back in passes]
@@ -75,35 +75,31 @@ class Measurement:
         return _median(self.totals)
 
     def as_dict(self) -> dict[str, object]:
-        """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
-        return self._as_row(
-            **_median_and_range(self.totals),
-            forward=_median(self.forward),
-            backward=_median(self.backward),
-            runs=len(self.forward),
-            peak_bytes=self.peak_bytes,
-        )
-
-    def _as_row(self, **columns: object) -> dict[str, object]:
-        about = {"method": self.method, "setting": self.setting, "n": self.n}
-        return {**about, "status": self.status, **columns, "note": self.note}
+        """Return a row for JSON and CSV; ``least`` and ``most`` are the extremes over the runs."""
+        return {
+            "method": self.method,
+            "setting": self.setting,
+            "n": self.n,
+            "status": self.status,
+            "seconds": self.seconds,
+            "least": min(self.totals, default=None),
+            "most": max(self.totals, default=None),
+            "forward": _median(self.forward),
+            "backward": _median(self.backward),
+            "runs": len(self.forward),
+            "peak_bytes": self.peak_bytes,
+            "note": self.note,
+        }
 
 
 def _median(seconds: Sequence[float]) -> float | None:
     return statistics.median(seconds) if seconds else None
 
 
-def _median_and_range(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Return median, minimum and maximum of the counted runs, or three times None."""
-    least = min(seconds, default=None)
-    return {"seconds": _median(seconds), "least": least, "most": max(seconds, default=None)}
-
-
 def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
-    """Return the slope of log seconds over log n, by least squares over the last decade of n.
+    """Fit the slope of log seconds over log n to points (n, seconds), by least squares.
 
-    Takes points (n, seconds); smaller n measure overhead, not growth. None for fewer than two
-    points.
+    Only the last decade of n counts, as small n measure overhead. None for fewer than two points.
 
     >>> growth_exponent([(10, 5), (1000, 1), (10000, 100)])
     2.0
@@ -111,7 +107,7 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     ordered = sorted(points)
     logs = []
     for n, seconds in ordered:
-        # ⌊10^(i/2)⌋ is a little less than a decade.
+        # Two steps of the grid ⌊10^(i/2)⌋ may be slightly more than a decade.
         if n >= ordered[-1][0] / 10 * 0.99:
             logs.append((math.log10(n), math.log10(seconds)))
     if len(logs) < 2:
@@ -127,45 +123,48 @@ def draw_sweep(
     title: str,
     paper: Mapping[str, Any] | None,
 ) -> None:
-    """Draw four log-log plots: seconds and peak bytes, inference and training.
+    """Draw four log-log plots: seconds and peak bytes, in inference and training.
 
     Curves measured here are coloured; the curves of ``paper`` (``manifests/results/efficiency.toml``)
-    are grey. A cross marks where a method ran out of memory or time.
+    are grey. A cross marks the size at which a method ran out of memory or time.
     """
     from matplotlib.ticker import EngFormatter
 
     figure = new_figure(13, 10, title=title)
-    curves: dict[str, object] = {}  # one legend: four would hide curves
+    curves: dict[str, object] = {}  # all plots share a legend, which does not hide curves
     plots = product(AXES, SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
+        # 1. The paper's curves.
         key, scale, ylabel, unit = AXES[quantity]
         published = paper["curve"] if paper is not None else ()
-        of_paper = [curve for curve in published if curve["setting"] == setting]
-        for number, curve in enumerate(of_paper):
+        paper_curves = [curve for curve in published if curve["setting"] == setting]
+        for index, curve in enumerate(paper_curves):
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
                 style = {
                     "color": current_style().quiet,
-                    "linestyle": DASHES[number % 4],
+                    "linestyle": PAPER_LINE_STYLES[index % 4],
                     "linewidth": 1,
                 }
                 axes.plot(curve["n"], [value * scale for value in curve[key]], label=label, **style)
-        for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
+
+        # 2. Our curves.
+        for index, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
             points = []
-            ended = None
+            failed_n = None
             for cell in cells:
                 if (cell.method, cell.setting) != (name, setting):
                     continue
                 value = cell.seconds if quantity == "seconds" else cell.peak_bytes
                 if value:
                     points.append((cell.n, value))
-                if ended is None and cell.status in {"oom", "time"}:
-                    ended = cell.n
+                if failed_n is None and cell.status in {"oom", "time"}:
+                    failed_n = cell.n
             if points:
-                style = {"color": f"C{number % 10}", "markersize": 3}
+                style = {"color": f"C{index % 10}", "markersize": 3}
                 axes.plot(*zip(*points, strict=True), "o-", label=f"{name}, here", **style)
-                if ended is not None:  # a cross at its size, at the height of the last point
-                    axes.plot(ended, points[-1][1], "x", color=style["color"])
+                if failed_n is not None:  # draw the cross at the height of the last point
+                    axes.plot(failed_n, points[-1][1], "x", color=style["color"])
         axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=ylabel)
         axes.set_title(f"{setting}: {ylabel}")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -176,25 +175,24 @@ def draw_sweep(
     save_figure(figure, path)
 
 
-CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
-#: Seconds from which memory is measured in a counted run instead of an extra one.
+CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: size of the scores held at a time
+#: Length of a run from which memory is measured in a counted run instead of an additional one.
 LONG_RUN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """Device, number of runs and limits per cell."""
+    """Device, number of runs and limits of a cell."""
 
     device: str = "cpu"
     threads: int = field(default_factory=available_cores)  #: threads of every library
-    repeats: int = 5
-    #: seconds; long cells are repeated as often as they fit, at least once
-    time_limit: float = 60.0
+    repeats: int = 5  #: counted runs; fewer, but at least one, if they exceed ``time_limit``
+    time_limit: float = 60.0  #: seconds
     memory_limit: int | None = None  #: bytes
 
 
 class Measurer:
-    """Measure cells on one device."""
+    """Measurement of cells on one device."""
 
     def __init__(self, shape: Shape, protocol: Protocol) -> None:
         self.shape = shape
@@ -202,21 +200,18 @@ class Measurer:
         self.device = torch.device(protocol.device)
 
     def measure_cell(self, method: Method, setting: Setting, n: int) -> Measurement:
-        """Run ``method`` on n nodes; raises whatever goes wrong, including out of memory."""
+        """Measure ``method`` on n nodes; errors, including out-of-memory ones, are raised."""
         protocol = self.protocol
         training = setting == "training"
-        # 1. The first run compiles and fills caches; it is not counted, and its time decides how
-        # many runs fit.
+        # 1. The first run compiles and fills caches. Its time decides how many runs fit.
         first = sum(self._time_passes(method, n, 0, training=training).values())
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
 
-        # 2. Measure memory in the last run: an extra one, unless runs are long.
-        peak = Peak(self.device)
+        # 2. Measure memory in the last run, an additional one unless runs are long.
+        peak = PeakMemory(self.device)
         last = repeats + (first < LONG_RUN_SECONDS)
-        runs = [
-            self._time_passes(method, n, number, training=training) for number in range(1, last)
-        ]
+        runs = [self._time_passes(method, n, seed, training=training) for seed in range(1, last)]
         runs.append(self._time_passes(method, n, last, peak, training=training))
 
         counted = runs[:repeats]
@@ -230,16 +225,16 @@ class Measurer:
             peak_bytes=peak.bytes,
         )
 
-    def make_workload(
+    def draw_workload(
         self,
         method: Method,
         n: int,
-        number: int,
+        seed: int,
         *,
         training: bool,
     ) -> Workload:
-        """Return the inputs of run ``number`` on the device, equal for every method."""
-        work = draw_inputs(self.shape, n, seed=number, device=self.protocol.device)
+        """Draw the inputs of a run on the device, with the same values for every method."""
+        work = draw_inputs(self.shape, n, seed=seed, device=self.protocol.device)
         queries, keys, values = (
             tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors
         )
@@ -249,18 +244,18 @@ class Measurer:
         self,
         method: Method,
         n: int,
-        number: int,
-        watch: Peak | None = None,
+        seed: int,
+        peak: PeakMemory | None = None,
         *,
         training: bool,
     ) -> dict[str, float]:
-        """Return the seconds of the passes, of which inference has one."""
-        work = self.make_workload(method, n, number, training=training)
+        """Return the seconds of the forward pass and, in training, the backward pass."""
+        work = self.draw_workload(method, n, seed, training=training)
         ones = torch.ones_like(work.values)
-        if watch is not None:
-            watch.start(work.tensors)
+        if peak is not None:
+            peak.start(work.tensors)
         if self.device.type == "cuda":
-            torch.cuda.synchronize()  # until the inputs are copied
+            torch.cuda.synchronize()  # wait until the inputs are copied
         clock = StageClock(self.device)
         clock("start")
         with torch.set_grad_enabled(training):
@@ -270,16 +265,13 @@ class Measurer:
             torch.autograd.backward(out, ones)
             clock("backward")
         seconds = clock.seconds_by_stage()
-        if watch is not None:
-            watch.stop()
+        if peak is not None:
+            peak.stop()
         return seconds
 
 
-class Peak:
-    """Peak memory between ``start`` and ``stop`` with the inputs.
-
-    None if the system cannot measure it.
-    """
+class PeakMemory:
+    """Peak memory between ``start`` and ``stop``, in ``bytes``; None if the system cannot measure it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -287,16 +279,16 @@ class Peak:
         self.bytes: int | None = None
 
     def start(self, inputs: Iterable[Tensor]) -> None:
-        """Reset the peak; the inputs, of any shape, exist already and count."""
+        """Reset the peak; existing ``inputs`` of any shape count."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
         gc.collect()
         if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-            # Return free memory to the system, so that allocating it again raises the peak.
+            # Return free memory to the system, so that new allocations raise the peak.
             trim(0)
         try:
-            # Linux: the peak is now the resident set.
+            # Reset the peak to the resident set, on Linux.
             Path("/proc/self/clear_refs").write_text("5", "ascii")
         except OSError:
             return
@@ -310,12 +302,13 @@ class Peak:
             self.bytes = max(0, peak_host_memory() - self._base)
 
 
-START = 120.0  #: seconds allowed for loading libraries
-EXIT = 10.0  #: seconds allowed for an idle process to exit: KeOps writes its cache
-COMPILE = 30.0  #: extra seconds per cell, for compiling
-METHOD: Literal["spawn"] = "spawn"  #: start method: without the threads and memory of this process
-CODE_BYTES = 2**30  #: bytes beyond the limit, for threads and compiled code
-#: Exit codes for lack of memory: an allocator aborts, or the system kills.
+START_SECONDS = 120.0  #: time limit for loading libraries
+EXIT_SECONDS = 10.0  #: time limit for an idle process to exit, as KeOps writes its cache
+COMPILE_SECONDS = 30.0  #: additional time per cell for compilation
+#: Start method of a process that does not inherit threads and memory.
+START_METHOD: Literal["spawn"] = "spawn"
+CODE_BYTES = 2**30  #: additional memory for threads and compiled code
+#: Exit codes if memory runs out: the allocator aborts, or the system kills the process.
 OUT_OF_MEMORY_CODES = {-6, -9}
 
 
@@ -328,30 +321,31 @@ def measure_methods(
     settings: Sequence[Setting] = SETTINGS,
     log: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """Measure every method in every setting at every number of nodes, small ones first.
+    """Measure every method in every setting at every number of nodes, in ascending order.
 
-    After a method runs out of memory or time, its larger sizes in that setting get the same status
-    untried. ``log`` is called with each finished cell. Raises ``UsageError`` if there is no such
-    method.
+    If a method runs out of memory or time, its larger sizes in that setting are not tried, but get
+    the same status. ``log`` is called with each finished cell. Raises ``UsageError`` if a method
+    does not exist.
     """
     # Fail on unknown names before measuring anything.
-    unusable = {name: get_method(name).why_unusable(protocol.device) for name in methods}
+    reasons = {name: get_method(name).why_unusable(protocol.device) for name in methods}
     cells = []
-    for name, why_not in unusable.items():
-        ended: dict[Setting, Measurement] = {}
+    for name, reason in reasons.items():
+        first_failures: dict[Setting, Measurement] = {}
         with contextlib.closing(_Worker(shape, protocol)) as worker:
             for setting, n in product(settings, sorted(sizes)):
-                not_run = partial(Measurement, method=name, setting=setting, n=n)
-                if why_not is not None:
-                    cell = not_run(status="unavailable", note=why_not)
-                elif last := ended.get(setting):
-                    cell = not_run(
-                        status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes"
+                unmeasured = partial(Measurement, method=name, setting=setting, n=n)
+                if reason is not None:
+                    cell = unmeasured(status="unavailable", note=reason)
+                elif failure := first_failures.get(setting):
+                    status = failure.status
+                    cell = unmeasured(
+                        status=status, note=f"not tried: {status} at {failure.n:,} nodes"
                     )
                 else:
                     cell = worker.measure_cell(name, setting, n)
                     if cell.status in {"oom", "time"}:
-                        ended[setting] = cell
+                        first_failures[setting] = cell
                 cells.append(cell)
                 if log is not None:
                     log(cell)
@@ -359,7 +353,7 @@ def measure_methods(
 
 
 class _Worker:
-    """A process that measures cells, restarted after it ended."""
+    """Child process that measures cells, restarted if it has ended."""
 
     def __init__(self, shape: Shape, protocol: Protocol) -> None:
         self._arguments = (shape, protocol)
@@ -368,52 +362,55 @@ class _Worker:
         self._connection: Connection
 
     def measure_cell(self, method: str, setting: Setting, n: int) -> Measurement:
-        """Return the cell; its status is ``oom``, ``time`` or ``failed`` if no answer comes."""
+        """Return the cell, with status ``oom``, ``time`` or ``failed`` if the process does not answer."""
         cell = partial(Measurement, method=method, setting=setting, n=n)
         too_long = cell(status="time", note=f"longer than {self._limit:g} s")
         try:
             if self._process is None:
                 self._start()
-            # One run may take the limit; repeats and the memory run as long again.
+            # The first run, the repeats and the memory run may each take the limit.
             answer: Measurement = self._send_and_wait(
-                (method, setting, n), 3 * self._limit + COMPILE
+                (method, setting, n), 3 * self._limit + COMPILE_SECONDS
             )
         except TimeoutError:
-            self.close(patience=0)
+            self.close(timeout=0)
             return too_long
         except (EOFError, OSError):
-            # It may be about to exit with a meaningful exit code.
-            code = self.close(patience=START)
+            # Wait for the exit code, which tells the reason.
+            code = self.close(timeout=START_SECONDS)
             status: Status = "oom" if code in OUT_OF_MEMORY_CODES else "failed"
             return cell(status=status, note=f"ended with exit code {code}")
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:
-        context = multiprocessing.get_context(METHOD)
-        self._connection, its = context.Pipe()
+        context = multiprocessing.get_context(START_METHOD)
+        self._connection, child_connection = context.Pipe()
         self._process = context.Process(
-            target=_serve_measurements, args=(its, *self._arguments), daemon=True
+            target=_serve_measurements, args=(child_connection, *self._arguments), daemon=True
         )
         self._process.start()
-        its.close()
-        self._connection.poll(START)
+        child_connection.close()
+        self._connection.poll(START_SECONDS)
         self._connection.recv()
 
-    def _send_and_wait(self, question: tuple[object, ...], seconds: float) -> Any:
-        """Ask and wait; raise TimeoutError, or EOFError or OSError if the process has ended."""
-        self._connection.send(question)
-        if not self._connection.poll(seconds):
+    def _send_and_wait(self, request: tuple[object, ...], timeout: float) -> Any:
+        """Send a request and return the answer.
+
+        Raises ``TimeoutError``, or ``EOFError`` or ``OSError`` if the process has ended.
+        """
+        self._connection.send(request)
+        if not self._connection.poll(timeout):
             raise TimeoutError
         return self._connection.recv()
 
-    def close(self, patience: float = EXIT) -> int | None:
-        """End the process and return its exit code."""
+    def close(self, timeout: float = EXIT_SECONDS) -> int | None:
+        """End the process, by force after ``timeout`` seconds, and return its exit code."""
         if self._process is None:
             return None
         process = self._process
         self._process = None
         self._connection.close()
-        process.join(patience)
+        process.join(timeout)
         process.kill()
         process.join()
         return process.exitcode
@@ -421,14 +418,14 @@ class _Worker:
 
 def _serve_measurements(connection: Connection, shape: Shape, protocol: Protocol) -> None:
     warnings.filterwarnings("ignore")
-    for stream in (1, 2):  # compilers print
+    for stream in (1, 2):  # silence compilers
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     set_num_threads(protocol.threads)
     torch.set_num_threads(protocol.threads)
     measurer = Measurer(shape, protocol)
     if protocol.memory_limit is not None:
         _limit_memory(protocol.memory_limit, protocol.device)
-    gc.freeze()  # exclude objects of imported libraries from garbage collection
+    gc.freeze()  # exclude imported libraries from garbage collection
     connection.send(True)
     with contextlib.suppress(EOFError):
         while True:
@@ -436,7 +433,7 @@ def _serve_measurements(connection: Connection, shape: Shape, protocol: Protocol
 
 
 def _measure_or_explain(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
-    """Return the cell with its times, or with the reason for their absence."""
+    """Return the cell with times, or with the reason why there are none."""
     try:
         return measurer.measure_cell(get_method(name), setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
@@ -454,9 +451,9 @@ def _measure_or_explain(measurer: Measurer, name: str, setting: Setting, n: int)
 
 
 def _limit_memory(limit: int, device_type: str) -> None:
-    """Let allocations above ``limit`` bytes fail, and have the system kill this process first.
+    """Make allocations above ``limit`` bytes fail, and let the system kill this process first.
 
-    A GPU driver reserves far more address space than it uses: there only the second applies.
+    On a GPU, only the latter applies: a driver reserves far more address space than it uses.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""Attention methods by name, and the queries, keys and values to time them on."""
+"""Attention methods by name, and the inputs to time them on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kmip_data.models.search.topk import backend_names, get_backend, search_op
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Parameters of a measurement except the number of nodes, with the paper's defaults."""
+    """Parameters of the inputs except the number of nodes, with the paper's defaults."""
 
     heads: int = 1
-    d: int = 10  #: length of queries, keys and values
-    k: int = 10  #: keys that a query attends to
-    #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
+    d: int = 10  #: channels of queries, keys and values
+    k: int = 10  #: keys per query
+    #: distribution of queries and keys: ``gaussian`` (standard normal) or ``sphere`` (length 1)
     data: str = "gaussian"
 
 
@@ -35,11 +35,11 @@ class Workload:
     queries: Tensor
     keys: Tensor
     values: Tensor
-    k: int  #: keys that a query attends to
+    k: int  #: keys per query
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values."""
+        """Queries, keys and values."""
         return self.queries, self.keys, self.values
 
 
@@ -50,7 +50,7 @@ def draw_inputs(
     seed: int = 0,
     device: str = "cpu",
 ) -> Workload:
-    """Return float32 inputs of n nodes on a device."""
+    """Draw float32 inputs of n nodes on a device."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.heads, n, shape.d)
     queries, keys, values = (torch.randn(size, generator=generator) for _ in range(3))
@@ -61,7 +61,7 @@ def draw_inputs(
 
 
 def paper_sizes_up_to(largest: float) -> list[int]:
-    """Return the paper's grid ⌊10^(i/2)⌋ from 100.
+    """Return the paper's grid ⌊10^(i/2)⌋ from 100 to ``largest``.
 
     >>> paper_sizes_up_to(1e4)
     [100, 316, 1000, 3162, 10000]
@@ -75,17 +75,15 @@ Step = Callable[[Workload, int], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One way to compute attention."""
+    """Method of computing attention; it has either ``search`` or ``fused``."""
 
-    name: str  #: as in ``--methods``
-    #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of
-    #: scores at a time. None: full attention
+    name: str  #: name for ``--methods``
+    #: ``search(work, chunk)`` returns the indices of the chosen keys, holding at most ``chunk`` bytes
+    #: of scores. The paper's gather, softmax and multiplication follow.
     search: Step | None = None
-    #: ``fused(work, chunk)`` returns the output. None: the paper's gather, softmax and multiply
-    #: after search
-    fused: Step | None = None
-    dtype: torch.dtype = torch.float32  #: dtype of its inputs
-    #: ``why_unusable(device_type)`` returns why it cannot run there, or None
+    fused: Step | None = None  #: ``fused(work, chunk)`` returns the output
+    dtype: torch.dtype = torch.float32  #: dtype of the inputs
+    #: ``why_unusable(device_type)`` returns the reason why it cannot run on a device type, or None
     why_unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int) -> Tensor:
@@ -98,34 +96,34 @@ class Method:
 
 def method_names() -> list[str]:
     """Return all names, search backends first."""
-    return [*backend_names(), *_OTHERS]
+    return [*backend_names(), *_OTHER_METHODS]
 
 
 def get_method(name: str) -> Method:
-    """Return a method; raise UsageError, with the nearest name, for an unknown one."""
+    """Return a method; raise ``UsageError``, with the most similar name, if it does not exist."""
     if name in backend_names():
-        return _method_of_backend(name)
-    if name not in _OTHERS:
+        return _backend_method(name)
+    if name not in _OTHER_METHODS:
         raise unknown_name_error(
             "method", name, method_names(), command="kmip-data bench attention --help"
         )
-    return _OTHERS[name]
+    return _OTHER_METHODS[name]
 
 
 def default_methods(device_type: str) -> list[str]:
-    """Return the default methods: ours, the paper's and full attention, where they run here."""
+    """Return our method, the paper's and full attention, as far as they run on the device type."""
     names = ["auto", "symbolic", "naive", "full", "sdpa", "flash"]
     return [name for name in names if get_method(name).why_unusable(device_type) is None]
 
 
-def _method_of_backend(backend: str) -> Method:
-    """k-MIP attention with one of our backends."""
+def _backend_method(backend: str) -> Method:
+    """Return k-MIP attention with one of our search backends."""
 
     def fused(work: Workload, _chunk: int) -> Tensor:
         queries, keys, values = work.tensors
-        best = search_op(queries.detach(), keys.detach(), work.k, None, None, backend)
+        chosen = search_op(queries.detach(), keys.detach(), work.k, None, None, backend)
         scale = 1 / math.sqrt(queries.shape[2])
-        out, _ = attend(queries, keys, values, *best, scale, None, 1.0)
+        out, _ = attend(queries, keys, values, *chosen, scale, None, 1.0)
         return out  # type: ignore[no-any-return]
 
     def why_unusable(device: str) -> str | None:
@@ -138,19 +136,19 @@ def _method_of_backend(backend: str) -> Method:
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
-    """Yield inner products with all keys, for as many queries as ``chunk`` allows."""
+    """Yield inner products with all keys for blocks of queries; ``copies`` of a block fit ``chunk`` bytes."""
     heads, keys, _ = work.keys.shape
-    bytes_a_query = heads * keys * work.queries.element_size() * copies
-    step = max(1, chunk // bytes_a_query)
+    bytes_per_query = heads * keys * work.queries.element_size() * copies
+    step = max(1, chunk // bytes_per_query)
     for queries in torch.split(work.queries, step, -2):
         yield queries @ work.keys.mT
 
 
 def _full_attention(work: Workload, chunk: int) -> Tensor:
-    """Return full attention with materialised scores, a block of queries at a time."""
+    """Compute full attention with materialised scores, a block of queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     outputs = []
-    # Two copies of a block are held at a time: scores and weights.
+    # A block is held twice, as scores and as weights.
     for products in _score_blocks(work, chunk, copies=2):
         weights = (products / root).softmax(-1)
         outputs.append(weights @ work.values)
@@ -179,15 +177,15 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
 
 
 def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
-    """Return the paper's gather of rows (H, n, k), softmax and multiply; in pieces if no gradient is needed."""
+    """Gather the chosen rows (H, n, k), and apply softmax and multiplication, as the paper's code does."""
     queries, keys, values = work.tensors
     heads, step, k = indices.shape
+    # Blocks save memory only without gradients, as the backward pass needs all gathered rows.
     if not torch.is_grad_enabled():
-        bytes_a_row = 4 * heads * k * 2 * values.shape[-1]
-        step = max(1, chunk // bytes_a_row)
+        bytes_per_query = 4 * heads * k * 2 * values.shape[-1]
+        step = max(1, chunk // bytes_per_query)
     root = math.sqrt(queries.shape[-1])
 
-    # With gradients all gathered rows are kept anyway: blocks would save nothing.
     outputs = []
     blocks = zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True)
     for rows, chosen in blocks:
@@ -201,7 +199,7 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
 
 
 def _gather_chosen(rows: Tensor, indices: Tensor) -> Tensor:
-    """Gather rows as in the paper's code."""
+    """Gather rows as the paper's code does."""
     # Repeat the rows for each query with stride 0, which takes no memory.
     shape = (*indices.shape, rows.shape[-1])
     repeated = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
@@ -210,7 +208,7 @@ def _gather_chosen(rows: Tensor, indices: Tensor) -> Tensor:
 
 
 def _sdpa(work: Workload, _chunk: int) -> Tensor:
-    # The fused kernels take (batch, heads, n, d) alone.
+    # The fused kernels require (batch, heads, n, d).
     queries, keys, values = (rows[None] for rows in work.tensors)
     return functional.scaled_dot_product_attention(queries, keys, values)[0]
 
@@ -226,10 +224,10 @@ def _unusable_without_cuda(device: str) -> str | None:
     return None if device == "cuda" else f"it runs on CUDA only, not on {device}"
 
 
-_OTHERS = {
+_OTHER_METHODS = {
     method.name: method
     for method in (
-        # The paper's k-MIP attention, with KeOps' symbolic matrices and without.
+        # The paper's k-MIP attention, with and without KeOps' symbolic matrices.
         Method(
             name="symbolic", search=_symbolic_search, why_unusable=get_backend("keops").why_unusable
         ),

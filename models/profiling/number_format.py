@@ -1,4 +1,4 @@
-"""Format the figures of `make bench` and `kmip-data bench`, and the machine that gave them."""
+"""Formatting of benchmark results and of the machine they were measured on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 
 
 def format_quantity(value: float | None, unit: str) -> str:
-    """Format a figure with a suitable unit.
+    """Format a value with a suitable unit.
 
     >>> format_quantity(0.00042, "s")
     '420 µs'

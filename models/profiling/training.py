@@ -1,4 +1,4 @@
-"""Time of training steps, models in turn, so that a busy machine slows all of them."""
+"""Time of training steps of several networks, measured in turn, so that other load slows all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.profiling.clock import StageClock
-from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.profiling.measuring import PeakMemory
 from kmip_data.models.training import memory_estimate
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.config.keys import RunConfig
@@ -28,25 +28,23 @@ from kmip_data.runtime.memory import is_out_of_memory
 
 
 @dataclass(kw_only=True)
-class Pace:
-    """Speed of one network; seconds per batch, medians over all counted batches."""
+class TrainingSpeed:
+    """Speed and memory of one network in training."""
 
     name: str
-    #: from one batch's end to the next; None: see ``note``
-    seconds: float | None = None
-    graphs: float = 0.0  #: graphs per batch
-    #: bytes beyond the weights: growth of the process, or allocation on the GPU
-    peak: int | None = None
+    seconds: float | None = None  #: median seconds per batch; None: see ``note``
+    graphs: float = 0.0  #: mean graphs per batch
+    peak: int | None = None  #: peak bytes beyond the weights, of the process or on the GPU
     ratio: float | None = None  #: time relative to the first network
     spread: tuple[float, float] | None = None  #: smallest and largest ratio over the rounds
-    hours: float | None = None  #: estimate for all epochs of the configuration, without evaluations
+    hours: float | None = None  #: estimate for all configured epochs, without evaluations
     note: str = ""  #: reason why it could not be measured
 
 
-def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
-    """Train on an epoch, or at most ``most`` batches of it; return seconds and graphs of each batch.
+def time_epoch(loop: Loop, max_batches: int | None = None) -> list[tuple[float, int]]:
+    """Train for at most one epoch and ``max_batches``; return the seconds and graphs of each batch.
 
-    Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
+    Waiting for a batch counts. CUDA events time steps on a GPU, so that nothing waits for them.
     """
     run_step = loop.run_step
     clock = StageClock(loop.device)
@@ -60,13 +58,13 @@ def time_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
 
     loop.run_step = timed_step
     clock("start")
-    loop.train_epoch(most)
+    loop.train_epoch(max_batches)
     loop.run_step = run_step
     return list(zip(clock.seconds_by_stage().values(), graphs, strict=True))
 
 
-class Contestant:
-    """One network in the training loop, without CUDA graphs."""
+class TrainingBenchmark:
+    """Benchmark of one network in the training loop, without CUDA graphs."""
 
     def __init__(
         self,
@@ -78,98 +76,99 @@ class Contestant:
         self.config = data.pin_settings(config)
         self.data = data
         self.device = torch.device(device.type)
-        # As in `train`: seeded weights, and layers recomputed if memory is short.
+        # As in `train`: seed the weights, and recompute layers if memory is short.
         recompute = memory_estimate.plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
         self.module = TrainingModule(self.config, data, recompute=recompute)
-        self.pace = Pace(name=name)
-        self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
+        self.speed = TrainingSpeed(name=name)
+        #: seconds and graphs of each batch of each round
+        self.rounds: list[list[tuple[float, int]]] = []
 
     def run(self, batches: int) -> list[tuple[float, int]]:
-        """Train on one warm-up batch and ``batches`` more; return their seconds and graphs."""
+        """Train on a warm-up batch and at least ``batches`` more; return the latter's seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
-        # 1. A step may accumulate several batches; an epoch's last step may have fewer.
-        of_one = min(self.config.training.accumulate, loop.batches_per_epoch)
-        steps = -(-(batches + 1) // of_one)
+        # A step may accumulate several batches; an epoch's last step may have fewer.
+        batches_per_step = min(self.config.training.accumulate, loop.batches_per_epoch)
+        steps = -(-(batches + 1) // batches_per_step)
 
-        # 2. Epoch after epoch, as far as the steps go.
         times = []
         with float32_product_precision(self.config.training.precision):
             while loop.step < steps:
-                times += time_epoch(loop, of_one * (steps - loop.step))
+                times += time_epoch(loop, batches_per_step * (steps - loop.step))
                 loop.epoch = loop.epoch + 1
                 loop.batches_done = 0
                 self.module.metrics.reset()
-        self.epoch = loop.batches_per_epoch
+        self.batches_per_epoch = loop.batches_per_epoch
         return times[1:]
 
-    def measure(self, batches: int) -> None:
-        """Add a round, and its peak memory."""
-        peak = Peak(self.device)
+    def measure_round(self, batches: int) -> None:
+        """Measure the time and peak memory of one round."""
+        peak = PeakMemory(self.device)
         peak.start(self.module.parameters())
         self.rounds.append(self.run(batches))
         peak.stop()
         if peak.bytes is not None:
-            self.pace.peak = max(self.pace.peak or 0, peak.bytes)
+            self.speed.peak = max(self.speed.peak or 0, peak.bytes)
 
-    def medians(self) -> list[float]:
-        """Return the seconds of a batch in each round."""
-        return [statistics.median(seconds for seconds, _ in round_) for round_ in self.rounds]
+    def round_medians(self) -> list[float]:
+        """Return the median seconds per batch of each round."""
+        return [statistics.median(seconds for seconds, _ in batches) for batches in self.rounds]
 
-    def summarise(self, first: list[float]) -> None:
-        """Fill in the pace; ``first``: :meth:`medians` of the first network."""
-        # Ratios are of rounds, in which both ran side by side; seconds of all batches.
-        pace = self.pace
+    def summarise(self, reference: list[float]) -> None:
+        """Fill in ``speed``; ``reference`` are the :meth:`round_medians` of the first network."""
+        speed = self.speed
         seconds, graphs = zip(*itertools.chain(*self.rounds), strict=True)
-        pace.seconds = statistics.median(seconds)
-        pace.graphs = statistics.mean(graphs)
-        ratios = [median / other for median, other in zip(self.medians(), first, strict=True)]
-        pace.ratio = statistics.median(ratios)
-        pace.spread = (min(ratios), max(ratios))
-        pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
+        speed.seconds = statistics.median(seconds)
+        speed.graphs = statistics.mean(graphs)
+        # Compare within a round, in which both networks ran under the same load.
+        medians = zip(self.round_medians(), reference, strict=True)
+        ratios = [median / reference_median for median, reference_median in medians]
+        speed.ratio = statistics.median(ratios)
+        speed.spread = (min(ratios), max(ratios))
+        speed.hours = self.config.training.epochs * self.batches_per_epoch * speed.seconds / 3600
 
 
 def compare_training(
-    makers: Mapping[str, Callable[[str], Contestant]],
+    builders: Mapping[str, Callable[[str], TrainingBenchmark]],
     *,
     rounds: int,
-    most: int,
-    seconds: float,
+    max_batches: int,
+    max_seconds: float,
     log: Callable[[str], None],
-) -> list[Pace]:
+) -> list[TrainingSpeed]:
     """Measure networks in turn, round after round; ratios refer to the first.
 
-    ``makers`` make a contestant by name; one that does not fit into memory becomes a row with the
-    reason. An uncounted round compiles and warms up before the counted ``rounds``; a round has at
-    most ``most`` batches, fewer if ``seconds`` for all rounds of one network do not suffice.
+    ``builders`` build a benchmark from its name. A network that does not fit into memory gets a row
+    with the reason. A warm-up round, which also compiles, precedes the counted ``rounds``. A round
+    has at most ``max_batches``, fewer if all rounds of a network would exceed ``max_seconds``.
     """
-    paces = []
-    ready = {}
-    before = random_state()
-    for name, make in makers.items():
+    speeds = []
+    batches_per_round = {}
+    initial_random_state = random_state()
+    for name, build in builders.items():
         log(f"{name} …")
         try:
-            made = make(name)
-            warm = made.run(1)[-1][0]
+            benchmark = build(name)
+            warm_up_seconds = benchmark.run(1)[-1][0]
         except Exception as error:
-            refused = isinstance(error, KmipDataError | NotImplementedError)
-            if not refused and not is_out_of_memory(error):
+            is_unsupported = isinstance(error, KmipDataError | NotImplementedError)
+            if not is_unsupported and not is_out_of_memory(error):
                 raise
             lines = str(error).splitlines() or [type(error).__name__]
-            paces.append(Pace(name=name, note=lines[0]))
+            speeds.append(TrainingSpeed(name=name, note=lines[0]))
             continue
-        paces.append(made.pace)
-        # Estimate from the warm-up batch how many batches fit into this share of the time.
-        fitting = int(seconds / rounds / max(warm, 1e-9))
-        ready[made] = max(1, min(most, fitting))
+        speeds.append(benchmark.speed)
+        # Estimate from the warm-up batch how many batches fit into a round.
+        fitting = int(max_seconds / rounds / max(warm_up_seconds, 1e-9))
+        batches_per_round[benchmark] = max(1, min(max_batches, fitting))
 
-    for number in range(rounds):
-        log(f"round {number + 1} of {rounds}")
-        for contestant, batches in ready.items():
+    for index in range(rounds):
+        log(f"round {index + 1} of {rounds}")
+        for benchmark, batches in batches_per_round.items():
             gc.collect()
-            contestant.measure(batches)
-    first = next(iter(ready)).medians() if ready else []
-    for contestant in ready:
-        contestant.summarise(first)
-    set_random_state(before)
-    return paces
+            benchmark.measure_round(batches)
+    reference = next(iter(batches_per_round)).round_medians() if batches_per_round else []
+    for benchmark in batches_per_round:
+        benchmark.summarise(reference)
+    set_random_state(initial_random_state)
+    return speeds

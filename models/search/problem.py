@@ -1,4 +1,4 @@
-"""Checked search problem, the input of every backend."""
+"""Checked search problems, the input of every backend."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kmip_data.runtime import memory
 
 
 class NotFinite(UsageError):
-    """Queries or keys hold NaN or infinity, or their inner products overflow."""
+    """Queries or keys contain NaN or infinity, or their inner products overflow."""
 
 
-_DIVERGED = (
+_DIVERGED_REMEDY = (
     "look for a diverged training step (lower the learning rate, clip gradients) or damaged input"
 )
 #: Dtypes of queries, keys and values.
@@ -29,19 +29,18 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """Checked and widened queries, keys and graph pointers."""
+    """Checked queries, keys and graph pointers, in float32 or float64.
 
-    #: queries, keys: (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or
-    #: float64, on one device, contiguous, without gradient; finite once :func:`check_finite` has
-    #: seen them
-    queries: Tensor
-    keys: Tensor
-    k: int  #: number of keys wanted for each query, at least 1; may exceed the size of a graph
-    #: query_ptr, key_ptr: G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g +
-    #: 1]`` and keys ``key_ptr[g]:key_ptr[g + 1]``
-    query_ptr: tuple[int, ...]
-    key_ptr: tuple[int, ...]
-    narrow: bool = False  #: True: indices are int32
+    Queries and keys are contiguous, on one device and without gradient. Half precision is widened,
+    which is exact. On CUDA, they may not be finite until :func:`check_finite` is called.
+    """
+
+    queries: Tensor  #: (H, N, d)
+    keys: Tensor  #: (H, M, d)
+    k: int  #: keys per query, at least 1; may exceed the size of a graph
+    query_ptr: tuple[int, ...]  #: (G + 1) graph g has the queries ``query_ptr[g]:query_ptr[g + 1]``
+    key_ptr: tuple[int, ...]  #: (G + 1) graph g has the keys ``key_ptr[g]:key_ptr[g + 1]``
+    has_int32_indices: bool = False  #: return int32 instead of int64 indices
 
     @property
     def heads(self) -> int:
@@ -50,7 +49,7 @@ class SearchProblem:
 
     @property
     def dim(self) -> int:
-        """Length d of a query and of a key."""
+        """Channels d of a query or key."""
         return self.queries.shape[2]
 
     @property
@@ -60,35 +59,34 @@ class SearchProblem:
 
     @property
     def dtype(self) -> torch.dtype:
-        """``float32`` or ``float64``: dtype of the operands and of the scores."""
+        """Dtype of operands and scores, ``float32`` or ``float64``."""
         return self.queries.dtype
 
     @cached_property
     def query_rows(self) -> I64:
-        """Start and end (exclusive) of each graph's rows of queries, (G, 2)."""
+        """Start and stop of each graph's query rows, (G, 2)."""
         return row_ranges(self.query_ptr)
 
     @cached_property
     def key_rows(self) -> I64:
-        """Start and end (exclusive) of each graph's rows of keys, (G, 2)."""
+        """Start and stop of each graph's key rows, (G, 2)."""
         return row_ranges(self.key_ptr)
 
-    def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
-        """Scores (H, N, k) and indices (H, N, k) to be filled.
+    def new_result(self, index_dtype: torch.dtype = torch.int64) -> tuple[Tensor, Tensor]:
+        """Allocate scores (H, N, k) and indices (H, N, k).
 
         If a graph has fewer than k keys, all entries start as −inf and −1; else they are
-        uninitialised, and the backend writes every one.
+        uninitialised, and the backend must write all of them.
         """
         shape = (*self.queries.shape[:2], self.k)
-        integer = torch.int32 if narrow else torch.int64
-        if self.device.type == "cpu":  # allocating new memory takes longer than many searches
-            real_kind = np.dtype(f"f{self.dtype.itemsize}")
-            integer_kind = np.dtype(f"i{integer.itemsize}")
-            scores = torch.from_numpy(memory.reused_array(shape, real_kind))
-            indices = torch.from_numpy(memory.reused_array(shape, integer_kind))
+        if self.device.type == "cpu":  # reuse memory: allocation takes longer than many searches
+            float_type = np.dtype(f"f{self.dtype.itemsize}")
+            index_type = np.dtype(f"i{index_dtype.itemsize}")
+            scores = torch.from_numpy(memory.reused_array(shape, float_type))
+            indices = torch.from_numpy(memory.reused_array(shape, index_type))
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
-            indices = torch.empty(shape, dtype=integer, device=self.device)
+            indices = torch.empty(shape, dtype=index_dtype, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
         if sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf)
@@ -97,13 +95,13 @@ class SearchProblem:
 
 
 def row_ranges(ptr: Sequence[int] | I64) -> I64:
-    """Return start and end (exclusive) of each graph's rows, (G, 2), from pointers (G + 1)."""
+    """Convert pointers (G + 1) to the start and stop of each graph's rows, (G, 2)."""
     starts = np.asarray(ptr, np.int64)
     return np.column_stack([starts[:-1], starts[1:]])
 
 
 def check_k(k: int) -> None:
-    """Raise ``UsageError`` unless ``k`` is a number of keys."""
+    """Raise ``UsageError`` unless ``k`` is a positive integer."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
 
@@ -115,12 +113,9 @@ def check_problem(
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
     *,
-    narrow: bool = False,
+    has_int32_indices: bool = False,
 ) -> SearchProblem:
-    """Check queries (H, N, d), keys (H, M, d) and ptr (G + 1); :class:`UsageError` for a wrong one.
-
-    ``narrow`` is as in :class:`SearchProblem`.
-    """
+    """Return the problem of queries (H, N, d), keys (H, M, d) and pointers (G + 1), or raise ``UsageError``."""
     queries = check_rows("queries", queries)
     keys = check_rows("keys", keys)
     same_type = queries.dtype == keys.dtype and queries.device == keys.device
@@ -132,7 +127,7 @@ def check_problem(
         )
     check_k(k)
 
-    # 1. Pointers.
+    # 1. Check the pointers.
     rows = queries.shape[1]
     key_rows = keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
@@ -146,18 +141,18 @@ def check_problem(
             f" they have length {len(starts)} and length {len(key_starts)}."
         )
 
-    # 2. Values, and one dtype in which half precision is exact.
-    # On a GPU the check would make the host wait: see ``topk.search_checked``.
+    # 2. Check the values, and widen half precision. On a GPU, the host would have to wait for the
+    # check: see ``topk.search_checked``.
     if queries.device.type != "cuda":
         check_finite(queries, keys)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()
     keys = keys.detach().to(dtype).contiguous()
-    return SearchProblem(queries, keys, k, starts, key_starts, narrow)
+    return SearchProblem(queries, keys, k, starts, key_starts, has_int32_indices)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
-    """Return row pointers (G + 1) as a non-decreasing tuple from 0 to ``rows``."""
+    """Return pointers (G + 1) as a tuple, after checking that they ascend from 0 to ``rows``."""
     if ptr is None:
         return (0, rows)
     starts = _pointer_array(name, ptr)
@@ -170,14 +165,14 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     if len(falls):
         graph = int(falls[0])
         raise UsageError(
-            f"{name} falls: {name}[{graph}] = {starts[graph]},"
+            f"{name} decreases: {name}[{graph}] = {starts[graph]},"
             f" {name}[{graph + 1}] = {starts[graph + 1]}."
         )
     return tuple(starts.tolist())
 
 
 def memory_error(problem: SearchProblem, error: BaseException) -> OutOfResources:
-    """Return the error with the memory that a search needs, and ways to reduce it."""
+    """Return an error that states the size of the result and ways to need less memory."""
     rows = problem.queries.shape[1]
     keys = problem.keys.shape[1]
     result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8) / 2**30
@@ -197,10 +192,10 @@ def check_strided(
     *,
     meta: bool = False,
 ) -> Tensor:
-    """Return ``value`` if it is a tensor in strided memory, with a lazy sign or conjugation applied.
+    """Return ``value`` if it is a strided tensor, with lazy negation and conjugation resolved.
 
-    Raises :class:`UsageError` for anything but a tensor, and for sparse, nested, quantised and fake
-    tensors (except ``meta``).
+    Raises :class:`UsageError` for other objects, for sparse, nested and quantised tensors, and for
+    tensors on the meta device unless ``meta``.
     """
     if not isinstance(value, Tensor):
         description = type(value).__name__
@@ -209,7 +204,7 @@ def check_strided(
     elif value.is_quantized or value.layout != torch.strided:
         description = f"{value.dtype} in the layout {value.layout}"
     elif value.device.type == "meta" and not meta:
-        description = "a tensor on the device meta, which has no values"
+        description = "a tensor on the meta device, which has no values"
     elif torch.compiler.is_compiling():
         return value
     else:
@@ -225,7 +220,7 @@ def _pointer_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
             ptr = ptr.float()  # NumPy has no bfloat16
     try:
         starts = np.asarray(ptr)
-    except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
+    except (ValueError, TypeError, OverflowError):  # for example a list of unequal lists
         starts = np.empty((0, 0))
     if starts.ndim != 1 or (len(starts) and starts.dtype.kind not in "iu"):
         raise UsageError(f"{name} is not {expected}, but has shape {starts.shape}, {starts.dtype}.")
@@ -237,7 +232,7 @@ def _describe_tensor(tensor: Tensor) -> str:
 
 
 def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
-    """Return queries or keys (H, R, d); raise :class:`UsageError` for anything else."""
+    """Return ``rows`` if they are queries or keys (H, R, d), or raise :class:`UsageError`."""
     rows = check_strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1 or rows.dtype not in FLOATS:
         expected = "(heads, rows, d), heads and d at least 1, float16, bfloat16, float32 or float64"
@@ -246,7 +241,7 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
 
 
 def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
-    """Return nodes (N, c) that ``weight`` (…, c) applies to, or raise :class:`UsageError`."""
+    """Return ``x`` if it is (N, c) and fits ``weight`` (…, c), or raise :class:`UsageError`."""
     expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
     x = check_strided("x", x, expected, meta=weight.device.type == "meta")
     fits = (
@@ -269,51 +264,53 @@ def check_heads(dim: int, heads: int) -> None:
 
 
 def check_finite(queries: Tensor, keys: Tensor) -> None:
-    """Raise on NaN and infinity in queries (H, N, d) or keys (H, M, d); waits for the device."""
+    """Raise if queries (H, N, d) or keys (H, M, d) contain NaN or infinity; waits for the device."""
     operands = {"queries": queries}
     if keys is not queries:
         operands["keys"] = keys
     for name, rows in operands.items():
-        # One pass: NaN and infinity survive in a sum. (An overflowing sum proves nothing.)
-        if math.isfinite(_sum_in_float32(rows.detach())):
+        # One pass: a sum is finite only if all values are. An overflowing sum proves nothing.
+        if math.isfinite(_sum_values(rows.detach())):
             continue
-        wrong = (~torch.isfinite(rows)).nonzero()
-        if len(wrong):
-            position = wrong[0].tolist()
+        positions = (~torch.isfinite(rows)).nonzero()
+        if len(positions):
+            first = positions[0].tolist()
             raise NotFinite(
-                f"{name} are not all finite and cannot be ranked: {float(rows[*position])} at {position} and"
-                f" {len(wrong) - 1} more.",
-                next=_DIVERGED,
+                f"{name} are not all finite and cannot be ranked: {float(rows[*first])} at {first} and"
+                f" {len(positions) - 1} more.",
+                next=_DIVERGED_REMEDY,
             )
 
 
 def overflow_error(dtype: torch.dtype) -> NotFinite:
     """Return the error for finite queries and keys whose inner products overflow."""
     dtype_name = str(dtype).removeprefix("torch.")
-    return NotFinite(f"Inner products of queries and keys overflow {dtype_name}.", next=_DIVERGED)
+    return NotFinite(
+        f"Inner products of queries and keys overflow {dtype_name}.", next=_DIVERGED_REMEDY
+    )
 
 
-def check_best(scores: Tensor, indices: Tensor) -> None:
-    """Refuse scores (H, N, k), descending, of which the softmax is undefined: their largest overflowed.
+def check_largest_scores(scores: Tensor, indices: Tensor) -> None:
+    """Raise if the largest of a query's scores overflowed, so that the softmax is undefined.
 
-    Overflow to −inf below a finite score gives the weight 0, as it should.
+    Scores (H, N, k) descend. An overflow to −inf below a finite score gives the correct weight, 0.
     """
     largest = scores[..., 0]
-    if math.isfinite(_sum_in_float32(largest)):
+    if math.isfinite(_sum_values(largest)):
         return
     overflowed = ~torch.isfinite(largest) & (indices[..., 0] >= 0)
     if bool(overflowed.any()):
         raise overflow_error(scores.dtype)
 
 
-def _sum_in_float32(rows: Tensor) -> float:
-    """Sum of all numbers, at least in float32.
+def _sum_values(rows: Tensor) -> float:
+    """Sum all values in at least float32.
 
-    On the CPU by NumPy: threads of torch would wait for more work for 9 ms, in a loop, on cores
-    that the search needs (2,526 nodes, d = 64: 9.8 and 6 ms).
+    On the CPU, NumPy does: torch's threads would spin for 9 ms on cores that the search needs
+    (2,526 nodes, d = 64: 9.8 and 6 ms).
     """
-    precise = torch.promote_types(rows.dtype, torch.float32)
-    if rows.device.type == "cpu" and rows.dtype == precise:
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    if rows.device.type == "cpu" and rows.dtype == dtype:
         with np.errstate(all="ignore"):
             return float(rows.numpy().sum())
-    return float(rows.sum(dtype=precise))
+    return float(rows.sum(dtype=dtype))

@@ -1,16 +1,16 @@
-"""``topk_inner_product``: the k keys with the largest inner product for each query, exactly.
+"""Exact k-maximum-inner-product search, and the choice of its backend.
 
 A backend is one module in ``kmip_data.models.search.backends``, discovered automatically, with
 
-- ``NAME``, and ``AUTO`` (when ``auto`` chooses it), a line for ``kmip-data doctor``,
-- ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only
-  by name (a fixed order: measured, they lie far apart, see ADR 0280),
-- ``why_unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports
-  nothing heavy),
-- ``why_refused(problem) -> str | None``: why it cannot take this problem,
-- ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
-- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is
-  called.
+- ``NAME``, and ``AUTO``, which tells ``kmip-data doctor`` when ``auto`` chooses it,
+- ``RANK``: priority for ``auto`` by device type; without one, the backend runs only by name
+  (priorities are fixed, as measured speeds lie far apart, see ADR 0280),
+- ``why_unusable(device_type) -> str | None``: why it cannot run on a device type (cheap, without
+  heavy imports),
+- ``why_refused(problem) -> str | None``: why it does not support this problem,
+- ``search(problem) -> (scores, indices)``: search by the rule of
+  :mod:`kmip_data.models.search.rule`,
+- ``CHECKS_VALUES = True`` if it detects NaN and infinity itself; else they are checked before.
 """
 
 from __future__ import annotations
@@ -52,42 +52,41 @@ def topk_inner_product(
 ) -> tuple[Tensor, Tensor]:
     """Find, for each query, the k keys of its graph with the largest inner product.
 
-    The result is exact and the same bits from every backend and device: the score of a pair is the
-    float64 sum, in index order, of its exact products, rounded once to float32; scores descend and
-    equal ones come by lower index. Not differentiable;
+    The result is exact, and bitwise equal on all backends and devices: the score of a pair is the
+    float64 sum, in index order, of its exact products, rounded once to float32. Scores descend, and
+    equal ones are ordered by index. The search is not differentiable;
     :func:`kmip_data.models.attention.kmip.kmip_attention` differentiates through the chosen pairs.
 
     Parameters
     ----------
     queries
-        (H, N, d) float16, bfloat16 (both widened to float32, which is exact), float32, or float64,
-        for checking gradients: only ``dense`` takes it, products are rounded, and the scores stay
-        float64.
+        (H, N, d) float16 or bfloat16 (widened to float32, which is exact), float32, or float64, for
+        gradient checks: only ``dense`` supports it, with rounded products and float64 scores.
     keys
-        (H, M, d), same dtype and device.
+        (H, M, d), with the same dtype and device.
     k
         At least 1; may exceed the number of keys.
     query_ptr, key_ptr
-        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and no query sees another
-        graph's keys. ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph.
-        Graphs may be empty.
+        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and its queries are compared
+        with its keys. ``key_ptr`` defaults to ``query_ptr`` if N = M; without both there is one
+        graph. Graphs may be empty.
     backend
-        ``auto`` or a name that :func:`kmip_data.models.search.topk.backend_status` lists.
+        ``auto`` or a name from :func:`kmip_data.models.search.topk.backend_status`.
 
     Returns
     -------
     tuple of Tensor
-        Scores (H, N, k) float32 (float64 for float64 input), and indices (H, N, k) int64, row
-        numbers of ``keys`` (of the whole ragged tensor). If a graph has fewer than k keys, the
-        remaining slots hold −inf and −1.
+        Scores (H, N, k) float32 (float64 for float64 input), and indices (H, N, k) int64, which
+        count the rows of ``keys`` over all graphs. If a graph has fewer than k keys, the remaining
+        slots hold −inf and −1.
 
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, the expected and the given value. The backend
-        ``cuda`` reports NaN and infinity in the next search on the device, without a wait.
+        A ``ValueError``, if an argument does not fit. The backend ``cuda`` does not wait for the
+        device: it reports NaN and infinity in the next search.
     OutOfResources
-        Out of memory; the message has the amount needed.
+        Out of memory; the message states the amount needed.
     """
     if not torch.compiler.is_compiling():
         return search_checked(check_problem(queries, keys, k, query_ptr, key_ptr), backend)
@@ -106,10 +105,10 @@ def search_op(
     key_ptr: Tensor | None,
     backend: str,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product`, not differentiable; indices (H, N, k) are int32 where every row fits."""
-    narrow = keys.shape[1] < 2**31
-    checked = check_problem(queries, keys, k, query_ptr, key_ptr, narrow=narrow)
-    return search_checked(checked, backend)
+    """Like :func:`topk_inner_product`, as an operator; indices (H, N, k) are int32 if M < 2³¹."""
+    fits_int32 = keys.shape[1] < 2**31
+    problem = check_problem(queries, keys, k, query_ptr, key_ptr, has_int32_indices=fits_int32)
+    return search_checked(problem, backend)
 
 
 @search_op.register_fake
@@ -125,51 +124,47 @@ def _(
 
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=torch.promote_types(queries.dtype, torch.float32))
-    # Assume that a data-dependent number of rows, as after a mask, fits: the compiled graph checks
-    # it in each run.
-    narrow = guard_or_true(keys.shape[1] < 2**31)
-    if narrow:
+    # Assume that a data-dependent number of rows fits; the compiled graph checks it in each run.
+    fits_int32 = guard_or_true(keys.shape[1] < 2**31)
+    if fits_int32:
         torch._check(keys.shape[1] < 2**31)  # type: ignore[no-untyped-call] # noqa: SLF001 -- documented
-    return scores, queries.new_empty(shape, dtype=torch.int32 if narrow else torch.int64)
+    return scores, queries.new_empty(shape, dtype=torch.int32 if fits_int32 else torch.int64)
 
 
 @torch.no_grad()
 def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product` of a checked problem."""
-    # Autocast would turn the filters' products into half precision, below their proven margin.
+    """Search a checked problem, as :func:`topk_inner_product` does."""
+    # The filters' error bounds do not hold for autocast's products in half precision.
     device_type = problem.device.type
     with (
         torch.autocast(device_type, enabled=False)
         if torch.is_autocast_enabled(device_type)
         else nullcontext()
     ):
-        # Until a backend succeeds: `choose` skips failed ones.
+        # Try backends until one succeeds: `choose_backend` skips failed ones.
         while True:
             module = choose_backend(problem, backend)
             try:
                 if device_type == "cuda" and not getattr(module, "CHECKS_VALUES", False):
                     check_finite(problem.queries, problem.keys)
                 scores, indices = module.search(problem)
-                return scores, indices.int() if problem.narrow else indices
+                return scores, indices.int() if problem.has_int32_indices else indices
             except Exception as error:
                 if is_out_of_memory(error):
                     raise memory_error(problem, error) from error
                 if backend != "auto" or isinstance(error, NotFinite) or _is_lost(problem.device):
                     raise
-                # A kernel that fails to compile, load or launch slows the run down, but does not
-                # end it.
+                # If a kernel fails to compile, load or launch, fall back to a slower backend.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
-                problem_line = f"{type(error).__name__}: {error}".splitlines()[0]
-                _disabled[module.NAME, device_type] = (
-                    f"it failed, please report this: {problem_line}"
-                )
+                summary = f"{type(error).__name__}: {error}".splitlines()[0]
+                _disabled[module.NAME, device_type] = f"it failed, please report this: {summary}"
 
 
 def _is_lost(device: torch.device) -> bool:
-    """True if the device accepts no more work, as after an illegal address, or is capturing a CUDA graph."""
+    """True if a CUDA device accepts no more work, for example after an illegal address, or is capturing."""
     if device.type != "cuda":
         return False
-    # Errors of earlier kernels surface here, in the first call that waits.
+    # Errors of earlier kernels are raised here, in the first call that waits.
     try:
         if not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(device)
@@ -185,26 +180,26 @@ class BackendStatus(NamedTuple):
     name: str
     device: str
     usable: bool
-    reason: str  #: why it cannot run, or when ``auto`` chooses it
+    reason: str  #: why it is not usable, or when ``auto`` chooses it
 
 
-#: Reasons to skip failed backends for the rest of the process, by name and device type.
+#: (name, device type) of backends that failed in this process -> reason.
 _disabled: dict[tuple[str, str], str] = {}
 
 
 def _why_skipped(module: ModuleType, device_type: str) -> str | None:
-    """Return why ``auto`` skips a backend on such devices, if it does."""
+    """Return why ``auto`` skips a backend on a device type, or None."""
     return _disabled.get((module.NAME, device_type)) or module.why_unusable(device_type)
 
 
 @functools.cache
 def all_backends() -> dict[str, ModuleType]:
-    """Modules of all backends by name."""
+    """Return the modules of all backends by name."""
     return {module.NAME: module for module in import_modules_in(backends)}
 
 
 def backend_names() -> tuple[str, ...]:
-    """``auto`` and the names of all backends."""
+    """Return ``auto`` and the names of all backends."""
     return ("auto", *sorted(all_backends()))
 
 
@@ -221,7 +216,7 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
 
 
 def get_backend(name: str) -> ModuleType:
-    """Return a backend by name; raise ``UsageError`` with the nearest name if there is none."""
+    """Return a backend by name; raise ``UsageError``, with the most similar name, if it does not exist."""
     if not isinstance(name, str) or name not in all_backends():
         raise unknown_name_error(
             "search backend", str(name), list(backend_names()), command="kmip-data doctor"
@@ -244,7 +239,7 @@ def usable_backend(name: str, device_type: str, problem: SearchProblem | None = 
 
 @functools.cache
 def _warn_once(name: str, reasons: str) -> None:
-    """Warn once that a slower backend is used, and why."""
+    """Warn once that a slower backend is used, with the reasons."""
     log.warning("search backend %s%s", name, reasons)
 
 
@@ -256,15 +251,15 @@ def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
     device = problem.device.type
     if name != "auto":
         return usable_backend(name, device, problem)
-    able = [module for module in all_backends().values() if device in module.RANK]
+    ranked = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
-    for module in sorted(able, key=lambda module: -module.RANK[device]):
+    for module in sorted(ranked, key=lambda module: -module.RANK[device]):
         reason = _why_skipped(module, device) or module.why_refused(problem)
         if reason is None:
-            chosen = f"{module.NAME} on {device}"
-            log.debug("search backend %s%s", chosen, "".join(reasons))
+            description = f"{module.NAME} on {device}"
+            log.debug("search backend %s%s", description, "".join(reasons))
             if reasons and (device == "cuda" or _disabled):
-                _warn_once(chosen, "".join(reasons))
+                _warn_once(description, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
     raise UsageError(

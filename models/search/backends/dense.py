@@ -67,8 +67,8 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
         large,
         result,
         fallback=Filter(_best_by_float64, float64_sum_error),
-        pairs_filtered=limit,
-        pairs_scored=limit,
+        max_filtered_pairs=limit,
+        max_scored_pairs=limit,
     )
     for graphs in _group_small_graphs(small, limit // problem.heads):
         _search_small(problem, graphs, *result)

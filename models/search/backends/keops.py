@@ -57,8 +57,10 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     result = problem.new_result()
     graphs = range(len(problem.key_ptr) - 1)
-    at_once = rule.RANKED if problem.device.type == "cpu" else None
-    rule.search_by_graph(problem, rule.Filter(_arg_k_max), graphs, result, pairs_filtered=at_once)
+    at_once = rule.MAX_FILTERED_PAIRS if problem.device.type == "cpu" else None
+    rule.search_by_graph(
+        problem, rule.Filter(_arg_k_max), graphs, result, max_filtered_pairs=at_once
+    )
     return result
 
 

@@ -40,7 +40,7 @@ def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[T
     :class:`~kmip_data.models.search.problem.NotFinite`, as checking now would make the host wait.
     """
     not_finite = not_finite_flag(problem.device)
-    scores, indices = problem.new_result(narrow=problem.narrow)
+    scores, indices = problem.new_result(torch.int32 if problem.has_int32_indices else torch.int64)
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
     # Kernels read two numbers at once; a view may begin anywhere.
@@ -54,7 +54,7 @@ def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[T
     members = plan.members.copy()
     members[: len(tensors)] = [tensor.data_ptr() for tensor in tensors]
     members[IN_SCRATCH] += scratch.data_ptr()
-    members[NARROW] = problem.narrow
+    members[NARROW] = problem.has_int32_indices
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
     plan.laid_out = True
     return scores, indices

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from kmip_data.models.analysis import explanations
-from kmip_data.models.analysis.explanations import MIN_NODES, ByDistance, draw_metric_by_distance
+from kmip_data.models.analysis.explanations import (
+    MIN_BAND_NODES,
+    MetricByDistance,
+    draw_metric_by_distance,
+)
 
 
 def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path):
-    nodes = (900, 400, MIN_NODES - 1)
-    same = ByDistance("accuracy", ("1", "2", "19–26"), nodes, (1.0, 0.9, 0.0))
+    nodes = (900, 400, MIN_BAND_NODES - 1)
+    same = MetricByDistance("accuracy", ("1", "2", "19–26"), nodes, (1.0, 0.9, 0.0))
     figures = []
     monkeypatch.setattr(explanations, "save_figure", lambda figure, _: figures.append(figure))
     draw_metric_by_distance(
@@ -23,7 +27,7 @@ def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path
     assert (np.abs(first - second) > 0.05).all()
     assert curves[0].get_zorder() > curves[1].get_zorder(), "the first stands in front"
     labels = [text.get_text() for text in axes.get_xticklabels()]
-    assert labels == ["1\n900", "2\n400", f"19–26\n{MIN_NODES - 1}"]
+    assert labels == ["1\n900", "2\n400", f"19–26\n{MIN_BAND_NODES - 1}"]
     hollow = [line for line in axes.lines if list(line.get_ydata()) == [0.0]]
     assert len(hollow) == 2
-    assert f"hollow: fewer than {MIN_NODES} nodes" in axes.get_xlabel()
+    assert f"hollow: fewer than {MIN_BAND_NODES} nodes" in axes.get_xlabel()

@@ -18,11 +18,11 @@ import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.analysis.explanations import (
-    chosen_keys,
     influence_by_hop,
     node_influence,
     predict_record,
-    prediction_of,
+    prediction_from_logits,
+    search_chosen_keys,
 )
 from kmip_data.models.analysis.study import record_projections
 from kmip_data.models.attention.kmip import KMIPAttention
@@ -67,7 +67,7 @@ def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy,
     with record_projections(layer) as recorder, torch.no_grad():
         out = layer(x)
     values = layer.project(x)[2]
-    nodes, layers = chosen_keys(recorder, count, 10**6)
+    nodes, layers = search_chosen_keys(recorder, count, 10**6)
     (chosen,), rows = layers, torch.arange(HEADS)[:, None, None]
     indices, weights = torch.from_numpy(chosen.indices), torch.from_numpy(chosen.weights)
     assert nodes.tolist() == list(range(count))
@@ -83,8 +83,8 @@ def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy,
 def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
     (_, whole), (_, some), (_, again) = (
         predict_record(run),
-        predict_record(run, pairs=60),
-        predict_record(run, pairs=60),
+        predict_record(run, max_pairs=60),
+        predict_record(run, max_pairs=60),
     )
     assert len(some.layers) == 2
     assert len(some.nodes) == 60 // (2 * HEADS * K)
@@ -97,11 +97,13 @@ def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
 
 def test_a_row_of_logits_says_a_class_labels_or_values():
     row = torch.tensor([-1.0, 2.0, 0.5])
-    assert prediction_of(Task("graph", "classification", 3), row) == 1
+    assert prediction_from_logits(Task("graph", "classification", 3), row) == 1
     np.testing.assert_array_equal(
-        prediction_of(Task("graph", "multilabel", 3), row), [False, True, True]
+        prediction_from_logits(Task("graph", "multilabel", 3), row), [False, True, True]
     )
-    np.testing.assert_array_equal(prediction_of(Task("graph", "regression", 3), row), row.numpy())
+    np.testing.assert_array_equal(
+        prediction_from_logits(Task("graph", "regression", 3), row), row.numpy()
+    )
 
 
 def test_the_command_writes_curves_answers_and_keys(run, tmp_path):

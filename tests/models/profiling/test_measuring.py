@@ -118,7 +118,7 @@ def test_peak_memory_counts_scores_and_is_reset():
 
 
 def test_memory_that_is_given_back_is_no_negative_peak(monkeypatch):
-    peak = measuring.Peak(torch.device("cpu"))
+    peak = measuring.PeakMemory(torch.device("cpu"))
     peak.start([])
     monkeypatch.setattr(measuring, "peak_host_memory", lambda: 0)
     peak.stop()
@@ -128,9 +128,9 @@ def test_memory_that_is_given_back_is_no_negative_peak(monkeypatch):
 def test_inputs_differ_between_runs_and_repeat_between_methods():
     measured = measurer()
     one, two = (
-        measured.make_workload(get_method("auto"), 20, number, training=False) for number in (1, 2)
+        measured.draw_workload(get_method("auto"), 20, number, training=False) for number in (1, 2)
     )
-    again = measured.make_workload(get_method("naive"), 20, 1, training=True)
+    again = measured.draw_workload(get_method("naive"), 20, 1, training=True)
     assert not torch.equal(one.keys, two.keys)
     assert torch.equal(one.keys, again.keys)
     assert again.keys.requires_grad

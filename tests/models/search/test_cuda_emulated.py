@@ -177,7 +177,9 @@ def test_scores_that_overflow_or_vanish_tie(device, shapes) -> None:
 def test_indices_can_be_int32(device) -> None:
     queries, keys, ptrs = normal(2, 60, 10), normal(2, 500, 10), ((0, 20, 60), (0, 100, 500))
     best = topk_inner_product(queries, keys, 10, query_ptr=ptrs[0], key_ptr=ptrs[1])[1]
-    _, indices = search_on_gpu(check_problem(queries, keys, 10, *ptrs, narrow=True), device)
+    _, indices = search_on_gpu(
+        check_problem(queries, keys, 10, *ptrs, has_int32_indices=True), device
+    )
     assert indices.dtype == torch.int32
     assert torch.equal(indices, best.int())
 

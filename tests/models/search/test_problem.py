@@ -47,7 +47,7 @@ def test_wrong_arguments_of_the_search_are_named() -> None:
             ((ROWS, ROWS[..., :2], 1), {}, ["differ", "(2, 5, 3)", "(2, 5, 2)"]),
             ((ROWS, ROWS, 0), {}, ["k must be", "at least 1", "0"]),
             ((ROWS, ROWS, True), {}, ["k must be", "True"]),
-            pointers([0, 3, 2, 5], "falls", "query_ptr[2] = 2"),
+            pointers([0, 3, 2, 5], "decreases", "query_ptr[2] = 2"),
             pointers([0, 4], "number of rows, 5", "4"),
             pointers([1, 5], "begin with 0", "1"),
             pointers([], "no entries"),
@@ -69,7 +69,7 @@ def test_narrow_indices_are_the_same_numbers() -> None:
     def holds(case) -> None:
         backend, rows = case
         scores, indices = search_checked(
-            check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True), backend
+            check_problem(rows, rows, 4, [0, 2, len(rows[0])], has_int32_indices=True), backend
         )
         assert indices.dtype == torch.int32
         expected = topk_inner_product(rows, rows, 4, query_ptr=[0, 2, len(rows[0])])

@@ -72,7 +72,7 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
             candidates,
             5,
             torch.full((2, 50), error, dtype=torch.float64),
-            pairs_scored=1000,
+            max_scored_pairs=1000,
         )
         expected = largest_scores(exact, 5)
         assert torch.equal(result[0], expected[0])
@@ -87,7 +87,7 @@ def test_a_proven_query_is_not_scored_whole() -> None:
     error = torch.zeros(1, 1, dtype=torch.float64)
     candidates = torch.tensor([[[0, 1]]])
     scores, rows = prove_or_rescore(
-        torch.ones(1, 1, 1), keys, candidates, 1, error, pairs_scored=10
+        torch.ones(1, 1, 1), keys, candidates, 1, error, max_scored_pairs=10
     )
     assert (scores.item(), rows.item()) == (1.5, 0)
 
