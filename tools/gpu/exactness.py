@@ -134,7 +134,7 @@ def _compile(dims: tuple[int, ...]) -> None:
 @contextlib.contextmanager
 def shaped(ordered: bool, tiles: int, staged: int) -> Iterator[None]:
     """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
-    chosen = {"_ORDERED_KEYS": 1 if ordered else 10**9, "_BUCKETS_PER_ROW": 10**9}
+    chosen = {"_MIN_ORDERED_KEYS": 1 if ordered else 10**9, "_MAX_BUCKETS_PER_ROW": 10**9}
     plan.make_plan.cache_clear()
     with patch.multiple(plan, **chosen, _choose_tiles=lambda *_, **__: (tiles, staged)):
         yield

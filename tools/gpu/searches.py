@@ -153,7 +153,7 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
 #: code's.
 PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
     ("10⁶ nodes, tiles of a warp", CASES[3], "_choose_tiles", lambda *_, **__: (2, 0)),
-    ("10⁵ nodes, order of keys", CASES[2], "_ORDERED_KEYS", 10**9),
+    ("10⁵ nodes, order of keys", CASES[2], "_MIN_ORDERED_KEYS", 10**9),
     ("10⁵ nodes, tiles of a warp", CASES[2], "_choose_tiles", lambda *_, **__: (4, 1)),
     ("k = 100, tiles of a warp", CASES[5], "_choose_tiles", lambda *_, **__: (2, 0)),
 )

@@ -1,4 +1,4 @@
-"""The search on NVIDIA GPUs: tensor cores filter, float64 ranks; CUDA C++ compiled at first use."""
+"""Search on NVIDIA GPUs: tensor cores filter, float64 ranks; CUDA C++ is compiled on first use."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ AUTO = f"chosen by auto up to d = {MAX_DIM}, k = {MAX_K}"
 RANK = {"cuda": 30}
 CHECKS_VALUES = True
 
-_OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchronous copies
-_MAX_ROWS = 2**31 - 2**13  # over all heads, graphs padded: rows and batches have 32-bit numbers
+_MIN_CAPABILITY = (8, 0)  # compute capability with asynchronous copies
+_MAX_ROWS = 2**31 - 2**13  # rows of all heads and padded graphs, which have 32-bit indices
 
 
 def why_unusable(device_type: str) -> str | None:
-    """Return why it cannot run on this device type, or None."""
+    """Return the reason why it cannot run on this device type, or None."""
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
 
-    from kmip_data.models.kernels import DISABLED  # loads torch.compile, 1.3 s of ``doctor``
+    from kmip_data.models.kernels import (
+        DISABLED,  # takes ``doctor`` 1.3 s, as it loads torch.compile
+    )
 
     if "search" in DISABLED:
         return f"the self-check of this GPU failed: {DISABLED['search']}"
-    return _why_no_device()
+    return _why_device_unusable()
 
 
 @functools.cache  # called for every search
-def _why_no_device() -> str | None:
+def _why_device_unusable() -> str | None:
     if any(
         importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")
     ):
@@ -44,13 +46,13 @@ def _why_no_device() -> str | None:
     if torch.version.hip is not None:
         return "written for NVIDIA's GPUs, untested on AMD's"
     capability = torch.cuda.get_device_capability()
-    if capability >= _OLDEST:
+    if capability >= _MIN_CAPABILITY:
         return None
     return f"needs compute capability 8.0, not {capability[0]}.{capability[1]}"
 
 
 def why_refused(problem: SearchProblem) -> str | None:
-    """Return why it cannot take this problem, or None."""
+    """Return the reason why it does not support this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
     if problem.dim > MAX_DIM:
@@ -63,8 +65,8 @@ def why_refused(problem: SearchProblem) -> str | None:
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    from kmip_data.models.search.gpu.launch import device_of, search_on_gpu
+    """Return scores and indices (H, N, k) by the rule."""
+    from kmip_data.models.search.gpu.launch import get_device, search_on_gpu
 
     with torch.cuda.device(problem.device):
-        return search_on_gpu(problem, device_of(torch.cuda.current_device()))
+        return search_on_gpu(problem, get_device(torch.cuda.current_device()))

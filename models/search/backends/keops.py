@@ -1,8 +1,8 @@
 """Search with KeOps' symbolic ``argKmin``, the paper's method, graph by graph.
 
-KeOps ranks float32 sums, not by the rule: it returns a few more keys than wanted, and rows not
-proven by its error bound are scored completely. A kernel is compiled for each (d, k) on first use
-(seconds; kept in ``$KEOPS_CACHE_FOLDER``, by default ``~/.cache/keops…``).
+KeOps ranks float32 sums instead of following the rule, so it is used as a filter with a proof. It
+compiles a kernel for each (d, k) on first use, which takes seconds, and caches it in
+``$KEOPS_CACHE_FOLDER``, by default ``~/.cache/keops…``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_KEYS = 2**24  # KeOps passes indices as float32
 
 
 def why_unusable(device_type: str) -> str | None:
-    """Return why it cannot run on this device type, or None."""
+    """Return the reason why it cannot run on this device type, or None."""
     if device_type not in {"cpu", "cuda"}:
         return f"KeOps does not know {device_type}"
     if importlib.util.find_spec("pykeops") is None:
@@ -45,7 +45,7 @@ def why_unusable(device_type: str) -> str | None:
 
 
 def why_refused(problem: SearchProblem) -> str | None:
-    """Return why it cannot take this problem, or None."""
+    """Return the reason why it does not support this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
     if problem.keys.shape[1] > _MAX_KEYS:
@@ -54,21 +54,21 @@ def why_refused(problem: SearchProblem) -> str | None:
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Scores (H, N, k) and indices (H, N, k) by the rule."""
+    """Return scores and indices (H, N, k) by the rule."""
     result = problem.new_result()
     graphs = range(len(problem.key_ptr) - 1)
-    at_once = rule.MAX_FILTERED_PAIRS if problem.device.type == "cpu" else None
+    max_pairs = rule.MAX_FILTERED_PAIRS if problem.device.type == "cpu" else None
     rule.search_by_graph(
-        problem, rule.Filter(_arg_k_max), graphs, result, max_filtered_pairs=at_once
+        problem, rule.Filter(_arg_k_max), graphs, result, max_filtered_pairs=max_pairs
     )
     return result
 
 
 def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
-    """Return rows of ``keys`` with the largest float32 inner products: (H, N, count)."""
+    """Return the rows of ``keys`` with the largest float32 inner products: (H, N, count)."""
     kernel = (queries.device.type, queries.shape[2], count)
     try:
-        # KeOps prints warnings to standard output, which belongs to results.
+        # KeOps prints warnings to standard output, which is reserved for results.
         with contextlib.redirect_stdout(sys.stderr), _one_compiler_at_a_time(kernel):
             lazy = lazy_tensor()
             products = (lazy(queries[:, :, None, :]) * lazy(keys[:, None, :, :])).sum(-1)
@@ -87,23 +87,23 @@ _compiled: set[tuple[str, int, int]] = set()
 
 @contextlib.contextmanager
 def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> Iterator[None]:
-    """Hold a lock among this user's processes around a kernel's first use: KeOps itself would race."""
+    """Lock out this user's other processes during a kernel's first use, as KeOps has a race."""
     if kernel in _compiled:
         yield
         return
     path = Path(tempfile.gettempdir()) / f"kmip-data-keops-{os.getuid()}.lock"
-    # Follow no links: anybody may write to this folder.
+    # Do not follow links, as all users may write to this folder.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)  # which frees it
+        os.close(descriptor)  # releases the lock
 
 
 @functools.cache
 def lazy_tensor() -> Any:
-    """Return KeOps' class of symbolic matrices, with its output silenced."""
+    """Return KeOps' class of symbolic tensors, with its output silenced."""
     import pykeops.torch
 
     pykeops.set_verbose(False)

@@ -1,4 +1,4 @@
-"""Launch a GPU search for a checked problem, without waiting for the device.
+"""Launch of a GPU search, without waiting for the device.
 
 The kernels are CUDA C++, compiled by NVRTC on first use and cached on disk.
 """
@@ -22,33 +22,33 @@ from torch import Tensor
 from kmip_data.arrays import I64
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.atomic_writes import write_file
-from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, plan_of
+from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, get_plan
 from kmip_data.models.search.problem import NotFinite, SearchProblem
 from kmip_data.runtime.memory import keep_alive_for_capture
 
 log = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
-_count = itertools.count(1)  # programs that this process compiles
-_INSTEAD = "use another search backend (dense), or see `kmip-data doctor`"
+_compilations = itertools.count(1)  # numbers the programs that this process compiles
+_FALLBACK_REMEDY = "use another search backend (dense), or see `kmip-data doctor`"
 
 
 def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Tensor]:
-    """Scores (H, N, k) and indices (H, N, k) by the rule; nothing here waits for the device.
+    """Return scores and indices (H, N, k) by the rule, without waiting for the device.
 
-    Kernels detect NaN and infinity, and the next search on the device raises
-    :class:`~kmip_data.models.search.problem.NotFinite`, as checking now would make the host wait.
+    Kernels detect NaN and infinity. The next search on the device raises
+    :class:`~kmip_data.models.search.problem.NotFinite`, as an immediate check would have to wait.
     """
     not_finite = not_finite_flag(problem.device)
     scores, indices = problem.new_result(torch.int32 if problem.has_int32_indices else torch.int64)
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
-    # Kernels read two numbers at once; a view may begin anywhere.
+    # Kernels read two numbers at once, but a view may have any alignment.
     rows = [
         tensor.clone() if tensor.data_ptr() % 8 else tensor
         for tensor in (problem.queries, problem.keys)
     ]
-    plan = keep_alive_for_capture(plan_of(problem, device.processors))
+    plan = keep_alive_for_capture(get_plan(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     tensors = (*rows, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
@@ -61,14 +61,14 @@ def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[T
 
 
 def reset_not_finite_flags(device: torch.device) -> None:
-    """Reset the flags of earlier searches, whose run has ended."""
+    """Reset the flag of earlier searches, after a run has ended."""
     _flag_of_device(device).zero_()
 
 
 def not_finite_flag(device: torch.device) -> Tensor:
-    """Return the int32 that kernels set to 1 if queries, keys or best products are not finite.
+    """Return the int32 flag that kernels set if queries, keys or best products are not finite.
 
-    Raises ``NotFinite`` where an earlier kernel has set it.
+    Raises ``NotFinite`` if an earlier kernel has set it.
     """
     not_finite = _flag_of_device(device)
     if not_finite.item():
@@ -81,14 +81,14 @@ def not_finite_flag(device: torch.device) -> Tensor:
 
 
 @functools.cache
-@torch.inference_mode(False)  # the host may write to it in training, too
+@torch.inference_mode(False)  # the host also writes to it in training
 def _flag_of_device(device: torch.device) -> Tensor:
-    """Allocate a pinned int32 that kernels write and the host reads."""
+    """Return the device's pinned int32, which kernels write and the host reads."""
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
 class SearchDevice:
-    """A CUDA device that loads and launches the search kernels."""
+    """CUDA device that loads and launches the search kernels."""
 
     def __init__(self, index: int) -> None:
         properties = torch.cuda.get_device_properties(index)
@@ -104,7 +104,7 @@ class SearchDevice:
         launches: Sequence[Launch],
         members: I64,
     ) -> None:
-        """Run kernels on torch's current stream; ``members`` (n,) are the members of ``struct Search``."""
+        """Launch kernels on torch's current stream with the ``members`` (n,) of ``struct Search``."""
         from cuda.bindings import driver
 
         kernels = self._kernels.setdefault(program, {})
@@ -115,7 +115,7 @@ class SearchDevice:
                 kernels[name] = self._load_kernel(program, name)
             arguments = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
             (error,) = driver.cuLaunchKernel(kernels[name], *arguments)
-            # A thread that never used the device has no context.
+            # A thread that has not used the device has no context yet.
             if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
                 kernels[name] = self._load_kernel(program, name)
                 (error,) = driver.cuLaunchKernel(kernels[name], *arguments)
@@ -133,15 +133,15 @@ class SearchDevice:
             if program not in self._modules:
                 self._modules[program] = ObjectCode.from_cubin(code)
             return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
-        except Exception as error:  # whatever the driver has against it
+        except Exception as error:  # any error of the driver
             raise UsageError(
                 f"Search kernels for {self._architecture} from {cache_folder()} do not load: {error}",
                 next=f"delete that folder, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
-                f" or {_INSTEAD}",
+                f" or {_FALLBACK_REMEDY}",
             ) from error
 
 
-device_of = functools.cache(SearchDevice)  #: the device of an index
+get_device = functools.cache(SearchDevice)  #: returns the device with an index
 
 
 def cache_folder() -> Path:
@@ -150,21 +150,26 @@ def cache_folder() -> Path:
 
 
 def machine_code(program: Program, architecture: str) -> bytes:
-    """Machine code of a program for a architecture such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
+    """Load the machine code of a program for an architecture such as ``sm_90``, or compile it (seconds)."""
     key = hashlib.sha256(repr((program, architecture, nvrtc_version())).encode())
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
     cached = cache_folder() / f"{key.hexdigest()}.cubin"
     with suppress(OSError):
         return cached.read_bytes()
-    number = next(_count)
-    level = logging.WARNING if number == 1 else logging.INFO
-    once = "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)"
-    log.log(level, once, number, architecture, program.dim, cached.parent)
+    number = next(_compilations)
+    log.log(
+        logging.WARNING if number == 1 else logging.INFO,
+        "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)",
+        number,
+        architecture,
+        program.dim,
+        cached.parent,
+    )
     code = compile_program(program, architecture)
-    with suppress(OSError, KmipDataError):  # else it is compiled again
+    with suppress(OSError, KmipDataError):  # without a cache, it is compiled in every process
         cached.parent.mkdir(parents=True, exist_ok=True)
-        write_file(cached, code)  # atomic: other processes compile the same at the same time
+        write_file(cached, code)  # atomic, as other processes may compile the same program
     return code
 
 
@@ -172,15 +177,15 @@ def machine_code(program: Program, architecture: str) -> bytes:
 def nvrtc_version() -> str:
     """Return the version of NVRTC, such as ``13.5``.
 
-    Raises ``UsageError`` where it cannot be loaded.
+    Raises ``UsageError`` if it cannot be loaded.
     """
     try:
         from cuda.bindings import nvrtc
 
         return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
     except Exception as error:
-        # ImportError, or what cuda.bindings raises without the library.
-        raise UsageError(f"NVRTC cannot be loaded: {error}", next=_INSTEAD) from error
+        # ImportError, or any error of cuda.bindings without the library.
+        raise UsageError(f"NVRTC cannot be loaded: {error}", next=_FALLBACK_REMEDY) from error
 
 
 def compile_program(
@@ -189,9 +194,9 @@ def compile_program(
     log: IO[str] | None = None,
     **options: object,
 ) -> bytes:
-    """Compile to machine code by NVRTC, which needs no GPU.
+    """Compile a program to machine code by NVRTC, which needs no GPU.
 
-    ``options`` as for ``cuda.core.ProgramOptions``.
+    ``options`` are passed to ``cuda.core.ProgramOptions``.
     """
     try:
         from cuda.core import Program as Source
@@ -207,8 +212,8 @@ def compile_program(
         text = (KERNELS / "search.cu").read_text("utf-8")
         source = Source(text, "c++", ProgramOptions(name="search.cu", **settings, **options))
         return bytes(source.compile("cubin", logs=log).code)
-    except Exception as error:  # anything that NVRTC, or its absence, raises
+    except Exception as error:  # any error of NVRTC, or its absence
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"NVRTC cannot compile the search for {architecture}: {reason}", next=_INSTEAD
+            f"NVRTC cannot compile the search for {architecture}: {reason}", next=_FALLBACK_REMEDY
         ) from error

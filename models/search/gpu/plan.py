@@ -15,12 +15,12 @@ from kmip_data.models.search.problem import SearchProblem
 
 MAX_DIM = 256  #: largest supported dimension
 MAX_K = 120  #: largest supported k
-Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
+Launch = tuple[str, int, int, int]  #: kernel, its grid in blocks (x, y), and threads per block
 
-# Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
+# Members of ``struct Search`` (kernels/common.cuh) in order, 8 bytes each.
 POINTERS = (
     "queries", "keys", "starts", "key_starts", "not_finite", "scores", "indices",  # buffers of one search
-    "graphs", "sample_tiles", "tiles",  # tables of its plan
+    "graphs", "sample_tiles", "tiles",  # tables of the plan
     "centre", "longest", "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge",
     "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory
 )  # fmt: skip
@@ -31,27 +31,24 @@ NUMBERS = (
 IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
 NARROW = len(POINTERS)
 
-# The kernels have the same constants.
+# Constants shared with the kernels.
 _BATCH = 16
 _CHUNK = 64
 _WARPS = 4
 _KEY_BUCKETS = 2048
 _QUERY_BUCKETS = 1024
 _ROWS_PER_BLOCK = 4096
-_ALIGNED = 256  # bytes
+_ALIGNMENT_BYTES = 256
 
-# Sizes from which more warps, larger tiles or an order pay, measured with a prototype on one H200.
-_ORDERED_KEYS = 8000
+# Sizes from which more warps, larger tiles or ordered rows are faster, measured on one H200.
+_MIN_ORDERED_KEYS = 8000
 _MANY_ROWS = 90_000
 _SOME_ROWS = 60_000
-_BUCKETS_PER_ROW = 4  # buckets per row to be ordered, over all graphs
+_MAX_BUCKETS_PER_ROW = 4  # for ordering, over all graphs
 
 
 class Program(NamedTuple):
-    """Macros that the kernels are compiled with, in lower case.
-
-    ``kernels/common.cuh`` explains them.
-    """
+    """Macros that the kernels are compiled with, in lower case; ``kernels/common.cuh`` explains them."""
 
     dim: int
     list: int
@@ -60,21 +57,19 @@ class Program(NamedTuple):
     staged: int
 
     def macros(self) -> dict[str, int]:
-        """Return names and values for the compiler."""
+        """Return the macros' names and values."""
         return {name.upper(): value for name, value in self._asdict().items()}
 
 
 @dataclass(eq=False)
 class SearchPlan:
-    """A search of given sizes, without addresses."""
+    """Plan of searches with the same sizes, without the addresses of their tensors."""
 
     program: Program
-    launches: tuple[Launch, ...]  #: kernels to launch; the first fills in the tables
-    tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
-    #: (2, G + 1) int64 on the device: where queries and keys of each graph begin
-    starts: Tensor
-    #: members of ``struct Search``; of scratch arrays their first byte in that memory
-    members: I64
+    launches: tuple[Launch, ...]  #: kernels to launch; the first one fills in the tables
+    tables: Tensor  #: buffer of graphs, sample_tiles and tiles, on the device
+    starts: Tensor  #: (2, G + 1) int64 first query and key of each graph, on the device
+    members: I64  #: members of ``struct Search``; offsets of arrays in scratch memory
     scratch_bytes: int
     laid_out: bool = False  #: True once the tables are complete
 
@@ -90,22 +85,22 @@ def make_plan(
 ) -> SearchPlan:
     """Plan the program, launches and scratch memory of a search.
 
-    ``shape`` is (H, N, M, d); ``ptrs`` are where the graphs of queries and keys begin. Tables are made on the
-    current stream, so each stream has its own plans.
+    ``shape`` is (H, N, M, d); ``ptrs`` are the pointers of queries and keys. Tables are computed on
+    the current stream, so each stream has its own plans.
     """
-    # 1. Sizes, and whether an order of keys and queries pays.
+    # 1. Decide whether ordering keys and queries is faster.
     heads, queries, keys, dim = shape
-    edges = np.array([(*ptrs[0], queries), (*ptrs[1], keys)])
-    query_counts, key_counts = np.diff(edges)
+    starts = np.array([(*ptrs[0], queries), (*ptrs[1], keys)])
+    query_counts, key_counts = np.diff(starts)
     graphs = len(query_counts)
     most_keys = int(key_counts.max())
     rows = heads * queries
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
-    half_pays = most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS
-    few_buckets = buckets <= _BUCKETS_PER_ROW * max(queries, _ORDERED_KEYS)
-    ordered = few_buckets and (most_keys >= _ORDERED_KEYS or half_pays)
+    few_buckets = buckets <= _MAX_BUCKETS_PER_ROW * max(queries, _MIN_ORDERED_KEYS)
+    min_keys = _MIN_ORDERED_KEYS // 2 if rows >= _MANY_ROWS else _MIN_ORDERED_KEYS
+    ordered = few_buckets and most_keys >= min_keys
 
-    # 2. The program: a quarter of the candidate slots, less 8, hold results.
+    # 2. Choose the program; a quarter of the candidate slots, less 8, hold results.
     if k <= 24:
         slots = 128
     elif k <= 56:
@@ -113,26 +108,26 @@ def make_plan(
     else:
         slots = 512
     split = 1 if k <= 24 else 8
-    tiles_a_warp, staged = _choose_tiles(dim, rows, most_keys, ordered=ordered)
-    program = Program(dim, slots, split, tiles_a_warp, staged)
+    tiles_per_warp, staged = _choose_tiles(dim, rows, most_keys, ordered=ordered)
+    program = Program(dim, slots, split, tiles_per_warp, staged)
 
-    # 3. Numbers of tiles and batches, and of blocks that stay on the device's processors.
-    sample_tiles_a_warp = min(program.tiles, 2) if program.split > 1 else program.tiles
-    sample_size = 16 * sample_tiles_a_warp
+    # 3. Count tiles, batches, and the blocks that stay on the device's processors.
+    sample_tiles_per_warp = min(program.tiles, 2) if program.split > 1 else program.tiles
+    sample_size = 16 * sample_tiles_per_warp
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
-    unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
+    padding_unit = _CHUNK if ordered else _BATCH  # a graph's keys are padded to a multiple
 
-    def count_parts(counts: I64, size: int) -> int:
-        """Return the number of tiles or units; the last of each graph may be partial."""
+    def count_pieces(counts: I64, size: int) -> int:
+        """Count pieces of ``size`` rows; the last one of each graph may be partial."""
         return int((-(-counts // size)).sum())
 
-    tiles = count_parts(query_counts, tile_size)
-    sample_tiles = count_parts(query_counts, sample_size)
-    batches = count_parts(key_counts, unit) * (unit // _BATCH)
+    tiles = count_pieces(query_counts, tile_size)
+    sample_tiles = count_pieces(query_counts, sample_size)
+    batches = count_pieces(key_counts, padding_unit) * (padding_unit // _BATCH)
     groups = tiles if program.staged else _divide_rounding_up(tiles, _WARPS)
     words = 2 * _divide_rounding_up(dim, 8)
-    blocks_a_processor = 2 if words > 8 else 4
-    blocks = min(groups * heads, processors * blocks_a_processor)
+    blocks_per_processor = 2 if words > 8 else 4
+    blocks = min(groups * heads, processors * blocks_per_processor)
     numbers = {
         "heads": heads,
         "graph_count": graphs,
@@ -147,7 +142,7 @@ def make_plan(
         "rows_per_block": _ROWS_PER_BLOCK if ordered else 512,
     }
 
-    # 4. Memory: tables of the plan, and offsets into the scratch memory that each search allocates.
+    # 4. Allocate the plan's tables, and place arrays in the scratch memory of each search.
     sizes = {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
     offsets, table_bytes = _place_arrays(sizes)
     tables = torch.empty(table_bytes, dtype=torch.uint8, device=device)
@@ -160,14 +155,14 @@ def make_plan(
         program,
         _list_launches(program, numbers, blocks),
         tables,
-        starts=_copy_to_device(device, edges),
+        starts=_copy_to_device(device, starts),
         members=members,
         scratch_bytes=scratch_bytes,
     )
 
 
-def plan_of(problem: SearchProblem, processors: int) -> SearchPlan:
-    """Return the plan of a problem on a device."""
+def get_plan(problem: SearchProblem, processors: int) -> SearchPlan:
+    """Return the plan of a problem on its device."""
     stream = 0
     if problem.device.type == "cuda":
         stream = torch.cuda.current_stream(problem.device).cuda_stream
@@ -184,10 +179,10 @@ def plan_of(problem: SearchProblem, processors: int) -> SearchPlan:
 def _copy_to_device(device: torch.device, numbers: I64) -> Tensor:
     if device.type != "cuda":
         return torch.from_numpy(numbers)
-    # The plan would be cached, although a captured copy has not been made yet.
+    # A captured copy runs only later, but the plan would be cached now.
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a search of these sizes has no plan yet")
-    # Pinned, so that the host need not wait for the copy; the allocator keeps the pages until then.
+    # The host need not wait for a copy from pinned memory, which the allocator keeps until then.
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
@@ -202,11 +197,11 @@ def _choose_tiles(
     *,
     ordered: bool,
 ) -> tuple[int, int]:
-    """Return the tiles of 16 queries of a warp, and 1 if warps share keys (``TILES`` and ``STAGED``)."""
-    # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the
-    # GPU.
-    lone = most_keys >= 50_000 and rows < 200_000
-    if ordered and rows >= _MANY_ROWS and not lone and dim <= 24:
+    """Return ``TILES``, the tiles of 16 queries per warp, and ``STAGED``, 1 if warps share keys."""
+    # For one graph of 10^5 nodes, four times the warps beat shared memory, whose blocks would not
+    # fill the GPU.
+    is_one_large_graph = most_keys >= 50_000 and rows < 200_000
+    if ordered and rows >= _MANY_ROWS and not is_one_large_graph and dim <= 24:
         return 4, 1
     if rows < _SOME_ROWS:
         tiles = 1
@@ -214,8 +209,8 @@ def _choose_tiles(
         tiles = 4
     else:
         tiles = 2
-    most = max(1, 16 // _divide_rounding_up(dim, 8))  # that registers hold
-    return min(tiles, most), 0
+    max_tiles = max(1, 16 // _divide_rounding_up(dim, 8))  # limited by registers
+    return min(tiles, max_tiles), 0
 
 
 def _sample_size(
@@ -225,11 +220,11 @@ def _sample_size(
     *,
     ordered: bool,
 ) -> int:
-    """Return the number of sampled keys for first thresholds."""
+    """Return the number of keys sampled for the initial thresholds."""
     if not ordered:
         count = max(4096, most_keys // 2)
     else:
-        if most_keys < _ORDERED_KEYS:
+        if most_keys < _MIN_ORDERED_KEYS:
             count = 1024
         elif most_keys < 50_000:
             count = 4096
@@ -243,12 +238,12 @@ def _sample_size(
 
 
 def _place_arrays(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Return byte offsets of arrays of 4-byte numbers in one buffer, and its size."""
+    """Return the byte offsets of arrays of 4-byte numbers in one buffer, and the buffer's size."""
     offsets = {}
     end = 0
     for name, count in sizes.items():
         offsets[name] = end
-        end += _divide_rounding_up(4 * count, _ALIGNED) * _ALIGNED
+        end += _divide_rounding_up(4 * count, _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
     return offsets, end
 
 
@@ -290,7 +285,7 @@ def _list_launches(program: Program, numbers: dict[str, int], blocks: int) -> tu
     ordered = numbers["ordered"]
     sample_blocks = _divide_rounding_up(numbers["sample_tile_count"], _WARPS)
     sample_warps = _WARPS
-    if program.split > 1:  # a block a tile, whose warps divide the sample
+    if program.split > 1:  # one block per tile, whose warps divide the sample
         sample_blocks = numbers["sample_tile_count"]
         sample_warps = program.split
     launches = (
@@ -306,4 +301,4 @@ def _list_launches(program: Program, numbers: dict[str, int], blocks: int) -> tu
         (ordered, "place_queries", _divide_rounding_up(queries, _ROWS_PER_BLOCK), heads, 256),
         (True, "collect", blocks, 1, _WARPS * 32),
     )
-    return tuple((name, x, y, threads) for wanted, name, x, y, threads in launches if wanted)
+    return tuple((name, x, y, threads) for is_used, name, x, y, threads in launches if is_used)

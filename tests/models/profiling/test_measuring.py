@@ -80,7 +80,9 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
         )
 
     monkeypatch.setattr(measuring._Worker, "_send_and_wait", impatient)
-    monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
+    monkeypatch.setattr(
+        measuring, "START_METHOD", "fork"
+    )  # a stand-in cannot be sent to a new process
     # A forked process holds both ends of its pipe, so it never sees that the other side closed.
     monkeypatch.setattr(measuring._Worker.close, "__defaults__", (0.1,))
     for how, (action, status) in ENDS.items():
@@ -93,7 +95,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
         assert {(cell.setting, cell.n): cell.status for cell in cells} == expected, how
         assert reported == cells
         assert ("not tried" in cells[2].note) is (status != "failed"), how
-    assert waited == {3 * Protocol().time_limit + measuring.COMPILE}
+    assert waited == {3 * Protocol().time_limit + measuring.COMPILE_SECONDS}
 
 
 def test_runs_are_counted_and_the_first_is_not():

@@ -79,19 +79,21 @@ WAYS = ["exact", "bytes", "flat", "distinct"]
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Let the ``cpu`` backend go that way wherever it can, however small the graph."""
     if way == "distinct":
-        monkeypatch.setattr(cpu, "_EQUAL_KEYS", 0)
-        monkeypatch.setattr(cpu, "_EQUAL_SHARE", 1.0)
-        monkeypatch.setattr(cpu, "_FEW_QUERIES", 0)
+        monkeypatch.setattr(cpu, "_MIN_GROUPED_KEYS", 0)
+        monkeypatch.setattr(cpu, "_MAX_DISTINCT_FRACTION", 1.0)
+        monkeypatch.setattr(cpu, "_MIN_FILTER_QUERIES", 0)
         return
-    monkeypatch.setattr(cpu, "_EQUAL_KEYS", 2**60)
+    monkeypatch.setattr(cpu, "_MIN_GROUPED_KEYS", 2**60)
     if way == "exact":
-        monkeypatch.setattr(cpu, "_FEW_QUERIES", 2**60)
+        monkeypatch.setattr(cpu, "_MIN_FILTER_QUERIES", 2**60)
         return
-    monkeypatch.setattr(cpu, "_FEW_KEYS", 0)
-    for name in ("_FEW_QUERIES", "_FEW_KEYS_PER_K"):
+    monkeypatch.setattr(cpu, "_MIN_FLAT_KEYS", 0)
+    for name in ("_MIN_FILTER_QUERIES", "_MIN_FLAT_KEYS_PER_K"):
         monkeypatch.setattr(cpu, name, 1)
-    monkeypatch.setattr(cpu, "_TIES", 1.0)  # rows that fail are searched exactly, one by one
-    monkeypatch.setattr(cpu, "_BYTES", -1e18 if way == "bytes" else np.inf)
+    monkeypatch.setattr(
+        cpu, "_MAX_TIED_FRACTION", 1.0
+    )  # rows that fail are searched exactly, one by one
+    monkeypatch.setattr(cpu, "_BYTE_LEAF_COST", -1e18 if way == "bytes" else np.inf)
 
 
 at_random = settings(
@@ -131,7 +133,7 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
 def test_the_dense_search_equals_the_rule_whole_and_in_blocks(
     monkeypatch, small: int, pairs: int, problem
 ) -> None:
-    monkeypatch.setattr(dense, "_SMALL", small)
+    monkeypatch.setattr(dense, "_MAX_SMALL_ROWS", small)
     monkeypatch.setitem(dense.MEMORY_LIMIT, "cpu", dense._BYTES_PER_PAIR * pairs)
     check(problem, "dense")
 
@@ -152,7 +154,7 @@ def refined(monkeypatch) -> list[int]:
 
 def test_the_dense_search_of_wide_rows_equals_the_rule(monkeypatch, refined) -> None:
     """Ties, near ties and numbers of any size in sums of up to 1,024 products."""
-    monkeypatch.setattr(dense, "_SMALL", 0)
+    monkeypatch.setattr(dense, "_MAX_SMALL_ROWS", 0)
 
     def holds(case) -> None:
         kind, dim, scale = case
@@ -170,7 +172,7 @@ def test_the_dense_search_of_wide_rows_equals_the_rule(monkeypatch, refined) -> 
 
 def test_dense_proves_near_ties_in_float64(monkeypatch, refined) -> None:
     """Scores that differ by more than float32's rounding and less than its bound are not scored whole."""
-    monkeypatch.setattr(dense, "_SMALL", 0)
+    monkeypatch.setattr(dense, "_MAX_SMALL_ROWS", 0)
     scored = []
     monkeypatch.setattr(rule, "score_block", lambda *operands: scored.append(operands))
     keys = torch.ones(1, 100, 256)

@@ -55,8 +55,8 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
 
     def choose(ordered: bool, tiles: int, staged: int = 0) -> None:
-        monkeypatch.setattr(plan, "_ORDERED_KEYS", 1 if ordered else 10**9)
-        monkeypatch.setattr(plan, "_BUCKETS_PER_ROW", 10**9)
+        monkeypatch.setattr(plan, "_MIN_ORDERED_KEYS", 1 if ordered else 10**9)
+        monkeypatch.setattr(plan, "_MAX_BUCKETS_PER_ROW", 10**9)
         monkeypatch.setattr(plan, "_choose_tiles", lambda *_, **__: (tiles, staged))
         plan.make_plan.cache_clear()
 
@@ -334,7 +334,7 @@ def test_scratch_memory_stays_below_its_bound() -> None:
         whole = plan.make_plan((heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132)
         placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
         starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
-        assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
+        assert all(second - first >= plan._ALIGNMENT_BYTES for first, second in pairwise(starts))
         assert len(whole.launches) <= 12
         lists = starts[starts.index(placed["list"]) + 1] - placed["list"]
         rest = whole.scratch_bytes + whole.tables.nbytes - lists

@@ -92,7 +92,7 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(topk, "_disabled", {})
-    caches = (topk._warn_once, launch.device_of, launch.nvrtc_version, plan.make_plan)
+    caches = (topk._warn_once, launch.get_device, launch.nvrtc_version, plan.make_plan)
     for each in caches:
         each.cache_clear()
     yield FakeCuda(monkeypatch)
@@ -169,7 +169,7 @@ def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, capl
         for _ in range(2):
             assert bool((search()[1] == -1).all())  # of the fake
             assert (fake.launched, fake.compiled) == (6, 1)
-            launch.device_of.cache_clear(), plan.make_plan.cache_clear()
+            launch.get_device.cache_clear(), plan.make_plan.cache_clear()
             fake.launched = 0
         (kept,) = (tmp_path / "kernels").iterdir()
         kept.write_bytes(b"damaged")
@@ -185,7 +185,7 @@ def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, capl
     ]
     sys.modules["cuda.bindings"].nvrtc.nvrtcVersion = lambda: (0, 13, 6)  # type: ignore[attr-defined]
     launch.nvrtc_version.cache_clear()
-    launch.device_of.cache_clear()
+    launch.get_device.cache_clear()
     search("cuda")
     assert fake.compiled == 3
     fake.patch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")

@@ -37,8 +37,8 @@ ENVIRONMENT = {
 
 def small() -> None:
     """Order keys of few rows and share them, so that few rows do what otherwise many do."""
-    plan._ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
-    plan._BUCKETS_PER_ROW = 10**9
+    plan._MIN_ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
+    plan._MAX_BUCKETS_PER_ROW = 10**9
     parts.BATCH_ROWS, parts.SORTED_ROWS, parts.SHARED_ROWS = 90, 300, 400
     parts.GRAPHS_PER_SIZE = 1
 
