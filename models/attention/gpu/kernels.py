@@ -1,17 +1,17 @@
-"""Attention kernels: forward pass, gradients of scores and queries, and of keys and values.
+"""Attention kernels: forward pass, gradients of scores and queries, gradients of keys and values.
 
-Programs over queries hold BQ queries of one head with all of their keys in BK ≥ k slots, and stream
-values and keys BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair is an
-element of (H, N, k). Rows belong to (H, ·, d) tensors with any stride between heads and between
-rows, and 1 between channels.
+A program over queries holds BQ queries of one head with all of their keys in BK ≥ k slots, and
+streams values and keys BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair
+is an element of (H, N, k). Rows belong to (H, ·, d) tensors with contiguous channels and any
+strides between heads and between rows.
 
-Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR
-0270). Pairs are in the order of their keys (:func:`.launch.sort_pairs_by_key`): the pairs of one key are a
-list, by query. Lists are cut at multiples of SEGMENT in the ordered pairs, so a key chosen by
-thousands of queries is summed by many programs, and the cuts depend on the indices alone. Segment s
-is the first of key s (keys of all heads in one row); those after the keys' begin at the multiples
-of SEGMENT, and :func:`add_segments` adds them to the first of their list. No size depends on
-values, so the host never waits for the GPU.
+Gradients of keys and values are sums over sorted pairs, in a fixed order and without atomics (ADR
+0270). :func:`.launch.sort_pairs_by_key` sorts the pairs by key and then by query, so the pairs of a
+key form a list. Lists are cut at multiples of SEGMENT, so that many programs share a key chosen by
+thousands of queries, and cuts depend only on the indices. Segment s is the first one of key s
+(counted over all heads). Later segments start at the multiples of SEGMENT, and :func:`add_segments`
+adds them to the first one of their list. No size depends on values, so the host never waits for the
+GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import triton.language as tl
 
 @triton.jit
 def _pair_offsets_and_keys(indices, row, rows, k, BK: tl.constexpr):
-    """Return offsets of these rows' pairs (BQ, BK), mask of existing pairs, their keys, mask of valid keys."""
+    """Return offsets (BQ, BK) of the rows' pairs, mask of existing pairs, their keys, mask of valid keys."""
     slot = tl.arange(0, BK)
     flat = tl.program_id(1).to(tl.int64) * rows + row
     pair = flat[:, None] * k + slot[None, :]
@@ -33,7 +33,7 @@ def _pair_offsets_and_keys(indices, row, rows, k, BK: tl.constexpr):
 
 @triton.jit
 def _load_chosen_rows(of_head, key, stride, has_key, channel, width):
-    """Load some channels of the chosen rows: (BQ, BK, BC); zero without a key."""
+    """Load channels of the chosen rows, (BQ, BK, BC), with zeros for missing keys."""
     address = of_head + key[:, :, None] * stride + channel[None, None, :]
     inside = has_key[:, :, None] & (channel < width)[None, None, :]
     return tl.load(address, inside, 0.0)
@@ -58,18 +58,18 @@ def attend_rows(
     BK: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
+    """Compute softmax weights and the weighted sum of values; program (tile of queries, head).
 
-    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0 where dropped, or
-    None) are (H, rows, k), ``values`` (H, M, width). Writes ``weights`` (H, rows, k), of the
-    softmax itself, and ``out`` (H, rows, width), zero for a row without keys. Floats are float32.
-    Sets ``not_finite`` (int32) to 1 where a row's largest score overflowed.
+    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0: dropped; or None)
+    are (H, rows, k), and ``values`` (H, M, width). Writes ``weights`` (H, rows, k), before dropout,
+    and ``out`` (H, rows, width), zero for a row without keys. Floats are float32. Sets ``not_finite``
+    (int32) to 1 if a row's largest score overflowed.
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, has_key = _pair_offsets_and_keys(indices, row, rows, k, BK)
 
-    # 1. Softmax about the largest score; 0 for a row without keys, where −inf − −inf would be NaN.
+    # 1. Softmax relative to the largest score; for a row without keys, −inf − −inf would be NaN.
     score = tl.load(scores + pair, inside, 0.0)
     score = tl.where(has_key, score, float("-inf"))
     largest = tl.max(score, 1)
@@ -79,17 +79,17 @@ def attend_rows(
     score = (score - shift[:, None]) * scale
     weight = tl.where(has_key, tl.exp(score), 0.0)
     total = tl.sum(weight, 1)
-    # Rounded as on the CPU: the weight of a single key is exactly 1.
+    # Round as on the CPU, so that the weight of a single key is exactly 1.
     divisor = tl.where(total > 0, total, 1.0)
     weight = tl.div_rn(weight, tl.broadcast_to(divisor[:, None], [BQ, BK]))
     tl.store(weights + pair, weight, inside)
 
-    # 2. Dropout after the softmax: weights are stored without it.
+    # 2. Dropout, after the weights are stored.
     if keep is not None:
         survives = tl.load(keep + pair, inside, 0) != 0
         weight = tl.where(survives, weight, 0.0)
 
-    # 3. Weighted sum of the values, BC channels at a time: (BQ, BK, BC) numbers stay in registers.
+    # 3. Weighted sum of the values, BC channels at a time, with (BQ, BK, BC) numbers in registers.
     of_head = values + head * value_head
     for first in range(0, width, BC):
         channel = first + tl.arange(0, BC)
@@ -125,17 +125,17 @@ def attend_rows_backward(
     BK: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Derivatives of the scores, and of the queries; program (tile of queries, head).
+    """Compute the gradients of scores and queries; program (tile of queries, head).
 
-    ``grad`` (H, rows, width) is the output's gradient, ``keys`` are (H, M, dim), the others as in
-    :func:`attend_rows`. Writes ``grad_scores`` (H, rows, k), the gradient of query · key of each pair, 0
-    where there is no key, and ``grad_queries`` (H, rows, dim).
+    ``grad`` (H, rows, width) is the output's gradient, ``keys`` are (H, M, dim), and the others are
+    as in :func:`attend_rows`. Writes ``grad_scores`` (H, rows, k), the gradient of each pair's query
+    · key, 0 without a key, and ``grad_queries`` (H, rows, dim).
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, has_key = _pair_offsets_and_keys(indices, row, rows, k, BK)
 
-    # 1. Gradient of each weight: value · output gradient.
+    # 1. Gradient of each weight, value · output gradient.
     of_weight = tl.zeros((BQ, BK), tl.float32)
     of_head = values + head * value_head
     for first in range(0, width, BC):
@@ -149,13 +149,13 @@ def attend_rows_backward(
         survives = tl.load(keep + pair, inside, 0) != 0
         of_weight = tl.where(survives, of_weight, 0.0)
 
-    # 2. Through the softmax: weight · (gradient − its mean under the weights).
+    # 2. Backpropagate through the softmax: weight · (gradient − its mean under the weights).
     weight = tl.load(weights + pair, inside, 0.0)
     mean = tl.sum(of_weight * weight, 1)
     grad_score = weight * (of_weight - mean[:, None]) * scale
     tl.store(grad_scores + pair, grad_score, inside)
 
-    # 3. Gradient of the queries: the keys weighted by the gradients of the scores.
+    # 3. Gradient of the queries, the keys weighted by the gradients of the scores.
     of_head = keys + head * key_head
     for first in range(0, dim, BC):
         channel = first + tl.arange(0, BC)
@@ -168,7 +168,7 @@ def attend_rows_backward(
 
 @triton.jit
 def _load_rows(source, row, stride, live, channel, width):
-    """Load some channels of some rows: (BP, BC), zero where masked."""
+    """Load channels of rows, (BP, BC), with zeros for masked rows."""
     address = source + row[:, None] * stride + channel[None, :]
     inside = live[:, None] & (channel < width)[None, :]
     return tl.load(address, inside, 0.0)
@@ -200,28 +200,27 @@ def sum_segments(
     BP: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Σ grad_score · query and Σ weight · gradient of a segment's pairs; program (segment, channels).
+    """Sum grad_score · query and weight · gradient over a segment's pairs; program (segment, channels).
 
-    ``order``, ``cuts`` and ``start`` come from :func:`.launch.sort_pairs_by_key`, the others as in
-    :func:`attend_rows_backward`. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width);
-    entries of segments after the keys' that begin a list, or have no key, are not read.
+    ``order``, ``cuts`` and ``start`` come from :func:`.launch.sort_pairs_by_key`; the others are as
+    in :func:`attend_rows_backward`. Writes ``grad_keys`` (segments, dim) and ``grad_values``
+    (segments, width). Entries of later segments that start a list, or have no key, are not read.
     """
-    # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut
-    #    on.
+    # 1. A program sums at most SEGMENT pairs of one key, from the start of its list or from a cut.
     segment = tl.program_id(0).to(tl.int64)
     is_first = segment < all_keys
     cut = (segment - all_keys + 1) * SEGMENT
     key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
     key = tl.where(is_first, segment, key)
     first = tl.where(is_first, tl.load(start + key), cut)
-    # No key: no list begins here.
+    # Without a key, there is no list.
     last = tl.load(start + key + 1, key < all_keys, 0)
     next_cut = (first // SEGMENT + 1) * SEGMENT
     last = tl.minimum(last, next_cut)
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
 
-    # 2. Add BP pairs in parallel, always in the same order, then reduce.
+    # 2. Add BP pairs in parallel, in a fixed order, then reduce.
     of_key = tl.zeros((BP, BC), tl.float32)
     of_value = tl.zeros((BP, BC), tl.float32)
     head_queries = queries + head * query_head
@@ -255,10 +254,10 @@ def add_segments(
     BP: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Add a list's later segments to its first; program (segment after the keys', channels).
+    """Add a list's later segments to its first one; program (later segment, channels).
 
-    The program of the first cut in a list does the work, the others none. ``sums`` (segments,
-    width) are gradients of keys or values from :func:`sum_segments`, as are the other arguments.
+    Only the program of the first cut in a list does any work. ``sums`` (segments, width) are
+    gradients of keys or values from :func:`sum_segments`; the other arguments are the same as there.
     """
     number = tl.program_id(0).to(tl.int64)
     cut = (number + 1) * SEGMENT

@@ -1,6 +1,6 @@
-"""Attention over chosen pairs in Triton kernels: the interface of ``cpu_kernels`` for float32 on CUDA.
+"""Attention to chosen keys by Triton kernels, with the interface of ``cpu_kernels``, for float32.
 
-Every sum has a fixed order, so outputs and gradients are bitwise reproducible; the host never waits
+Every sum has a fixed order, so outputs and gradients are bitwise reproducible. The host never waits
 for the GPU.
 """
 
@@ -18,13 +18,12 @@ from kmip_data.models.attention.gpu.kernels import (
 )
 from kmip_data.models.search.gpu.launch import not_finite_flag
 
-#: Most pairs summed by one program: popular keys are divided among programs.
-SEGMENT = 512
-_ROWS = 16  # most queries per program
-_CHANNELS = 16  # most channels
-_GATHERED = 2048  # most gathered numbers
-_PAIRS = 16  # pairs added in parallel before the reduction
-# Products and sums are not contracted, so the interpreter and the GPU agree.
+SEGMENT = 512  #: most pairs summed by one program; several programs share popular keys
+_MAX_ROWS = 16  # queries per program
+_MAX_CHANNELS = 16  # channels per step
+_MAX_GATHERED = 2048  # gathered numbers per step
+_PARALLEL_PAIRS = 16  # pairs added in parallel before the reduction
+# Products and sums are not contracted, so that the interpreter and the GPU agree.
 _OPTIONS = {"enable_fp_fusion": False}
 
 
@@ -37,7 +36,7 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` (H, N, k) may be None.
 
-    An overflow of a row's largest score is raised by the next search or attention on the device.
+    If a row's largest score overflows, the next search or attention on the device raises the error.
     """
     heads, rows, k = indices.shape
     out = values.new_empty(heads, rows, values.shape[2])
@@ -73,11 +72,11 @@ def backward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients (H, N, d) of :func:`kmip_data.models.attention.cpu_kernels.backward`."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``keep`` (H, N, k) may be None."""
     heads, rows, k = indices.shape
-    _, many, dim = keys.shape
+    _, num_keys, dim = keys.shape
     width = values.shape[2]
-    if not indices.numel() or not many:
+    if not indices.numel() or not num_keys:
         return (
             queries.new_zeros(queries.shape),
             keys.new_zeros(keys.shape),
@@ -106,22 +105,22 @@ def backward(
             scale,
             **sizes,
         )
-        pairs = sort_pairs_by_key(indices, many, SEGMENT)
+        pairs = sort_pairs_by_key(indices, num_keys, SEGMENT)
         grad_keys, grad_values = _key_gradients(
-            pairs, many, grad_scores, queries, weights, keep, grad
+            pairs, num_keys, grad_scores, queries, weights, keep, grad
         )
     return grad_queries, grad_keys, grad_values
 
 
 def sort_pairs_by_key(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sort the P pairs of contiguous indices (H, N, k), −1: no key, by key; each head has ``keys`` M.
+    """Sort the P pairs of contiguous indices (H, N, k), −1: no key, by key; each head has M ``keys``.
 
-    Return the pairs by key (P,), the pairs of a key rising, and last the pairs without one; the key at each
-    multiple of ``segment`` in that order, H · M: none; and where the list of each key begins, and
-    the last one ends (H · M + 1,).
+    Returns the pairs (P,) sorted by key, then by pair, with pairs without a key last; the key (H · M:
+    none) at each multiple of ``segment`` in that order; and the start of each key's list, followed by
+    the end of the last list (H · M + 1,).
     """
     all_keys = len(indices) * keys
-    # Radix sort of 32-bit numbers takes half the passes.
+    # A radix sort of 32-bit numbers takes half the passes.
     dtype = torch.int32 if all_keys < 2**31 - 1 else torch.int64
     number = torch.arange(all_keys + 1, dtype=dtype, device=indices.device)
     first_of_head = number[:-1:keys, None, None]
@@ -139,16 +138,16 @@ def _key_gradients(
     keep: Tensor | None,
     grad: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return Σ grad_score · query and Σ weight · gradient of each key's pairs: (H, M, d) and (H, M, v)."""
+    """Return each key's Σ grad_score · query and Σ weight · gradient: (H, M, d) and (H, M, v)."""
     heads, rows, k = grad_scores.shape
     dim = queries.shape[2]
     width = grad.shape[2]
     all_keys = heads * keys
     later = (grad_scores.numel() - 1) // SEGMENT
-    of_keys = queries.new_empty(all_keys + later, dim)
-    of_values = grad.new_empty(all_keys + later, width)
+    grad_keys = queries.new_empty(all_keys + later, dim)
+    grad_values = grad.new_empty(all_keys + later, width)
 
-    # 1. Sum every segment: the first segment of each list, then the segments that begin at a cut.
+    # 1. Sum every segment: the first segment of each list, then the segments that start at a cut.
     sizes = _segment_sizes(max(dim, width))
     blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](
@@ -158,8 +157,8 @@ def _key_gradients(
         weights,
         _mask_as_bytes(keep),
         *_rows_with_strides(grad),
-        of_keys,
-        of_values,
+        grad_keys,
+        grad_values,
         rows,
         k,
         keys,
@@ -169,35 +168,35 @@ def _key_gradients(
         **sizes,
     )
 
-    # 2. Add later segments of a list to its first, in a fixed order.
+    # 2. Add later segments of a list to its first segment, in a fixed order.
     if later:
         _, cuts, start = pairs
-        for sums in (of_keys, of_values):
+        for sums in (grad_keys, grad_values):
             add_segments[(later, blocks)](cuts, start, sums, all_keys, sums.shape[1], **sizes)
     return (
-        of_keys[:all_keys].view(heads, keys, dim),
-        of_values[:all_keys].view(heads, keys, width),
+        grad_keys[:all_keys].view(heads, keys, dim),
+        grad_values[:all_keys].view(heads, keys, width),
     )
 
 
 def _tile_sizes(k: int, width: int) -> dict[str, int]:
-    """Compile-time sizes of a program for k keys per query and ``width`` channels per key."""
-    # A program keeps rows · slots · channels gathered numbers in registers, at most _GATHERED. The
-    # softmax needs all slots at once; then come channels, and rows take the rest.
+    """Return compile-time sizes for k keys per query and ``width`` channels per key."""
+    # A program holds rows · slots · channels gathered numbers in registers. The softmax needs all
+    # slots at once; channels come next, and rows take the rest.
     slots = max(2, triton.next_power_of_2(k))
-    channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // slots))
-    rows = max(1, min(_ROWS, _GATHERED // (slots * channels)))
+    channels = min(_MAX_CHANNELS, triton.next_power_of_2(width), max(4, _MAX_GATHERED // slots))
+    rows = max(1, min(_MAX_ROWS, _MAX_GATHERED // (slots * channels)))
     return {"BQ": rows, "BK": slots, "BC": channels, "num_warps": 4, **_OPTIONS}
 
 
 def _segment_sizes(width: int) -> dict[str, int]:
-    """Compile-time sizes of the sums over pairs, of rows of at most ``width`` channels."""
+    """Return compile-time sizes for sums of rows with at most ``width`` channels."""
     channels = min(32, triton.next_power_of_2(width))
-    return {"SEGMENT": SEGMENT, "BP": _PAIRS, "BC": channels, "num_warps": 1, **_OPTIONS}
+    return {"SEGMENT": SEGMENT, "BP": _PARALLEL_PAIRS, "BC": channels, "num_warps": 1, **_OPTIONS}
 
 
 def _rows_with_strides(tensor: Tensor) -> tuple[Tensor, int, int]:
-    """(H, rows, c), copied unless channels lie side by side, with its strides of heads and rows."""
+    """Return (H, rows, c) with contiguous channels, and its strides between heads and between rows."""
     if tensor.stride(2) != 1:
         tensor = tensor.contiguous()
     return tensor, tensor.stride(0), tensor.stride(1)

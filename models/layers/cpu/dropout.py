@@ -1,6 +1,6 @@
-"""Dropout on a CPU in one pass: a hash of seed and position decides, so that no mask is kept.
+"""Dropout on a CPU in one pass, by a hash of seed and position, so that no mask is saved.
 
-PyTorch draws a float64 number for each element on one core and keeps a float32 mask.
+PyTorch draws a float64 number for each element on one core, and saves a float32 mask.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from torch.autograd.function import once_differentiable
 from kmip_data.arrays import F32
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
-#: Elements that are worth handing to a thread.
-MIN_VALUES_PER_THREAD = 1 << 20
+MIN_VALUES_PER_THREAD = 1 << 20  #: fewest elements per thread
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Set elements of float32 ``x`` (N, d) to zero with probability ``p``, times 1 / (1 - p) the others."""
+    """Set elements of float32 ``x`` (N, d) to zero with probability ``p``, and scale up the others."""
     return _Dropout.apply(x, p, draw_seed())  # type: ignore[no-any-return, no-untyped-call]
 
 
 def draw_seed() -> int:
-    """Draw 64 bits from torch's global generator."""
+    """Draw a 64-bit seed from torch's global generator."""
     return int(torch.empty((), dtype=torch.int64).random_())
 
 
@@ -43,7 +42,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def apply_dropout_mask(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
-    """Apply the mask of ``seed``, from its element ``first`` on, to x of any shape."""
+    """Apply the dropout mask of ``seed``, from its element ``first`` on, to x of any shape."""
     x = x.detach().contiguous()
     out = torch.empty_like(x)
     values = x.view(-1).numpy()
@@ -60,7 +59,7 @@ def apply_dropout_mask(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor
 
 @njit_nogil()
 def _drop(x: F32, seed: int, first: int, limit: int, scale: np.float32, out: F32) -> None:
-    """Drop the elements whose hash (Wellons' "triple32", half of the seed inside) is below ``limit``."""
+    """Drop the elements whose hash (Wellons' "triple32", mixed with the seed) is below ``limit``."""
     low = np.uint32(seed)
     high = np.uint32(seed >> 32)
     least = np.uint32(limit)

@@ -1,11 +1,11 @@
-"""Compiled passes over edges grouped by node, for GatedGCN.
+"""Compiled passes over edges grouped by target, for GatedGCN.
 
-Arrays are flat float32; node i's channels begin at ``i · d``, edge e's at ``e · d``. Node i
-has the edges ``ptr[i]`` to ``ptr[i + 1]``. A kernel works on the nodes ``start`` to ``stop``, 16
-channels at a time, so that a node's edges stay in the cache between two reads. Results of a node do
-not depend on the range. Nothing is checked: the edges must name existing nodes.
+Arrays are flat float32; node i's channels start at ``i · d``, edge e's at ``e · d``. Node i has the
+edges ``i · k`` to ``(i + 1) · k``. A kernel processes the nodes ``start:stop``, 16 channels at a
+time, so that a node's edges stay in the cache between two reads. A node's results do not depend on
+the range. Edges must name existing nodes, which is not checked.
 
-The last group of 16 channels may be short: only the first ``count`` lanes of its SIMD register are
+The last group of channels may be short: only the first ``count`` lanes of its SIMD register are
 used. The others are zero when loaded, and are not stored.
 """
 
@@ -31,8 +31,8 @@ from kmip_data.models.search.cpu.simd import (
 from kmip_data.runtime.parallel import njit_nogil
 
 LANES = 16
-#: Edges, or nodes, whose rows are asked for ahead. New edges of 12,950 × 72 from memory that no cache
-#: holds take 0.31 ms with it and 0.94 without: sums of 16 channels are not a stream to a processor.
+#: Edges, or nodes, whose rows are prefetched. For 12,950 × 72 uncached edges, :func:`update_edges`
+#: takes 0.31 ms with prefetching and 0.94 without, as blocks of 16 channels are not sequential.
 AHEAD = 8
 
 _WORD = ir.IntType(32)
@@ -56,14 +56,14 @@ def _element_pointer(builder: Builder, array: Value, start: Value, element_type:
 
 
 def _first_lanes(builder: Builder, count: Value) -> Value:
-    """Mask of the first ``count`` lanes."""
+    """Return a mask of the first ``count`` lanes."""
     limit = broadcast(builder, builder.trunc(count, _WORD), LANES)
     return builder.icmp_signed("<", _NUMBERS, limit)
 
 
 @kernel_instruction(Lanes(types.float32))
 def load_lanes(builder, array, start, count):
-    """Load ``count`` elements from ``start`` of a flat float32 array, without bounds checks."""
+    """Load ``count`` elements of a flat float32 array from ``start`` on, without bounds checks."""
     address = _element_pointer(builder, array, start, _FLOATS)
     args = [address, _ALIGNED, _first_lanes(builder, count), _repeat_number(0)]
     return call_llvm_intrinsic(builder, "masked.load.v16f32.p0", _FLOATS, args)
@@ -71,7 +71,7 @@ def load_lanes(builder, array, start, count):
 
 @kernel_instruction(types.none)
 def store_lanes(builder, array, start, count, lanes):
-    """Write the first ``count`` lanes to the elements from ``start`` of a flat float32 array."""
+    """Store the first ``count`` lanes to a flat float32 array from ``start`` on."""
     address = _element_pointer(builder, array, start, _FLOATS)
     args = [lanes, address, _ALIGNED, _first_lanes(builder, count)]
     call_llvm_intrinsic(builder, "masked.store.v16f32.p0", ir.VoidType(), args)
@@ -79,7 +79,7 @@ def store_lanes(builder, array, start, count, lanes):
 
 @kernel_instruction(types.none)
 def prefetch(builder, array, start):
-    """Ask for the cache line of an element of a flat float32 array, which may lie behind its end."""
+    """Prefetch the cache line of an element of a flat float32 array; it may be out of bounds."""
     address = _element_pointer(builder, array, start, ir.IntType(8))
     flags = [ir.Constant(_WORD, number) for number in (0, 3, 1)]
     call_llvm_intrinsic(builder, "prefetch.p0", ir.VoidType(), [address, *flags])
@@ -114,7 +114,7 @@ _LARGEST = 87.0  # e^87 is finite in float32, e^-87 is normal
 
 @like_first
 def sigmoid(builder, lanes):
-    """1 / (1 + e^−z), to a few units in the last place also for tiny results (z > −87).
+    """Return 1 / (1 + e^−z), within a few units in the last place even for tiny results (z > −87).
 
     NaN stays NaN.
     """
@@ -122,26 +122,26 @@ def sigmoid(builder, lanes):
     def fused(a, b, c):
         return call_llvm_intrinsic(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
 
-    # 1. −z, within ±87.
+    # 1. Negate z, and clamp it to ±87.
     z = builder.fsub(_repeat_number(-0.0), lanes)
     for sign, limit in ((">", _LARGEST), ("<", -_LARGEST)):
         beyond = builder.fcmp_ordered(sign, z, _repeat_number(limit))
         z = builder.select(beyond, _repeat_number(limit), z)
 
-    # 2. −z = whole · ln 2 + rest; ln 2 has two parts, the first exact in few bits.
+    # 2. Split −z = whole · ln 2 + rest; ln 2 has two parts, the first exact in few bits.
     shifted = fused(z, _repeat_number(_LOG2_E), _repeat_number(_ROUND))
     whole = builder.fsub(shifted, _repeat_number(_ROUND))
     rest = fused(whole, _repeat_number(-_LN2_HIGH), z)
     rest = fused(whole, _repeat_number(-_LN2_LOW), rest)
 
-    # 3. e^rest by Horner's rule.
+    # 3. Compute e^rest by Horner's rule.
     series = _repeat_number(_EXP[0])
     for factor in _EXP[1:]:
         series = fused(series, rest, _repeat_number(factor))
     square = builder.fmul(rest, rest)
     small = builder.fadd(fused(square, series, rest), _repeat_number(1))
 
-    # 4. 2^whole from the bits of its exponent, then the quotient.
+    # 4. Compute 2^whole from the bits of its exponent, and the quotient.
     exponent = builder.add(builder.bitcast(shifted, _INTEGERS), _repeat_integer(127))
     power = builder.bitcast(builder.shl(exponent, _repeat_integer(23)), _FLOATS)
     return builder.fdiv(_repeat_number(1), fused(small, power, _repeat_number(1)))
@@ -149,19 +149,18 @@ def sigmoid(builder, lanes):
 
 @like_first
 def where_above(builder, lanes, limit, value):
-    """``value`` in the lanes that are above ``limit``, else 0."""
+    """Return ``value`` in the lanes that are above ``limit``, else 0."""
     above = builder.fcmp_ordered(">", lanes, limit)
     return builder.select(above, value, _repeat_number(0))
 
 
 @kernel_instruction(Lanes(types.float32))
 def drop_lanes(builder, seed, number, dropped, value):
-    """``value`` in the lanes that dropout keeps, else 0: lane i is element ``number + i``.
+    """Return ``value`` in the lanes that dropout keeps, else 0; lane i is element ``number + i``.
 
-    The random number of an element is a hash of its index and the 64 bits of ``seed``, so that any
-    order of elements gives the same: Wellons' "triple32", with half of the seed before its first
-    round of multiplication and half before its second. It is dropped where the hash is below
-    ``dropped``, of 2³².
+    An element is dropped if a hash of its index and the 64-bit ``seed`` is below ``dropped`` out of
+    2³², so that masks do not depend on the order of elements. The hash is Wellons' "triple32", with
+    half of the seed mixed in before the first multiplication and half before the second.
     """
 
     def mixed(lanes, shift, factor):
@@ -176,7 +175,7 @@ def drop_lanes(builder, seed, number, dropped, value):
         half = builder.lshr(value, ir.Constant(value.type, 32))
         return low(half)
 
-    # 1. Element numbers with the low half of the seed; beyond 2³² they differ in the second half.
+    # 1. Mix the index with the low half of the seed; indices from 2³² on change the high half.
     start = builder.add(broadcast(builder, low(number), LANES), _NUMBERS)
     start = builder.xor(start, broadcast(builder, low(seed), LANES))
     beyond = builder.mul(high(number), ir.Constant(_WORD, 0x9E3779B9))
@@ -194,31 +193,29 @@ def drop_lanes(builder, seed, number, dropped, value):
     return builder.select(below, _repeat_number(0), value)
 
 
-Several = tuple[F32, ...]
-#: Edges of each node, and the source of each edge.
-Table = tuple[int, I32 | I64]
-#: Seed, chance of 2³² (0: none), factor of kept elements.
-Dropout = tuple[int, int, float]
+Arrays = tuple[F32, ...]
+Table = tuple[int, I32 | I64]  #: edges per node k, and source of each edge
+Dropout = tuple[int, int, float]  #: seed, probability times 2³² (0: none), factor of kept elements
 
 
 @njit_nogil()
 def gate_edges(
     d: int,
     edges: Table,
-    nodes: Several,
+    nodes: Arrays,
     pre: F32,
     add: bool,
     statistics: bool,
-    results: Several,
+    results: Arrays,
     start: int,
     stop: int,
 ) -> None:
     """Gate each edge, and average the messages at the target.
 
-    Of ``nodes`` = (at_target, at_source, message), ``pre`` becomes z = at_target of the target +
-    at_source of the source, + its old value if ``add``. ``results`` are for each node
-    Σ sigmoid(z) · message of the source / divisor, the divisor Σ sigmoid(z) + 10⁻⁶, and with
-    ``statistics`` Σ z and Σ (z − mean of the node)².
+    ``nodes`` are (at_target, at_source, message). Writes z = at_target of the target + at_source of
+    the source, + its old value if ``add``, to ``pre`` (E, d). Writes to ``results``, for each node,
+    Σ sigmoid(z) · message of the source / divisor, the divisor Σ sigmoid(z) + 10⁻⁶ and, with
+    ``statistics``, Σ z and Σ (z − mean of the node)².
     """
     at_target, at_source, message = nodes
     quotients, divisors, sums, squares = results
@@ -237,7 +234,7 @@ def gate_edges(
             gate_sum = zero
             total = zero
 
-            # 1. z of every edge, its gate, and the sums at the target.
+            # 1. Compute each edge's z and gate, and sum at the target.
             for entry in range(node * k, (node + 1) * k):
                 source = np.int64(sources[entry]) * d + channel
                 edge = entry * d + channel
@@ -255,7 +252,7 @@ def gate_edges(
             store_lanes(quotients, row, count, over(message_sum, divisor))
             store_lanes(divisors, row, count, divisor)
 
-            # 2. Squares about the node's mean, from z that is still in the cache.
+            # 2. Sum squares about the node's mean, while z is in the cache.
             if statistics:
                 mean = times(total, share)
                 square = zero
@@ -278,9 +275,9 @@ def update_edges(
     start: int,
     stop: int,
 ) -> None:
-    """New features of the edges ``start`` to ``stop``: ``old`` + dropout(relu(factor · z + shift)).
+    """Write ``old`` + dropout(relu(factor · z + shift)) of the edges ``start:stop`` to ``new`` (E, d).
 
-    ``norm`` holds (d,) factors, then (d,) shifts. ``old`` has a row per edge, or one for all.
+    ``norm`` holds (d,) factors, then (d,) shifts. ``old`` has one row per edge, or one for all edges.
     ``new`` may be ``pre`` itself.
     """
     seed, dropped, kept_scale = dropout
@@ -310,13 +307,14 @@ def sum_norm_gradients(
     grad: F32,
     norm: F32,
     dropout: Dropout,
-    results: Several,
+    results: Arrays,
     start: int,
     stop: int,
 ) -> None:
     """Sum g and g · (z − mean) over the edges of each node; g (E, d) is the gradient of the norm's output.
 
-    ``grad`` is the gradient of :func:`update_edges`'s ``new``; ``norm`` holds factors, shifts and means.
+    ``grad`` is the gradient of :func:`update_edges`'s ``new``; ``norm`` holds factors, shifts and
+    means.
     """
     seed, dropped, kept_scale = dropout
     sums, products = results
@@ -352,24 +350,25 @@ def differentiate_gate(
     stop: int,
     d: int,
     entries: Table,
-    edges: Several,
+    edges: Arrays,
     message: F32,
-    means: Several,
+    means: Arrays,
     norm: F32,
     dropout: Dropout,
     firsts: tuple[int, int],
-    results: Several,
-    at_sources: Several,
+    results: Arrays,
+    at_sources: Arrays,
 ) -> None:
-    """Gradient of z for each edge, and its sums at targets and at sources.
+    """Compute the gradient of z for each edge, and sum it at targets and sources.
 
-    ``edges`` are (pre, grad), ``means`` the gradient of the quotients of :func:`gate_edges`, these, and
-    their divisors. Where grad, the gradient of the new edges, is not empty, g is as in
-    :func:`sum_norm_gradients`, ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes
-    factor · g − offset
-    − slope · (z − mean). ``results`` are the gradient of z from edge ``first_edge`` on, and the
-    gradient of at_target. Gradients of at_source and message are added to ``at_sources``, node i's to row ``i -
-    first``, in the order of the edges.
+    ``edges`` are (pre, grad), (E, d) each; ``means`` are the gradient of :func:`gate_edges`'s
+    quotients, the quotients and their divisors. If grad, the gradient of the new edges, is not
+    empty, z's gradient includes factor · g − offset − slope · (z − mean), where g is as in
+    :func:`sum_norm_gradients` and ``norm`` holds factors, shifts, means, offsets and slopes.
+
+    ``firsts`` are (first_edge, first). Writes z's gradient from ``first_edge`` on, and at_target's
+    gradient, to ``results``. Adds the gradients of at_source and message, in the order of the edges,
+    to ``at_sources``, those of node i to row ``i - first``.
     """
     seed, dropped, kept_scale = dropout
     pre, grad = edges
@@ -377,7 +376,7 @@ def differentiate_gate(
     grad_pre, grad_target = results
     grad_source, grad_message = at_sources
     first_edge, first = firsts
-    # Sums have whole groups of channels: a load waits for a store of some lanes before it.
+    # Pad sums to whole groups of channels: a load would wait for an earlier partial store.
     width = -(-d // LANES) * LANES
     updates = grad.shape[0] > 0
     k, sources = entries
@@ -416,7 +415,7 @@ def differentiate_gate(
                 prefetch(grad, edge + AHEAD * d)
                 prefetch(grad_pre, result + AHEAD * d)
 
-                # 1. Through the sums and the gate.
+                # 1. Backpropagate through the sums and the gate.
                 z = load_lanes(pre, edge, count)
                 opened = sigmoid(z)
                 slope_of_gate = times(opened, minus(one, opened))
@@ -424,7 +423,7 @@ def differentiate_gate(
                 of_opened = plus(of_gate, times(of_message, sent))
                 g = times(slope_of_gate, of_opened)
 
-                # 2. Through dropout, ReLU and the norm of the new edges.
+                # 2. Backpropagate through dropout, ReLU and norm of the new edges.
                 if updates:
                     y = plus(times(z, a), b)
                     passed = where_above(y, zero, load_lanes(grad, edge, count))
@@ -435,7 +434,7 @@ def differentiate_gate(
                 store_lanes(grad_pre, result, count, g)
                 total = plus(total, g)
 
-                # 3. To the source.
+                # 3. Sum at the source.
                 row = (source - first) * width + channel
                 store_lanes(grad_source, row, LANES, plus(load_lanes(grad_source, row, LANES), g))
                 grad_edge = plus(load_lanes(grad_message, row, LANES), times(opened, of_message))

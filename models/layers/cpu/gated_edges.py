@@ -1,9 +1,8 @@
-"""GatedGCN on the CPU: the edges' part of a layer as one differentiable function.
+"""GatedGCN on the CPU: the edge operations of a layer as one differentiable function.
 
-In torch operations a layer makes ten tensors of the size of its edges and saves four. Here compiled
-passes make two, z and the new edges, and save z alone: the backward pass computes gates and dropout
-again. Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a
-matrix product.
+In torch operations, a layer allocates ten edge tensors and saves four. Compiled passes allocate
+two, z and the new edges, and save only z: the backward pass recomputes gates and dropout. Large
+tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a matrix product.
 """
 
 from __future__ import annotations
@@ -26,21 +25,18 @@ from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradie
 from kmip_data.runtime import memory
 from kmip_data.runtime.parallel import num_threads, run_in_ranges
 
-#: Nodes that are worth handing to a thread.
-MIN_NODES_PER_THREAD = 64
-#: Edges that are worth handing to a thread.
-MIN_EDGES_PER_THREAD = 1 << 10
+MIN_NODES_PER_THREAD = 64  #: fewest nodes per thread
+MIN_EDGES_PER_THREAD = 1 << 10  #: fewest edges per thread
 
 
 @dataclass(frozen=True)
 class _Options:
-    """Arguments of a call that are not tensors."""
+    """Arguments of a call other than tensors."""
 
     edges: NeighborTable
     norm: BatchNorm | None
     dropout: Dropout
-    #: True if a backward pass will follow.
-    differentiable: bool
+    needs_gradients: bool  #: True if a backward pass will follow
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
@@ -56,17 +52,16 @@ def gated_edges(
 ) -> tuple[Tensor, Tensor | None]:
     """Gate the edges of a batch's neighbour table, sum at the targets, and update the edges.
 
-    For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
+    For an edge j → i, z = ``at_target``_i + ``at_source``_j + ``weight`` · old. Its gate is
     sigmoid(z), and its new features are old + dropout(relu(norm(z))).
 
-    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is float32, (N, k, d),
-    or (1, d) where all edges share one vector; ``weight`` (d, d), or None where z takes nothing from
+    ``at_target``, ``at_source`` and ``message`` are (N, d) float32. ``old`` is float32, (N, k, d),
+    or (1, d) if all edges share one vector. ``weight`` is (d, d), or None if z does not depend on
     ``old``. The running statistics of ``norm`` are updated in training; None: no new edges.
-    ``dropout`` is 0 outside training; its mask comes from a seed that torch's global generator
-    draws.
+    ``dropout`` is 0 outside training; torch's global generator draws the seed of its mask.
 
-    Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by
-    the sum of sigmoid(z) + 10⁻⁶, and the new edges, (N, k, d), or None.
+    Returns the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by the sum of
+    sigmoid(z) + 10⁻⁶, (N, d), and the new edges, (N, k, d), or None.
     """
     edges = batch.edges
     assert isinstance(edges, NeighborTable)
@@ -78,12 +73,12 @@ def gated_edges(
         dropped = round(dropout * 2**32)
     if dropped:
         seed = draw_seed()
-    wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    requires_grad = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     options = _Options(
         edges,
         norm,
         dropout=(seed, dropped, 1 / (1 - dropout)),
-        differentiable=wanted and torch.is_grad_enabled(),
+        needs_gradients=requires_grad and torch.is_grad_enabled(),
     )
     gathered, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     if new is not None:
@@ -110,8 +105,7 @@ class _GatedEdges(torch.autograd.Function):
         nodes, d = at_target.shape
         count = edges.neighbor.numel()
 
-        # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes
-        #    them.
+        # 1. Compute z, its gates, the sums at the targets and, if the norm needs them, statistics of z.
         pre = _allocate_edges(count, d)
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
@@ -136,10 +130,10 @@ class _GatedEdges(torch.autograd.Function):
             ctx.save_for_backward(*saved)
             return quotients, None
 
-        # 2. New edges, in place of z where no backward pass will read it.
+        # 2. Compute the new edges, in place of z if no backward pass will read it.
         statistics = _edge_statistics(sums, squares, edges.neighbor.shape[1]) if by_batch else None
         constants, deviation = norm_constants(norm, statistics, count)
-        new = _allocate_edges(count, d) if options.differentiable else pre
+        new = _allocate_edges(count, d) if options.needs_gradients else pre
         update = partial(
             gate_kernels.update_edges,
             d,
@@ -150,7 +144,7 @@ class _GatedEdges(torch.autograd.Function):
             flat_elements(new),
         )
         run_in_ranges(update, count, grain=MIN_EDGES_PER_THREAD)
-        if options.differentiable:
+        if options.needs_gradients:
             ctx.save_for_backward(*saved, constants, deviation)
         return quotients, new
 
@@ -166,7 +160,7 @@ class _GatedEdges(torch.autograd.Function):
         edges = options.edges
         nodes, d = message.shape
 
-        # 1. Gradients of the norm: sums over all edges come before the gradient of any.
+        # 1. Gradients of the norm, whose sums over all edges every edge's gradient needs.
         grad_scale = None
         grad_shift = None
         grad = None
@@ -175,11 +169,11 @@ class _GatedEdges(torch.autograd.Function):
             norm, deviation = constants
             grad = grad_new.contiguous().view(-1, d)
             total, product = _gradient_sums(pre, grad, norm, options)
-            share = float(ctx.by_batch) / len(pre)
-            grad_scale, grad_shift, norm = norm_gradients(norm, deviation, total, product, share)
+            inverse = float(ctx.by_batch) / len(pre)  # of the number of edges
+            grad_scale, grad_shift, norm = norm_gradients(norm, deviation, total, product, inverse)
 
-        # 2. A few ranges at a time, one per thread: their gradients of z are used at once, then
-        # overwritten, so that no third tensor of the size of the edges is needed.
+        # 2. Process one range per thread at a time. Their gradients of z are consumed immediately and
+        # overwritten, so that there is no third edge tensor.
         grad_target = torch.empty(nodes, d)
         at_sources = torch.zeros(2, nodes, d)
         if grad_quotients is None:
@@ -202,14 +196,14 @@ class _GatedEdges(torch.autograd.Function):
             if wants_old:
                 grad_old = _allocate_edges(*old_rows.shape)
         elif wants_old and grad is not None:
-            # One row, which was only added to each of the new edges.
+            # The one row of ``old`` was added to all new edges.
             grad_old = grad.sum(0, keepdim=True)
         ranges = edges.node_ranges
         step = min(num_threads(), len(ranges))
         k = edges.neighbor.shape[1]
         largest = k * max(piece.stop - piece.start for piece in ranges)
         grad_pre = _allocate_edges(step * largest, d).view(step, largest, d)
-        memory.keep_used_memory()  # by all layers of a network; the next step needs it again
+        memory.keep_used_memory()  # of all layers, for the next step
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for piece, rows, sums in jobs:
@@ -225,7 +219,7 @@ class _GatedEdges(torch.autograd.Function):
             sums = [torch.zeros(2, piece.high - piece.low, width) for piece in group]
             jobs = list(zip(group, grad_pre, sums, strict=False))
             run_in_ranges(lambda a, b, jobs=jobs: differentiate(jobs[a:b]), len(jobs))  # type: ignore[misc]
-            # In the order of the ranges, so that sums do not depend on the number of threads.
+            # Add in the order of the ranges, so that sums do not depend on the number of threads.
             for piece, rows, piece_sums in jobs:
                 at_sources[:, piece.low : piece.high] += piece_sums[..., :d]
                 if weight is None or grad_weight is None:
@@ -248,7 +242,7 @@ class _GatedEdges(torch.autograd.Function):
 
 
 def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -> Tensor:
-    """Σ g and Σ g · (z − mean) over all edges: (2, d) float64."""
+    """Return Σ g and Σ g · (z − mean) over all edges: (2, d) float64."""
     nodes, k = options.edges.neighbor.shape
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
@@ -269,7 +263,7 @@ def _add_product(addend: Tensor | None, rows: Tensor, weight: Tensor, out: Tenso
 
 
 def flat_elements(tensor: Tensor) -> F32:
-    """Return the elements (n,) of a tensor row by row, for a kernel."""
+    """Return the elements (n,) of a tensor in row-major order, for a kernel."""
     elements: F32 = tensor.detach().contiguous().view(-1).numpy()
     return elements
 
@@ -287,9 +281,9 @@ def _allocate_edges(rows: int, d: int) -> Tensor:
 
 
 def _edge_statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all edges, float64, from each node's mean and variance over its k edges."""
+    """Combine each node's sum and centred squares over its k edges to mean and variance (d,) float64."""
     count = k * len(sums)
     mean = sums.sum(0, dtype=torch.float64) / count
-    away = (sums.double() / k - mean).square_().sum(0)
-    within = squares.sum(0, dtype=torch.float64)
-    return mean, (within + k * away) / count
+    between_nodes = (sums.double() / k - mean).square_().sum(0)
+    within_nodes = squares.sum(0, dtype=torch.float64)
+    return mean, (within_nodes + k * between_nodes) / count

@@ -1,7 +1,7 @@
-"""GatedGCN on a GPU: the edges' part of a layer as one differentiable function, for both forms of edges.
+"""GatedGCN on a GPU: the edge operations of a layer as one differentiable function.
 
-As on the CPU, two (E, d) tensors live from a layer's forward to its backward pass: z and the old
-edges. Matrix products are left to PyTorch.
+As on the CPU, a layer saves two (E, d) tensors for its backward pass: z and the old edges. PyTorch
+computes matrix products.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from kmip_data.models.layers.gpu import gate_kernels
 from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, count_programs
 from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 
-#: Elements of a tile and unrolled slots of a neighbour table, of the two kernels by target.
+#: Elements per tile, and unrolled slots of a neighbour table, of the kernels grouped by target.
 GATE = (256, 2)
 DIFFERENTIATE = (512, 4)
-#: Elements of a tile of ``sum_at_sources``.
-SOURCES = 256
-#: Elements of a step of the kernels by edge, and steps of a program that sums over edges.
-ROWS = 1024
-STEPS = 8
+SOURCES = 256  #: elements per tile of ``sum_at_sources``
+ROWS = 1024  #: elements per step of the kernels that process edges in order
+STEPS = 8  #: steps per program of the kernel that sums over edges
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
@@ -40,15 +38,15 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gate the edges, sum at the targets, update the edges, as on a CPU.
+    """Gate the edges, sum at the targets and update the edges, as the CPU kernel does.
 
-    The formulas are at :func:`kmip_data.models.layers.cpu.gated_edges.gated_edges`.
+    :func:`kmip_data.models.layers.cpu.gated_edges.gated_edges` documents the formulas and arguments.
 
-    Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share
-    one vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z
-    and the new edges are bfloat16, while running statistics, sums and gradients of nodes stay
-    float32. The seed is drawn on the device, without a wait of the host. Edges must name existing
-    nodes, which is not checked.
+    Edges are a table or a list in any order; ``old`` is (N, k, d) or (E, d), or (1, d) if all edges
+    share one vector. All tensors are float32. Under autocast to bfloat16, node tensors may have
+    either dtype, z and the new edges are bfloat16, and running statistics, sums and gradients of
+    nodes stay float32. The device draws the seed, so the host need not wait. Edges must name
+    existing nodes, which is not checked.
     """
     device = at_target.device
     d = at_target.shape[1]
@@ -83,10 +81,10 @@ class _Entries:
     """Edges of a batch, grouped by target."""
 
     batch: GraphBatch
-    k: int  #: entries per node of a neighbour table; 0: a list
-    count: int
+    k: int  #: edges per node of a neighbour table; 0: a list
+    count: int  #: number of edges
     shape: tuple[int, ...]  #: shape of the edge values
-    #: Start, end and number of entries; for a table, kernels read only the end.
+    #: Start, source and index of the edges; for a table, kernels read only the source.
     incoming: tuple[Tensor | None, ...]
 
     @classmethod
@@ -94,15 +92,15 @@ class _Entries:
         edges = batch.edges
         if isinstance(edges, NeighborTable):
             nodes, k = edges.neighbor.shape
-            ends = edges.neighbor.contiguous()
-            return cls(batch, k, nodes * k, (nodes, k, -1), (ends, ends, ends))
+            sources = edges.neighbor.contiguous()
+            return cls(batch, k, nodes * k, (nodes, k, -1), (sources, sources, sources))
         grouped = edges.adjacency.incoming
         count = len(edges.source)
         return cls(batch, 0, count, (count, -1), (grouped.start, grouped.other_end, grouped.edge))
 
 
 def options_by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
-    """Options of kernels over entries by target; k = 0: a list."""
+    """Return the compile-time options of a kernel grouped by target; k = 0: a list."""
     elements, unrolled = shape
     block = channels_of_a_tile(d)
     return {
@@ -116,7 +114,7 @@ def options_by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
 
 
 class _GatedEdges(torch.autograd.Function):
-    """Differentiable quotients and new edges."""
+    """Weighted means at the targets, and new edges."""
 
     @staticmethod
     def forward(
@@ -138,9 +136,9 @@ class _GatedEdges(torch.autograd.Function):
         by_batch = norm is not None and norm.uses_batch_statistics(count)
         ctx.entries = entries
         ctx.drop = drop
-        ctx.share = float(by_batch) / count
+        ctx.inverse_count = float(by_batch) / count
 
-        # 1. z, its gates and the sums at the targets; with statistics of z where the norm takes them.
+        # 1. Compute z, its gates, the sums at the targets and, if the norm needs them, statistics of z.
         z = old.new_empty(count, d) if weight is None else torch.mm(old, weight.t())
         quotient = torch.empty(nodes, d, device=z.device)
         inverse = torch.empty(nodes, d, device=z.device)
@@ -166,7 +164,7 @@ class _GatedEdges(torch.autograd.Function):
             ctx.save_for_backward(*saved)
             return quotient, None
 
-        # 2. New edges, in place of z where no backward pass will read it.
+        # 2. Compute the new edges, in place of z if no backward pass will read it.
         statistics = _edge_statistics(partial_sums, count) if by_batch else None
         constants, deviation = norm_constants(norm, statistics, count)
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
@@ -203,7 +201,7 @@ class _GatedEdges(torch.autograd.Function):
         if grad_quotient is None:
             grad_quotient = torch.zeros_like(quotient)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            # 1. Gradients of the norm: sums over all edges come before the gradient of any.
+            # 1. Gradients of the norm, whose sums over all edges every edge's gradient needs.
             if grad_new is not None:
                 grad_new = grad_new.contiguous()
                 norm, deviation = constants
@@ -224,10 +222,10 @@ class _GatedEdges(torch.autograd.Function):
                 )
                 total, product = partial_sums.sum(0, dtype=torch.float64)
                 grad_scale, grad_shift, norm = norm_gradients(
-                    norm, deviation, total, product, ctx.share
+                    norm, deviation, total, product, ctx.inverse_count
                 )
 
-            # 2. The gradient of z, and its sums at the targets.
+            # 2. Gradient of z, and its sums at the targets.
             grad_pre = torch.empty_like(z)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=z.device)
             shape = options_by_node(DIFFERENTIATE, d, entries.k)
@@ -248,7 +246,7 @@ class _GatedEdges(torch.autograd.Function):
                 **shape,
             )
 
-            # 3. Its sums at the sources.
+            # 3. Sums of z's gradient at the sources.
             outgoing = entries.batch.edges.adjacency.outgoing
             gate_kernels.sum_at_sources[count_programs(nodes, SOURCES // block, d)](
                 z,
@@ -266,7 +264,7 @@ class _GatedEdges(torch.autograd.Function):
                 **OPTIONS,
             )
 
-        # 4. The old edges: added to the new ones, and multiplied for z.
+        # 4. Gradient of the old edges, which are added to the new ones and multiplied for z.
         grad_old = grad_new
         grad_weight = None
         if weight is not None:
@@ -284,8 +282,8 @@ def _add_product(addend: Tensor | None, rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def _edge_statistics(partial_sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all edges, float64, from number, mean and squares of tiles (tiles, 3, d)."""
-    numbers, means, squares = partial_sums.double().unbind(1)
-    mean = (numbers * means).sum(0) / count
-    away = (means - mean).square_()
-    return mean, (squares + numbers * away).sum(0) / count
+    """Combine counts, means and centred squares of tiles (tiles, 3, d) to mean and variance (d,) float64."""
+    counts, means, squares = partial_sums.double().unbind(1)
+    mean = (counts * means).sum(0) / count
+    between_tiles = (means - mean).square_()
+    return mean, (squares + counts * between_tiles).sum(0) / count

@@ -1,10 +1,10 @@
-"""Compiled search behind a filter of bytes: a quarter of the loads and products of float32.
+"""Compiled search with an 8-bit filter, which needs a quarter of the loads and products of float32.
 
-Keys and queries are rounded to 8 bits; a processor with AVX-512 VNNI multiplies and adds 64 pairs
-of bytes in one instruction. The error of a byte product is bounded by the lengths of the rounding
-errors, so keys below the floor are excluded by proof; the others are scored by the rule at once
-(ADR 0320). Keys are sorted by length: once the longest remaining key is too short for a query's
-floor, the query is done.
+Keys and queries are rounded to 8 bits. A processor with AVX-512 VNNI multiplies and adds 64 pairs
+of bytes in one instruction. The lengths of the rounding errors bound the error of a byte product, so
+keys below the floor are excluded by proof. The others are immediately scored by the rule (ADR
+0320). Keys are sorted by length: once the longest remaining key is too short for a query's floor,
+the query is done.
 """
 
 from __future__ import annotations
@@ -35,26 +35,29 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 MAX_DIM = 512  #: largest dimension with sums of products exact in float32
 BLOCK = 64  # queries per block, which share the cache
-_NEAR = 2048  # int32 numbers of keys that fit in the L1 cache with the queries
-_EARLY = 16  # most leaves per group, for a first threshold
-_LARGEST = 127  # largest magnitude of a code
-_OPEN = 2**30  # beyond every sum of products
-_ABOVE_ROUNDING = 1 + 1e-6
+_CACHED_CODES = 2048  # int32 numbers of keys that fit in the L1 cache with the queries
+_WARM_UP_LEAVES = 16  # leaves per group, for the initial threshold
+_MAX_CODE = 127  # largest magnitude of a code
+_MAX_GATE = 2**30  # larger than every sum of products
+_ROUNDING_FACTOR = 1 + 1e-6  # makes computed errors upper bounds
 _ROUNDING = 2.0**-21  # covers rounding of products and limits to float32
 _BANDS = 16
 
-# Bounds hold for any order of sums.
+# The error bounds hold for any order of sums.
 _vectorised = njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
 
 
 class Codes(NamedTuple):
-    """Keys as unsigned bytes, 128 for zero, the longest first."""
+    """Keys as unsigned bytes, with 128 for zero, the longest first.
 
-    quads: I32  #: (leaves + 1, d / 4, 16) flat: four coordinates of a key in each number
-    number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 if none
+    A band is a range of leaves whose keys, of similar length, share a quantisation step.
+    """
+
+    quads: I32  #: flat (leaves + 1, d / 4, 16), four coordinates of a key in each number
+    number: I32  #: flat (leaves + 1, 16), row of each key in its graph; −1: none
     sorted_keys: ByLength
-    shift: int  #: logarithm of the leaves of a band, whose keys of similar length share a step
-    step: F64  #: (bands,) quantisation step, for keys of length 1 at most
+    shift: int  #: binary logarithm of the leaves per band
+    step: F64  #: (bands,) quantisation step, for keys of length at most 1
     error: F64  #: (bands,) bound on the quantisation error of a key
 
 
@@ -62,8 +65,8 @@ class _Coded(NamedTuple):
     """State of a block of B queries as signed bytes, with pointers to the keys of the graph.
 
     The score of a pair is ``shift`` + ``length`` · x, where x is the product of the query and the
-    shifted key, both scaled to length 1 at most. The sum S of their byte products gives x up to a
-    bounded error: x ≈ (S − ``bias``) · the two quantisation steps.
+    shifted key, both scaled to at most length 1. Up to a bounded error, x is (S − ``bias``) times
+    the two quantisation steps, where S is the sum of their byte products.
     """
 
     block: Block  #: candidates; their products are scores by the rule
@@ -73,8 +76,8 @@ class _Coded(NamedTuple):
     dim: int
     number: Pointer  #: row of the key at each position by length, −1 at padding
     quads: Pointer  #: (B, d / 4) int32, codes of the queries: four signed bytes in each number
-    #: (B,) int32, initial value of a query's sums: minus the least sum that may reach the limit, so
-    #: that sums of keys that pass end at 0 or above
+    #: (B,) int32, initial value of a query's sums: minus the smallest sum that may reach the limit,
+    #: so that the sums of passing keys end at 0 or above
     gate: Pointer
     bias: Pointer  #: (B,) int64, 128 · Σ codes of the query, as the code of zero is 128 in keys
     scored: (
@@ -89,7 +92,7 @@ class _Coded(NamedTuple):
 
 
 def encode_as_bytes(keys: F32, sorted_keys: ByLength) -> Codes:
-    """Shift and scale (M, d) keys, d ≤ :data:`MAX_DIM`, and round them to bytes."""
+    """Shift and scale keys (M, d), d ≤ :data:`MAX_DIM`, and round them to bytes."""
     count, dim = keys.shape
     leaves = -(-count // LEAF)
     quads = -(-dim // 4)
@@ -124,7 +127,7 @@ def _encode_bands(
     start: int,
     stop: int,
 ) -> None:
-    """Round the keys of some bands; return their steps and the largest rounding error."""
+    """Encode the keys of the bands ``start:stop``, and write their steps and largest rounding errors."""
     dim = keys.shape[1]
     quads = (dim + 3) // 4
     order = sorted_keys.order
@@ -141,7 +144,7 @@ def _encode_bands(
             for c in range(dim):
                 largest = max(largest, abs(keys[row, c] - centre[c]))
 
-        step = max(largest * factor, 2.0**-60) / _LARGEST
+        step = max(largest * factor, 2.0**-60) / _MAX_CODE
         inverse = factor / step
         largest = 0.0
         for j in range(first, last):
@@ -157,7 +160,7 @@ def _encode_bands(
             for c in range(dim):
                 points[to + c // 4 * 64 + c % 4] = np.uint8(line[c] + 128)
         steps[i] = step
-        errors[i] = np.sqrt(largest) * _ABOVE_ROUNDING
+        errors[i] = np.sqrt(largest) * _ROUNDING_FACTOR
 
 
 @_vectorised
@@ -167,7 +170,7 @@ def _encode_queries(
     count: int,
     codes: Codes,
 ) -> None:
-    """Round queries to signed bytes, each scaled by its largest coordinate; at first everything passes."""
+    """Round queries to signed bytes, each scaled by its largest coordinate; initially all keys pass."""
     block = coded.block
     dim = coded.dim
     width = (dim + 3) // 4 * 4
@@ -185,8 +188,8 @@ def _encode_queries(
             block.limit[i] = OUT
             continue
         length = np.sqrt(square)
-        step = largest / length / _LARGEST
-        inverse = _LARGEST / largest
+        step = largest / length / _MAX_CODE
+        inverse = _MAX_CODE / largest
         whole = 1 / length
         total = 0.0
         square = 0.0
@@ -196,7 +199,7 @@ def _encode_queries(
             signed[i * width + c] = np.int8(code)
             total += code
             square += (value * whole - code * step) ** 2
-        coded.error[i] = np.sqrt(square) * _ABOVE_ROUNDING
+        coded.error[i] = np.sqrt(square) * _ROUNDING_FACTOR
         coded.step[i] = step
         coded.bias[i] = 128 * np.int64(total)
         coded.shift[i] = shift
@@ -209,7 +212,7 @@ def _encode_queries(
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _product_error(coded: _Coded, i: int) -> float:
-    """Bound on the error of a product of bytes of a query with a key of the band.
+    """Return a bound on the error of a query's byte product with a key of the current band.
 
     With u = q / |q|, its codes v, a key p and its codes w: |u p − v w| ≤ |u| |p − w| + |u − v| |w|.
     """
@@ -221,7 +224,7 @@ def _product_error(coded: _Coded, i: int) -> float:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _enter_band(coded: _Coded, codes: Codes, band: int) -> None:
-    """Enter a band of keys."""
+    """Make ``band`` the current band."""
     coded.band[0] = codes.step[band]
     coded.band[1] = codes.error[band]
     coded.band[2] = codes.sorted_keys.reach[band << codes.shift]
@@ -229,24 +232,24 @@ def _enter_band(coded: _Coded, codes: Codes, band: int) -> None:
 
 @njit_nogil(error_model="numpy")
 def _open_gate(coded: _Coded, i: int) -> None:
-    """Set the gate to pass all sums whose keys may reach a query's floor, the k-th best score so far."""
+    """Update limit and gate to pass all keys that may reach a query's floor, its k-th best score so far."""
     block = coded.block
-    # In units of the filter; infinite floors stay so.
+    # Convert to units of the filter; infinite floors stay infinite.
     block.limit[i] = (block.floor[i] - coded.shift[i]) / coded.length[i] - coded.slack[i]
     _set_gate(coded, i)
 
 
 @njit_nogil(error_model="numpy")
 def _set_gate(coded: _Coded, i: int) -> None:
-    """Set the gate to pass all sums of the band whose product may reach the query's limit."""
+    """Set the gate to pass all sums of the current band whose product may reach a query's limit."""
     least = coded.block.limit[i] - _product_error(coded, i)
     total = np.floor(least / (coded.step[i] * coded.band[0])) + coded.bias[i]
-    coded.gate[i] = -np.int64(min(max(total, -_OPEN), _OPEN))
+    coded.gate[i] = -np.int64(min(max(total, -_MAX_GATE), _MAX_GATE))
 
 
 @njit_nogil(error_model="numpy")
 def _score_and_prune(coded: _Coded, i: int, spare: int) -> None:
-    """Score new candidates, raise the floor to the k-th best score and drop candidates below."""
+    """Score new candidates, raise the floor to the k-th best score, and drop the candidates below it."""
     block = coded.block
     query = coded.first + i
     start = coded.scored[i]
@@ -273,7 +276,7 @@ def _add_candidate(coded: _Coded, query: int, key: int) -> None:
 
 @njit_nogil(error_model="numpy")
 def _add_passing_keys(coded: _Coded, i: int, hits: int, leaf: int) -> int:
-    """Add the keys of a leaf that pass, 16 bits for each of four queries; count them."""
+    """Add the passing keys of a leaf, given by 16 bits of ``hits`` per query, for four queries; count them."""
     scored = 0
     while hits:
         bit = simd.lowest_bit(hits)
@@ -291,7 +294,7 @@ def _multiply_pair(
     leaf: int,
     i: int,
 ) -> tuple[Register, ...]:
-    """Multiply two leaves by four queries: sums of the first leaf, then of the second."""
+    """Multiply two leaves by four queries; return the sums of the first leaf, then of the second."""
     left_0 = splat_lanes(coded.gate[i])
     left_1 = splat_lanes(coded.gate[i + 1])
     left_2 = splat_lanes(coded.gate[i + 2])
@@ -327,7 +330,7 @@ def _passing_mask(
     query_2: Register,
     query_3: Register,
 ) -> int:
-    """Mask the sums of four queries that are 0 or above, 16 bits each."""
+    """Return a mask of the sums of four queries that are at least 0, 16 bits each."""
     least = splat_lanes(np.int32(-1))
     first: int = above(query_0, least) | above(query_1, least) << 16
     second: int = above(query_2, least) | above(query_3, least) << 16
@@ -342,11 +345,11 @@ def _search_pair(
     leaf: int,
     i: int,
 ) -> int:
-    """Search two leaves for four queries; count the candidates."""
+    """Search two leaves for four queries; return the number of candidates."""
     sums = _multiply_pair(coded, codes, quads, leaf, i)
     lefts = larger(larger(sums[0], sums[1]), larger(sums[2], sums[3]))
     rights = larger(larger(sums[4], sums[5]), larger(sums[6], sums[7]))
-    # One branch for 128 sums: few pass.
+    # One branch for 128 sums, as few pass.
     if not above(larger(lefts, rights), splat_lanes(np.int32(-1))):
         return 0
     left = _passing_mask(sums[0], sums[1], sums[2], sums[3])
@@ -364,7 +367,7 @@ def _store_lower_bounds(
     margins: Pointer,
     i: int,
 ) -> Register:
-    """Store lower bounds of products, which follow from sums of bytes of two leaves; raise ``top`` to them."""
+    """Convert byte sums of two leaves to lower bounds of products, store them and raise ``top``."""
     factor = splat_lanes(margins[i])
     margin = splat_lanes(margins[i + 4])
     products = multiply_add(simd.floats_of_integers(left), factor, margin)
@@ -386,8 +389,8 @@ def _warm_up(
     early: Pointer,
     margins: Pointer,
 ) -> int:
-    """Search the first ``leaves`` for four queries, and raise their limits; count the candidates."""
-    # 1. Scale of sums in each band, and the largest error.
+    """Search the first ``leaves`` for four queries, and raise their limits; return the candidates' number."""
+    # 1. Compute the scale of sums, and the error bound, of each band.
     block = coded.block
     bands = ((leaves - 1) >> codes.shift) + 1
     for band in range(bands):
@@ -398,7 +401,7 @@ def _warm_up(
     for query in range(i, i + 4):
         coded.gate[query] = -coded.bias[query]
 
-    # 2. Lower bounds of products, and their maximum per lane in each group of leaves.
+    # 2. Compute lower bounds of products, and their maximum per lane in each group of leaves.
     points = pointer_to_elements(codes.quads)
     room = leaves * 16
     for group in range(groups):
@@ -427,13 +430,13 @@ def _warm_up(
     for query in range(i, i + 4):
         if block.floor[query] == OUT:
             continue
-        # 3. At least k keys reach the k-th of those maxima, as groups are disjoint.
+        # 3. At least k keys reach the k-th of these maxima, as groups are disjoint.
         base = query * block.space
         kth = candidates.top_k_threshold(block.product, base, base + groups * 16, block.k, 0)
         block.limit[query] = kth - coded.slack[query]
         due = 3 * block.k + 32
         block.due[query] = due
-        # 4. Keys whose upper bound is below it cannot be among the best.
+        # 4. Keep the keys whose upper bound reaches it.
         filled = 0
         for band in range(bands):
             error = margins[band * 8 + 4 + query - i]
@@ -468,7 +471,7 @@ def _search_band(
 ) -> tuple[int, int]:
     """Search one band of keys from leaf ``begin`` on.
 
-    Returns the number of leaves read, 0 if all keys are too short, and of candidates scored.
+    Returns the numbers of multiplied leaves, 0 if all keys are too short, and of scored candidates.
     """
     _enter_band(coded, codes, band)
     for i in range((count + 3) & ~3):
@@ -477,7 +480,7 @@ def _search_band(
     block = coded.block
     points = pointer_to_elements(codes.quads)
     reach = codes.sorted_keys.reach
-    step = max(2, _NEAR // (16 * quads)) & ~1  # leaves, in pairs
+    step = max(2, _CACHED_CODES // (16 * quads)) & ~1  # leaves, in pairs
     end = min((band + 1) << codes.shift, len(reach))
     visited = 0
     scored = 0
@@ -487,7 +490,7 @@ def _search_band(
             if reach[leaf] < candidates.least_passing_length(block, i):
                 continue
             visited += min(4, count - i) * (last - leaf)
-            # Loops of a known length are unrolled: d = 9 to 12 takes a tenth less time.
+            # A loop of constant length is unrolled, which saves a tenth of the time for d = 9 to 12.
             if quads == 3:
                 for pair in range(leaf, last, 2):
                     scored += _search_pair(coded, points, 3, pair, i)
@@ -508,9 +511,9 @@ def search_bytes(
     start: int,
     stop: int,
 ) -> tuple[int, int]:
-    """Search for the rows ``start`` to ``stop`` of (N, d); count leaves multiplied and candidates scored.
+    """Search for rows ``start:stop`` of a graph's queries (R, d); count multiplied leaves and candidates.
 
-    Arguments as of :func:`kmip_data.models.search.cpu.filter_scan.search_flat`.
+    Arguments are those of :func:`kmip_data.models.search.cpu.filter_scan.search_flat`.
     """
     dim = keys.shape[1]
     quads = (dim + 3) // 4
@@ -524,9 +527,9 @@ def search_bytes(
     to_indices = pointer_to_elements(indices)
     visited = 0
     scored = 0
-    # Whole leaves: lanes without a key also have a sum.
+    # Warm up with full leaves only, because lanes without a key have a sum, too.
     groups = block.space // 16 - 1
-    warm = min(_EARLY * groups, len(keys) // LEAF) & ~1
+    warm = min(_WARM_UP_LEAVES * groups, len(keys) // LEAF) & ~1
     if warm < 2 * groups:
         warm = 0
     products = np.empty(4 * warm * 16, np.float32)

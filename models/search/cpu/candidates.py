@@ -1,12 +1,12 @@
-"""Candidates of a block of queries: collected by a float32 filter, then ranked by the rule.
+"""Candidates of a block of queries, collected by a filter and then ranked by the rule.
 
-The filter's products err by less than a proven bound, so a key whose product lies further below the
+The error of the filter's products has a proven bound, so a key whose product is further below the
 k-th best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are accessed
 through pointers (:func:`kmip_data.models.search.cpu.simd.pointer_to_elements`).
 
-The k-th largest number is found by bisection: counting the numbers that reach a trial value takes
-one comparison per 16 numbers and no branch, which beats partitioning (measured: ADR 0100). A result
-is packed into one int64, score bits above the inverted row, whose order is the rule's.
+Bisection finds the k-th largest number: counting the numbers that reach a trial value takes one
+comparison per 16 numbers and no branch, which is faster than partitioning (ADR 0100). A result is
+packed into one int64, score bits above the inverted row, so that integers order as the rule does.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kmip_data.models.search.cpu.simd import (
 from kmip_data.models.search.cpu.sorted_keys import ByLength
 from kmip_data.runtime.parallel import njit_nogil
 
-OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
+OUT = np.float32(np.inf)  #: floor of an abandoned query, which no product reaches
 LAST = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF
 _EMPTY = np.int64(-(2**63))
-#: Candidates above which sorting beats counting ranks: k = 5,000 is 3.4 times as fast.
+#: Candidates above which sorting is faster than counting ranks: for k = 5,000, 3.4 times.
 _MIN_SORTED_CANDIDATES = 2_000
 
 
@@ -62,20 +62,20 @@ def top_k_threshold(
     k: int,
     spare: int,
 ) -> np.float32:
-    """Return a number that at least k and at most k + ``spare`` of some float32 numbers reach.
+    """Return a number that at least k and at most k + ``spare`` of the float32 values reach.
 
-    The numbers, from ``start`` to ``stop``, are more than k, and none is NaN; the 16 entries behind
-    them may be overwritten. Where more than k + ``spare`` reach the k-th largest, it is that one.
+    There are more than k values, from ``start`` to ``stop``, without NaN; the 16 entries after them
+    are overwritten. If more than k + ``spare`` values reach the k-th largest, return that one.
     """
-    # NaN after the last number reaches nothing.
+    # NaN after the last value reaches nothing.
     store_lanes(values, stop, splat_lanes(np.float32(np.nan)))
     low = integer_of_float(-OUT)
     high = integer_of_float(OUT) + 1
     reach_low = stop - start
-    # Bisect the range of bits, which always ends.
+    # Bisect over the bits of the float, which always terminates.
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
-        # Count how many reach the middle: a comparison for 16 numbers, and no branch.
+        # Count the values that reach the middle, 16 per comparison and without a branch.
         reach = 0
         limit = splat_lanes(float_of_integer(middle))
         for i in range(start, stop, 16):
@@ -89,20 +89,20 @@ def top_k_threshold(
 
 
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
-#: Space, besides 3 k, for candidates that the filter cannot separate from the k-th best.
+#: Space beyond 3 k for candidates that the filter cannot separate from the k-th best.
 SPARE_CANDIDATES = 192
 
 
 class Block(NamedTuple):
     """Pointers to the state of B queries."""
 
-    unit: Pointer  #: (B, d) float32, queries of length 1
+    unit: Pointer  #: (B, d) float32, queries scaled to length 1
     product: Pointer  #: (B, space) float32, products of the candidates
-    position: Pointer  #: (B, space) int32, their positions by length
+    position: Pointer  #: (B, space) int32, positions of the candidates in the order by length
     filled: Pointer  #: (B,) int64, number of candidates
     due: Pointer  #: (B,) int64, number of candidates at which to prune
-    floor: Pointer  #: (B,) float32, least product that passes
-    limit: Pointer  #: (B,) float32, least length of a key that passes
+    floor: Pointer  #: (B,) float32, smallest product that passes
+    limit: Pointer  #: (B,) float32, smallest length of a key that passes
     slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
     line: Pointer  #: (16,) float32, scratch
     packed: Pointer  #: (space + 8,) int64, scratch of :func:`write_best`
@@ -115,7 +115,7 @@ class Block(NamedTuple):
 def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     """Return a block of ``rows`` queries, and its arrays, which must outlive it."""
     space = 3 * k + SPARE_CANDIDATES
-    # Zeros: rows without a query reach nothing.
+    # Zero rows stand for missing queries.
     reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)
     wholes = np.empty(rows * 2, np.int64)
     positions = np.empty(rows * space, np.int32)
@@ -141,29 +141,28 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
 
 @njit_nogil(error_model="numpy")
 def _rule_slack(length: float, dim: int, scale: float, longest: float) -> float:
-    """Bound on the gap between two filter products that the rule may rank in the opposite order (ADR 0100).
+    """Return a bound on the gap between two filter products that the rule may rank in reverse (ADR 0100).
 
-    In the filter a query and the longest key have length 1. Rounding both to float32 and summing
-    costs a product (d + 2) · 2⁻²⁴ (2 more for good measure); rounding a score of the rule costs
-    2⁻²⁴ of it, or half of the least subnormal.
+    In the filter, a query and the longest key have length 1. Rounding both to float32 and summing
+    changes a product by up to (d + 2) · 2⁻²⁴; rounding a score changes it by up to 2⁻²⁴ of it, or
+    half of the smallest subnormal.
     """
-    # 1. Scores may overflow to equal infinities, which no filter can rank: abandon the query.
+    # 1. Abandon queries whose scores may overflow to equal infinities, which no filter can rank.
     if length * longest > 3e38:
         return np.inf
-    # 2. E1, the error of a filter product: d roundings of the sum and 2 of the operands, 2 more for
-    #    good measure.
+    # 2. E1, the error of a filter product: d roundings of the sum, 2 of the operands, and a margin of
+    #    2.
     filtered = (dim + 4) * UNIT * 1.1
-    # 3. E2, the rounding of a score of the rule, in units of the filter, where |q| = |longest key|
-    #    = 1.
+    # 3. E2, the rounding error of a score, in units of the filter, where |q| = |longest key| = 1.
     ruled = (1.1 * UNIT * length * longest + 2.0**-148) / (length * scale)
-    # 4. k products reach tau, so k scores reach tau - E; a key below tau - 2 E scores less than
-    #    each of them.
+    # 4. With E = E1 + E2: if k products reach tau, k scores reach tau - E, and a key below tau - 2 E
+    #    scores less than all of them.
     return 2.2 * (filtered + ruled)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def set_floor(block: Block, i: int, value: np.float32) -> None:
-    """Pass no product below ``value``."""
+    """Let only products of at least ``value`` pass."""
     block.floor[i] = value
     block.limit[i] = value - block.margin if value > block.margin else -OUT
 
@@ -184,7 +183,7 @@ def load_queries(
     count: int,
     sorted_keys: ByLength,
 ) -> None:
-    """Load queries (R, d) from ``first`` on into a block; abandon queries that no filter can rank."""
+    """Load ``count`` queries (R, d) into a block, and abandon those that no filter can rank."""
     dim = queries.shape[1]
     scale = sorted_keys.scale
     longest = sorted_keys.longest
@@ -201,9 +200,9 @@ def load_queries(
         block.slack[i] = slack
         block.filled[i] = 0
         block.due[i] = block.k + 1
-        # Products lie within ±1: with a slack of 1 or more the filter would exclude almost nothing.
+        # Products are within ±1, so a filter with a slack of 1 or more would exclude almost nothing.
         set_floor(block, i, -OUT if slack < 1 else OUT)
-    # Missing queries in the last tile of four pass nothing.
+    # Let nothing pass for missing queries in the last tile of four.
     for i in range(count, (count + 3) & ~3):
         block.filled[i] = 0
         set_floor(block, i, OUT)
@@ -211,22 +210,22 @@ def load_queries(
 
 @njit_nogil(error_model="numpy")
 def prune_candidates(block: Block, i: int, spare: int) -> None:
-    """Raise a query's floor to below its k-th best product, and drop the candidates under it.
+    """Raise a query's floor to just below its k-th best product, and drop the candidates below it.
 
-    The floor may lie up to ``spare`` ranks lower, which saves bisections. If too many candidates
-    remain, such as equal ones, the query is abandoned.
+    The floor may be up to ``spare`` ranks lower, which saves bisections. If too many candidates
+    remain, for example ties, the query is abandoned.
     """
     k = block.k
     base = i * block.space
     n = block.filled[i]
     floor = block.floor[i]
 
-    # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
+    # 1. The floor is one slack below the k-th best product so far, and never falls.
     if n > k:
         kth = top_k_threshold(block.product, base, base + n, k, spare)
         floor = max(floor, kth - block.slack[i])
 
-    # 2. Compact the candidates in place without branches: copy each, and count it if it stays.
+    # 2. Compact the candidates in place without branches: copy each one, and advance if it passes.
     to = base
     for j in range(base, base + n):
         product = block.product[j]
@@ -234,10 +233,10 @@ def prune_candidates(block: Block, i: int, spare: int) -> None:
         block.position[to] = block.position[j]
         to += product >= floor
 
-    # 3. Prune again after 16 + k/2 further candidates (or half as many as there are). Less room than
-    #    that, of 3 k + 192 places, means that the filter cannot separate the rest: the query is
-    #    searched exactly. It drops its candidates, because leaves that are under way still add to
-    #    them, beyond the room of the query and into the next one's.
+    # 3. Prune the next time after 16 + k/2 more candidates, or half of the present number. If there
+    #    is less room than that, the filter cannot separate the candidates, and the query is searched
+    #    exactly. Its candidates are dropped, because the current leaves may add more of them and
+    #    would overflow into the next query's space.
     n = to - base
     least = 16 + k // 2
     if block.space - n - 32 < least:
@@ -251,7 +250,7 @@ def prune_candidates(block: Block, i: int, spare: int) -> None:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def add_candidates(block: Block, i: int, products: Register, position: int) -> None:
-    """Add the products that reach a query's floor, among 16 of keys from ``position`` on."""
+    """Add those of the 16 keys from ``position`` on whose products reach a query's floor."""
     hits = at_least(products, splat_lanes(block.floor[i]))
     if not hits:
         return
@@ -279,14 +278,14 @@ def score_candidates(
     keys: Pointer,
     dim: int,
 ) -> None:
-    """Score the candidates of a query from ``start`` on by the rule, in place of their products.
+    """Replace the products of a query's candidates from ``start`` on by scores of the rule.
 
-    Rows of ``queries`` and ``keys`` are behind pointers; the query is row ``query``.
+    ``queries`` and ``keys`` point to rows; the query is row ``query``.
     """
     base = i * block.space
     last = base + block.filled[i] - 1
-    # Float64 sums in index order are one chain of dependent additions each: eight candidates are
-    # the lanes of a register.
+    # A float64 sum in index order is a chain of dependent additions, so eight candidates share a
+    # register.
     for j in range(base + start, last + 1, 8):
         for lane in range(8):
             block.packed[lane] = number[block.position[min(j + lane, last)]] * dim
@@ -306,8 +305,8 @@ def write_best(
     indices: Pointer,
     to: int,
 ) -> None:
-    """Write the k best of the scored candidates of a query, best first, from ``to`` on."""
-    # 1. One integer each, which orders as (score, lower row first).
+    """Write the k best of a query's scored candidates, the best first, from position ``to`` on."""
+    # 1. Pack each score and row into one integer, which orders by score, then by lower row.
     base = i * block.space
     count = block.filled[i]
     packed = block.packed
@@ -322,7 +321,7 @@ def write_best(
             indices[to + j] = LAST - (best & LAST)
         return
 
-    # 2. The rank of each is the number of better ones: unlike sorting, no branches.
+    # 2. The rank of a candidate is the number of better ones; unlike sorting, this needs no branches.
     store_lanes(packed, count, splat_lanes(_EMPTY))
     for j in range(count):
         value = packed[j]

@@ -1,8 +1,8 @@
-"""Groups of equal rows: search one row of each group, and expand the result to all.
+"""Groups of equal rows, of which only one row is searched.
 
 Nodes with equal neighbourhoods have bitwise equal queries and keys: half of the rows of a call graph
-(ADR 0310). Of equal keys at most k matter, those with the lowest rows; equal queries have equal
-results.
+(ADR 0310). Equal queries have equal results, and of equal keys only the k with the lowest rows
+matter.
 """
 
 from __future__ import annotations
@@ -15,35 +15,34 @@ import numpy as np
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
-PROBES = 32  #: most probes in the hash table; then a row forms its own group
+MAX_PROBES = 32  #: probes in the hash table after which a row forms its own group
 
 
 class Groups(NamedTuple):
-    """Equal rows of T pieces, each of one head; groups in the order of their first rows."""
+    """Groups of equal rows in T pieces, each of one head, in the order of their first rows."""
 
-    pieces: I64  #: (T, 3), head, start and end (exclusive) of the rows
-    before: I64  #: (T + 1,), rows of the pieces before each
-    counts: I64  #: (T,), number of groups
-    #: (R,), rows counted from the first of their piece, group after group, rising in each
-    members: I32
-    #: (R + T,), where each group begins in the ``members`` of its piece, and where the last ends;
-    #: entries of piece t from ``before[t] + t`` on
+    pieces: I64  #: (T, 3) head, start and stop of the rows
+    before: I64  #: (T + 1,) number of rows in earlier pieces
+    counts: I64  #: (T,) number of groups
+    members: I32  #: (R,) rows within their piece, ascending within each group
+    #: (R + T,) start of each group in its piece's ``members``, then the end of the last group; those
+    #: of piece t start at ``before[t] + t``
     starts: I32
 
     @property
     def ptr(self) -> I64:
-        """(T + 1,), groups of the pieces before each."""
+        """(T + 1,) number of groups in earlier pieces."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
 
 @functools.cache
 def _hash_factors(dim: int) -> I64:
-    """Return ``dim`` fixed random numbers of 64 bits."""
+    """Return ``dim`` fixed random 64-bit numbers."""
     return np.random.default_rng(0).integers(-(2**63), 2**63 - 1, dim)
 
 
 def group_rows(rows: F32, pieces: I64) -> Groups:
-    """Group the equal rows, bit for bit, of some pieces (T, 3) of (H, N, d)."""
+    """Group bitwise equal rows within each of the pieces (T, 3) of ``rows`` (H, N, d)."""
     sizes = pieces[:, 2] - pieces[:, 1]
     before = np.concatenate([[0], np.cumsum(sizes)])
     total = int(before[-1])
@@ -58,7 +57,7 @@ def group_rows(rows: F32, pieces: I64) -> Groups:
 
 
 def first_rows(rows: F32, groups: Groups) -> F32:
-    """Return the first row of each group, (1, U, d), piece after piece."""
+    """Gather the first row of each group, (1, U, d), piece after piece."""
     ptr = groups.ptr
     distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
     run_in_ranges(
@@ -75,10 +74,11 @@ def expand_to_all_queries(
     scores: F32,
     indices: I64,
 ) -> None:
-    """Write the results of all queries from the results of distinct queries among distinct keys.
+    """Expand the results of distinct queries and keys to all queries and keys.
 
-    Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of
-    keys; the results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
+    Distinct scores and indices (1, U, k) refer to the :func:`first_rows` of queries and keys. Writes
+    scores and indices (H, N, k), which must be filled with −inf and −1 if a graph has fewer than k
+    keys.
     """
     work = functools.partial(
         _expand_results,
@@ -120,7 +120,7 @@ def _group_equal_rows(
         offset = groups.before[piece]
         starts = groups.starts[offset + piece : offset + piece + size + 1]
 
-        # 1. A table at most half full; its slots are of the upper bits, which all factors reach.
+        # 1. Hash into a table at most half full, by the upper bits, which depend on all factors.
         width = 4
         while 1 << width < 2 * size:
             width += 1
@@ -134,11 +134,10 @@ def _group_equal_rows(
                 mixed += np.int64(row[c]) * factors[c]
             slot = (mixed >> (64 - width)) & mask
 
-            # 2. Compare with the first row of each group whose slot is next. Rows made to collide
-            #    would cost a comparison with each other: after 32 a row is a group by itself, which
-            #    is as right.
+            # 2. Compare with the first row of the groups in the next slots. The number of probes is
+            #    limited, as rows could be made to collide; a separate group is correct, too.
             group = -1
-            for _ in range(PROBES):
+            for _ in range(MAX_PROBES):
                 other = table[slot]
                 if other < 0:
                     table[slot] = count
@@ -159,7 +158,7 @@ def _group_equal_rows(
             number[i] = group
             starts[group] += 1
 
-        # 3. Counting sort by group: sizes become ends, filled from the last row to the first.
+        # 3. Counting sort by group: turn sizes into ends, and fill from the last row to the first.
         total = 0
         for group in range(count):
             total += starts[group]
@@ -223,10 +222,9 @@ def _expand_results(
             filled = 0
             best = 0
             while filled < wanted:
-                # 1. Keys of one score: the first k rows of a group, of several groups in the order
-                #    of rows. A group that is not among the k best is behind k first rows, so
-                #    nothing of it is missed. A score of NaN, which equals nothing, would never end
-                #    this loop: `check_finite` refuses NaN and infinity before any search.
+                # 1. Collect the keys with the next score, in the order of rows. A group that is not
+                #    among the k best comes after k first rows, so none of its rows is missed. NaN,
+                #    which equals nothing, would never end this loop, but `check_finite` excludes it.
                 score = distinct_scores[result, best]
                 count = 0
                 groups = 0
@@ -240,7 +238,7 @@ def _expand_results(
                     best += 1
                 if groups > 1:
                     tied[:count].sort()
-                # 2. Take as many as are still needed.
+                # 2. Take as many as needed.
                 for j in range(min(count, wanted - filled)):
                     scores[head, row, filled] = score
                     indices[head, row, filled] = first_key + tied[j]

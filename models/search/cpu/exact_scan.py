@@ -1,8 +1,8 @@
-"""Compiled search that scores every key by the rule, for small graphs, few queries and data full of ties.
+"""Compiled search that scores every key by the rule, for small graphs, few queries and many ties.
 
-Eight queries are the lanes of a register. The scores of a group of keys, one register per key, are
-sorted and merged with the best so far by compare-exchange of whole registers, so that a single
-branch depends on the data (ADR 0220).
+The lanes of a register hold eight queries. The scores of a group of keys, one register per key, are
+sorted and merged into the best so far by compare-exchange of registers, so that only one branch
+depends on the data (ADR 0220).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from kmip_data.models.search.cpu.simd import (
 )
 from kmip_data.runtime.parallel import njit_nogil
 
-TILE = 16  #: queries of two registers of eight; the kernels are written for it
-MIN_GROUP = 16  #: keys of the smallest group
-_KEY_BLOCK = 16384  # float64 numbers of the keys of a block, 128 KiB: they stay in the cache
-_STATE = 512  # best keys per query times tiles searched together
+TILE = 16  #: queries per tile, two registers of eight; fixed by the kernels
+MIN_GROUP = 16  #: keys in the smallest group
+_KEY_BLOCK = 16384  # float64 values of the keys of a block, 128 KiB, which stay in the cache
+_MAX_STATE = 512  # best keys per query times tiles searched together
 _EMPTY = np.int64(-(2**63))
 
 
@@ -41,12 +41,12 @@ class _Memory(NamedTuple):
     block: Pointer  #: (room, d) float64, keys
     wide: Pointer  #: (tiles, d, 16) float64, queries
     best: Pointer  #: (2 tiles, size, 8) int64, best so far of eight queries, see :func:`.simd.pack_scores`
-    fresh: Pointer  #: the same for scores that may be better
+    fresh: Pointer  #: (2 tiles, size, 8) int64, new scores, not yet merged into the best
     filled: Pointer  #: (2 tiles,) int64, number of fresh registers
 
 
-# Numba optimises and emits each function by itself and again in every caller, so small ones are
-# inlined as source, and functions of one caller have no wrapper: the search compiles in 7.4 s, not 9.5.
+# Numba compiles each function once by itself and once in every caller. Inlining small functions as
+# source, and omitting wrappers of internal ones, cuts the compile time from 9.5 s to 7.4 s.
 _part = njit_nogil(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _inlined = njit_nogil(error_model="numpy", inline="always")
 
@@ -62,25 +62,25 @@ def _exchange_registers(rows: Pointer, upper: int, lower: int) -> None:
 
 @_inlined
 def _merge_bitonic(rows: Pointer, start: int, size: int) -> None:
-    """Sort ``size`` registers that fall and then rise, or rise and fall."""
+    """Sort ``size`` registers whose lanes are bitonic: they fall and then rise, or rise and then fall."""
     step = size // 2
     while step >= MIN_GROUP:
         for first in range(start, start + size, 2 * step):
             for i in range(first, first + step):
                 _exchange_registers(rows, i, i + step)
         step //= 2
-    # The last four steps, 8 to 1, stay in 16 registers.
+    # The last four steps, 8 to 1, run within 16 registers.
     for first in range(start, start + size, MIN_GROUP):
         simd.merge_16_registers(rows, first * 8)
 
 
 @_inlined
 def _sort_registers(rows: Pointer, start: int, size: int) -> None:
-    """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
+    """Sort ``size`` registers, a power of two of at least 16, lane by lane, the largest first."""
     # 1. Sort runs of 16 by a branch-free network of 63 comparisons.
     for first in range(start, start + size, MIN_GROUP):
         simd.sort_16_registers(rows, first * 8)
-    # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
+    # 2. Merge runs of 16, 32 …: after comparison with the reversed other run, both are bitonic.
     run_length = 2 * MIN_GROUP
     while run_length <= size:
         for first in range(start, start + size, run_length):
@@ -103,9 +103,9 @@ def _score_keys(
     to: int,
     other: int,
 ) -> None:
-    """Score four keys, ``row`` …, with 16 queries by the rule: float64 sums in index order, rounded once."""
-    # 1. Eight sums in registers (4 keys × 2 halves of the queries): six loads for eight products,
-    #    and eight chains of additions hide each other's latency.
+    """Score four keys from ``row`` on with 16 queries by the rule."""
+    # 1. Keep eight sums in registers (4 keys × 2 halves of the queries): six loads serve eight
+    #    products, and eight chains of additions hide each other's latency.
     zero = splat_lanes(0.0)
     left_0 = zero
     right_0 = zero
@@ -130,7 +130,7 @@ def _score_keys(
         value = splat_lanes(block[key + 3 * dim + column])
         left_3 = multiply_add(value, left, left_3)
         right_3 = multiply_add(value, right, right_3)
-    # 2. Score and row as one integer: rows are counted backwards, so that the lower one is larger.
+    # 2. Pack score and row into one integer, with rows counted backwards so that lower ones win ties.
     low = splat_lanes(LAST - row)
     store_lanes(fresh, to * 8, pack_scores(left_0, low))
     store_lanes(fresh, other * 8, pack_scores(right_0, low))
@@ -156,12 +156,12 @@ def _is_any_above(fresh: Pointer, start: int, limit: Register) -> bool:
 
 @_part
 def _merge_into_best(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
-    """Merge ``size`` registers of scores into the best so far, which have the same offset."""
+    """Merge ``size`` registers of fresh scores into the best so far at the same offset."""
     if size == MIN_GROUP:
         simd.sort_and_merge_16(fresh, start * 8, best, start * 8)
         return
     _sort_registers(fresh, start, size)
-    # Both are descending: with the fresh ones reversed, the larger of each pair are the best.
+    # Both descend: after reversing the fresh ones, the larger of each pair are the best.
     for i in range(size):
         offset = (start + i) * 8
         old = load_lanes(best, offset)
@@ -179,7 +179,7 @@ def _load_queries(
     size: int,
     memory: _Memory,
 ) -> None:
-    """Load queries column by column, pad them with zeros to a whole tile, and reset their best keys."""
+    """Load queries column by column, zero-padded to whole tiles, and reset their best keys."""
     dim = queries.shape[2]
     for row in range((rows + TILE - 1) // TILE * TILE):
         offset = row // TILE * dim * TILE + row % TILE
@@ -202,7 +202,7 @@ def _load_as_float64(
     width: int,
     block: Pointer,
 ) -> None:
-    """Load some keys as float64, and zeros up to a multiple of four."""
+    """Load ``width`` keys as float64, zero-padded to a multiple of four."""
     dim = keys.shape[2]
     for j in range(width):
         for c in range(dim):
@@ -222,12 +222,12 @@ def _search_tile(
     width: int,
     row: int,
 ) -> None:
-    """Search ``width`` keys, whose rows are ``row`` …, for a tile of queries."""
+    """Search ``width`` keys from ``row`` on for a tile of queries."""
     fresh = memory.fresh
     best = memory.best
     filled = memory.filled
     for group in range(0, width, MIN_GROUP):
-        # 1. Score 16 keys, behind the fresh scores of each half of the queries.
+        # 1. Score 16 keys, after the fresh scores of each half of the queries.
         count = min(MIN_GROUP, width - group)
         left = 2 * tile * size + filled[2 * tile]
         right = (2 * tile + 1) * size + filled[2 * tile + 1]
@@ -247,7 +247,7 @@ def _search_tile(
         for j in range(count, MIN_GROUP):
             store_lanes(fresh, (left + j) * 8, splat_lanes(_EMPTY))
             store_lanes(fresh, (right + j) * 8, splat_lanes(_EMPTY))
-        # 2. The only data-dependent branch: keep 16 scores if any lane exceeds its k-th best.
+        # 2. Keep the 16 scores if any lane exceeds its k-th best: the only data-dependent branch.
         for half in range(2 * tile, min(2 * tile + 2, halves)):
             start = half * size
             worst = load_lanes(best, (start + few - 1) * 8)
@@ -270,7 +270,7 @@ def _write_results(
     indices: Pointer,
     to: int,
 ) -> None:
-    """Write the results of ``rows`` queries, ``to`` … on."""
+    """Write the results of ``rows`` queries from position ``to`` on."""
     best = memory.best
     fresh = memory.fresh
     for half in range((rows + 7) // 8):
@@ -299,20 +299,20 @@ def search_rows(
     start: int,
     stop: int,
 ) -> None:
-    """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
+    """Search for the rows ``start:stop`` of the H · R queries of the graphs, head after head.
 
-    Queries are (H, N, d), keys (H, M, d); ``query_rows`` and ``key_rows`` (G, 2) are the first row
-    of each graph and the one after its last; graphs may be left out. ``before`` (G + 1,) counts the
-    queries of one head before each graph, and last all R. Scores and indices (H, N, k) come filled
-    with −inf and −1; those rows are written.
+    Queries are (H, N, d) and keys (H, M, d). ``query_rows`` and ``key_rows`` (G, 2) are the start
+    and stop of each graph. ``before`` (G + 1,) counts the queries of one head before each graph, and
+    then all R. Writes those rows of scores and indices (H, N, k), which must be filled with −inf and
+    −1.
     """
-    # 1. Allocate for all graphs of the range: the larger k, the fewer tiles of queries.
+    # 1. Allocate memory for all graphs of the range: the larger k, the fewer tiles of queries.
     dim = queries.shape[2]
     k = scores.shape[2]
     most = MIN_GROUP
     while most < k:
         most *= 2
-    tiles = max(1, _STATE // most)
+    tiles = max(1, _MAX_STATE // most)
     room = max(MIN_GROUP, _KEY_BLOCK // dim // MIN_GROUP * MIN_GROUP)
     blocks = np.empty(room * dim)
     wides = np.empty(tiles * dim * TILE)
@@ -349,7 +349,7 @@ def search_rows(
         while size < few:
             size *= 2
 
-        # 3. Keys by blocks of ``_KEY_BLOCK`` numbers, each read by all tiles while it is in the cache.
+        # 3. All tiles read a block of keys while it is in the cache.
         _load_queries(queries, head, first, rows, size, memory)
         for begin in range(low, high, room):
             width = min(room, high - begin)

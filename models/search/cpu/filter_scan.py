@@ -1,6 +1,6 @@
-"""Compiled search behind a float32 filter, where bytes separate too little or are not supported.
+"""Compiled search with a float32 filter, if bytes separate too few keys or are not supported.
 
-Keys are sorted by length, 16 per register: once the remaining keys are too short for a query's
+Keys are sorted by length, 16 per register. Once the remaining keys are too short for a query's
 threshold, the query is done.
 """
 
@@ -25,23 +25,23 @@ from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 BLOCK = 64  # queries per block, which share the cache
-_NEAR = 8192  # float32 numbers of keys that fit in the L1 cache
+_CACHED_VALUES = 8192  # float32 values of keys that fit in the L1 cache
 
 
-class Points(NamedTuple):
-    """Keys as float32, the longest first."""
+class PackedKeys(NamedTuple):
+    """Keys in float32, the longest first."""
 
-    points: F32  #: (leaves, d, 16) flat: shifted and scaled keys, NaN behind the last
+    points: F32  #: flat (leaves, d, 16) shifted and scaled keys, followed by NaN
     number: I32  #: (M,) row of each key in its graph
     sorted_keys: ByLength
 
 
-def pack_keys(keys: F32, sorted_keys: ByLength) -> Points:
-    """Shift and scale (M, d) keys."""
+def pack_keys(keys: F32, sorted_keys: ByLength) -> PackedKeys:
+    """Shift, scale and pack keys (M, d)."""
     count, dim = keys.shape
     points = np.full(-(-count // LEAF) * dim * LEAF, np.nan, np.float32)
     run_in_ranges(partial(_pack_leaves, keys, sorted_keys, points), count, grain=10_000)
-    return Points(points, sorted_keys.order.astype(np.int32), sorted_keys)
+    return PackedKeys(points, sorted_keys.order.astype(np.int32), sorted_keys)
 
 
 @njit_nogil(error_model="numpy")
@@ -63,7 +63,7 @@ def _pack_leaves(
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: Block, i: int) -> None:
-    """Multiply a leaf with four queries."""
+    """Multiply a leaf of 16 keys by four queries, and add the candidates."""
     zero = splat_lanes(np.float32(0))
     dots_0 = zero
     dots_1 = zero
@@ -88,7 +88,7 @@ def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: Block, i: int) -
 
 @njit_nogil(error_model="numpy")
 def search_flat(
-    packed: Points,
+    packed: PackedKeys,
     queries: F32,
     keys: F32,
     scores: F32,
@@ -97,11 +97,10 @@ def search_flat(
     start: int,
     stop: int,
 ) -> int:
-    """Search for rows ``start`` to ``stop`` of a graph's queries; count multiplied leaves.
+    """Search for rows ``start:stop`` of a graph's queries (R, d); return the number of multiplied leaves.
 
-    ``packed`` are the graph's M > k keys (M, d). Queries are (R, d). Scores and indices (R, k) are
-    written for those rows, except where the filter fails to separate keys: there ``failed`` (R,) is
-    set.
+    ``packed`` are the graph's M > k keys (M, d). Writes scores and indices (R, k) of these rows, or
+    sets ``failed`` (R,) for queries whose keys the filter cannot separate.
     """
     dim = keys.shape[1]
     k = scores.shape[1]
@@ -115,14 +114,14 @@ def search_flat(
     key_rows = pointer_to_elements(keys)
     to_scores = pointer_to_elements(scores)
     to_indices = pointer_to_elements(indices)
-    step = max(1, _NEAR // (16 * dim))  # leaves
+    step = max(1, _CACHED_VALUES // (16 * dim))  # leaves
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
         candidates.load_queries(block, queries, first, count, packed.sorted_keys)
 
-        # 8192 numbers of keys stay in the L1 cache while all queries of the block pass over them.
-        # Keys get shorter: from some position on none can pass.
+        # These keys stay in the L1 cache while all queries of the block pass over them. Keys get
+        # shorter, so from some position on none can pass.
         for leaf in range(0, leaves, step):
             last = min(leaf + step, leaves)
             for i in range(0, count, 4):
@@ -132,7 +131,7 @@ def search_flat(
                 for j in range(leaf, last):
                     _multiply_leaf(points, j, dim, block, i)
 
-        # Drop candidates under the last floor, then score and rank the rest by the rule.
+        # Drop candidates below the final floor, then score and rank the rest by the rule.
         for i in range(count):
             query = first + i
             if block.floor[i] != OUT:

@@ -1,8 +1,8 @@
-"""SIMD registers as values in compiled kernels: 16 of 32 bits or 8 of 64, one cache line each.
+"""SIMD registers as values in compiled kernels: 16 lanes of 32 bits or 8 of 64, one cache line each.
 
-LLVM vectorises plain loops of the search only behind overlap checks, and never those that look for
-the few lanes above a threshold (ADR 0100). These functions are explicit; a processor with narrower
-registers uses two or four for one.
+LLVM vectorises the search's loops only after overlap checks, and never those that look for the few
+lanes above a threshold (ADR 0100). These functions vectorise explicitly. A processor with narrower
+registers uses two or four of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Lanes(numba.types.Type):
 
 
 def vector_of(element: Value) -> Value:
-    """Return LLVM's type of a register of such elements."""
+    """Return LLVM's type of a register of elements."""
     return ir.VectorType(element, _LINE // _SIZES[element])
 
 
@@ -64,9 +64,9 @@ class _LanesModel(models.PrimitiveModel):
 
 
 def kernel_instruction(result: Callable[..., Value]) -> Decorator:
-    """Make a kernel function of ``emit(builder, *values)``, which generates its code.
+    """Return a decorator that makes a kernel function of a code generator ``emit(builder, *values)``.
 
-    ``result(*kinds)`` gives numba's signature from the types of the operands; integers are int64.
+    ``result(*operand_types)`` returns numba's signature; integer operands are int64.
     """
 
     def decorate(emit):
@@ -98,19 +98,17 @@ DATA = default_manager[types.float32[::1]].get_field_position("data")
 
 @kernel_instruction(lambda array: types.CPointer(array.dtype)(array))
 def pointer_to_elements(builder, array):
-    """Point to the elements of a contiguous array.
+    """Return a pointer to the elements of a contiguous array, indexed as ``p[i]``.
 
-    ``p[i]`` reads and writes them, counted from the front.
-
-    Passing arrays to functions or loops counts references by atomic instructions (measured: half of
-    the search's time); pointers do not. :func:`keep_alive` the array to the end.
+    Passing arrays to functions or loops counts references by atomic instructions, which took half of
+    the search's time; pointers do not. :func:`keep_alive` must keep the array alive.
     """
     return builder.extract_value(array, DATA)
 
 
 @kernel_instruction(types.none)
 def keep_alive(builder, arrays):
-    """Keep an array, or a tuple of them, alive up to this call, as a pointer does not."""
+    """Keep an array, or a tuple of arrays, alive until this call."""
 
 
 def _vector_pointer(builder: Builder, data: Value, start: Value, vector: Value) -> Value:
@@ -121,7 +119,7 @@ def _vector_pointer(builder: Builder, data: Value, start: Value, vector: Value) 
 def _load(builder, data, start):
     element = data.type.pointee
     register = builder.load(_vector_pointer(builder, data, start, vector_of(element)))
-    # Rows begin at any element, so no more than an element's alignment may be promised.
+    # Rows may start at any element, so promise only an element's alignment.
     register.align = _SIZES[element]
     return register
 
@@ -133,13 +131,13 @@ def _store(builder, data, start, lanes) -> None:
 
 @kernel_instruction(lambda data, start: Lanes(data.dtype)(data, start))
 def load_lanes(builder, data, start):
-    """Read the elements ``start`` … behind a pointer; without bounds checks."""
+    """Load a register from element ``start`` of a pointer, without bounds checks."""
     return _load(builder, data, start)
 
 
 @kernel_instruction(types.none)
 def store_lanes(builder, data, start, lanes):
-    """Write a register to the elements ``start`` … behind a pointer."""
+    """Store a register from element ``start`` of a pointer on."""
     _store(builder, data, start, lanes)
 
 
@@ -162,7 +160,7 @@ def call_llvm_intrinsic(builder: Builder, name: str, result: Value, args: Sequen
 
 @like_first
 def multiply_add(builder, a, b, c):
-    """``a · b + c``, rounded once where the processor can, else twice."""
+    """Return ``a · b + c``, rounded once if the processor can, else twice."""
     name = f"fmuladd.v{a.type.count}{a.type.element.intrinsic_name}"
     return call_llvm_intrinsic(builder, name, a.type, [a, b, c])
 
@@ -198,25 +196,25 @@ def _bit_count(name: str, *more: Value) -> Callable[..., Any]:
 _LARGER = _selection_by("icmp_signed", ">")
 _SMALLER = _selection_by("icmp_signed", "<")
 
-#: Bit i of an int64: lane i of ``a`` is ≥ lane i of ``b``; not for NaN.
+#: Mask (int64) of the float lanes with ``a`` ≥ ``b``; false for NaN.
 at_least = _comparison_mask("fcmp_ordered", ">=")
-#: Bit i of an int64: lane i of ``a`` is > lane i of ``b``; integers.
+#: Mask (int64) of the integer lanes with ``a`` > ``b``.
 above = _comparison_mask("icmp_signed", ">")
-#: The larger, lane by lane; ``b`` where ``a`` is NaN.
+#: Larger float of each lane; ``b`` if ``a`` is NaN.
 maximum = like_first(_selection_by("fcmp_ordered", ">"))
-#: The larger, lane by lane; integers.
+#: Larger integer of each lane.
 larger = like_first(_LARGER)
-#: The smaller, lane by lane; integers.
+#: Smaller integer of each lane.
 smaller = like_first(_SMALLER)
-#: Number of the lowest bit set; not of 0.
+#: Index of the lowest set bit; undefined for 0.
 lowest_bit = _bit_count("cttz", ir.Constant(ir.IntType(1), 1))
-#: Number of bits set.
+#: Number of set bits.
 count_bits = _bit_count("ctpop")
 
 
 @primitive
 def splat_lanes(typing, value):
-    """Return a register whose lanes all hold a value."""
+    """Return a register with ``value`` in all lanes."""
     lanes = Lanes(value)
 
     def generate(context, builder, signature, args):
@@ -241,12 +239,12 @@ def float_of_bits(builder, bits):
 
 @kernel_instruction(_REALS)
 def floats_of_integers(builder, a):
-    """Lanes of int32 as float32."""
+    """Convert int32 lanes to float32."""
     return builder.sitofp(a, vector_of(_REAL))
 
 
 def multiplies_bytes() -> bool:
-    """True if kernels are compiled for a processor with :func:`add_byte_products`, AVX-512 VNNI."""
+    """True if kernels are compiled for a processor that supports :func:`add_byte_products`."""
     return processor_has("avx512vnni")
 
 
@@ -260,7 +258,7 @@ def processor_has(feature: str) -> bool:
 
 @like_first
 def add_byte_products(builder, sums, unsigned, signed):
-    """``sums`` plus the products of the four bytes of each int32 of ``unsigned`` and ``signed``."""
+    """Add the products of the four bytes in each int32 of ``unsigned`` and ``signed`` to ``sums``."""
     return call_llvm_intrinsic(
         builder, "x86.avx512.vpdpbusd.512", sums.type, [sums, unsigned, signed]
     )
@@ -268,10 +266,10 @@ def add_byte_products(builder, sums, unsigned, signed):
 
 @like_first
 def add_products(builder, sums, keys, rows, column, query, start, count):
-    """``sums`` plus the products of ``count`` ≤ 8 columns of eight keys with a query's columns, in their order.
+    """Add the products of ``count`` ≤ 8 columns of eight keys and a query to float64 ``sums``, in order.
 
-    Float64; ``rows`` points to where the keys begin, ``column`` is added, and the query's columns
-    begin at ``start``.
+    ``rows`` points to the offsets of the keys, to which ``column`` is added; the query's columns
+    start at ``start``.
     """
     numbers = ir.Constant(ir.VectorType(_WHOLE, 8), list(range(8)))
     mask = builder.icmp_signed("<", numbers, broadcast(builder, count, 8))
@@ -286,7 +284,7 @@ def add_products(builder, sums, keys, rows, column, query, start, count):
             call_llvm_intrinsic(builder, name, narrow, [address, align, mask, rest]), sums.type
         )
 
-    # 1. Products of each key, which are exact.
+    # 1. Multiply each key, which is exact.
     factors = widened(query, start)
     lines = []
     for i in range(8):
@@ -305,7 +303,7 @@ def add_products(builder, sums, keys, rows, column, query, start, count):
                 chosen = ir.Constant(ir.VectorType(_HALF, 8), order)
                 lines[to] = builder.shuffle_vector(*pair, chosen)
 
-    # 3. Add column after column.
+    # 3. Add the columns in order.
     for line in lines:
         sums = builder.fadd(sums, line)
     return sums
@@ -323,9 +321,9 @@ def round_to_scores(builder, sums):
 
 @kernel_instruction(types.int64)
 def store_passing(builder, data, start, first, values, least):
-    """Write the numbers ``first`` … of the lanes of ``values`` that reach ``least``; count them.
+    """Store the numbers, from ``first`` on, of the lanes of ``values`` that reach ``least``; count them.
 
-    Only with AVX-512. All 16 elements behind ``start`` are overwritten.
+    Requires AVX-512. All 16 elements from ``start`` on are overwritten.
     """
     vector_type = vector_of(_HALF)
     mask = builder.fcmp_ordered(">=", values, least)
@@ -348,7 +346,7 @@ def pack_scores(builder, sums, low):
     def constant(vector_type, value):
         return ir.Constant(vector_type, [value] * 8)
 
-    # 1. Round once; adding +0 turns −0 into +0, so that both rank alike.
+    # 1. Round once; adding +0 turns −0 into +0, so that both rank equally.
     scores = builder.fadd(builder.fptrunc(sums, reals), constant(reals, 0.0))
     # 2. Invert the magnitude of negative numbers: their bits then order as the numbers do.
     bits = builder.bitcast(scores, halves)
@@ -361,13 +359,13 @@ def pack_scores(builder, sums, low):
 
 
 def _load_registers(builder, data, start):
-    """Load 16 consecutive registers: all stay in registers, none is stored between exchanges."""
+    """Load 16 consecutive registers, so that none is stored between exchanges."""
     offsets = [builder.add(start, start.type(8 * i)) for i in range(16)]
     return [_load(builder, data, offset) for offset in offsets]
 
 
 def _exchange_registers(builder, rows, pairs) -> None:
-    """Compare and exchange registers of int64, the larger first: no branch, as many steps for any data."""
+    """Compare and exchange pairs of int64 registers, the larger first, without a branch."""
     for a, b in pairs:
         high = _LARGER(builder, rows[a], rows[b])
         low = _SMALLER(builder, rows[a], rows[b])
@@ -382,7 +380,7 @@ def _exchange_and_store(builder, rows, pairs, data, start) -> None:
 
 
 def _odd_even_pairs() -> list[tuple[int, int]]:
-    """Batcher's odd-even merge sort of 16: 63 pairs to compare."""
+    """Return the 63 comparisons of Batcher's odd-even merge sort of 16."""
     pairs = []
     for width in (1, 2, 4, 8):
         step = width
@@ -396,7 +394,7 @@ def _odd_even_pairs() -> list[tuple[int, int]]:
 
 
 def _bitonic_pairs() -> list[tuple[int, int]]:
-    """Comparisons that sort a bitonic sequence of 16."""
+    """Return the comparisons that sort a bitonic sequence of 16."""
     pairs = []
     for step in (8, 4, 2, 1):
         pairs += [(i, i + step) for i in range(16) if not i & step]
@@ -412,14 +410,14 @@ def sort_16_registers(builder, data, start):
 
 @kernel_instruction(types.none)
 def merge_16_registers(builder, data, start):
-    """Sort 16 registers whose lanes fall and then rise, or rise and fall."""
+    """Sort 16 registers whose lanes are bitonic."""
     rows = _load_registers(builder, data, start)
     _exchange_and_store(builder, rows, _bitonic_pairs(), data, start)
 
 
 @kernel_instruction(types.none)
 def sort_and_merge_16(builder, data, start, best, to):
-    """Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay."""
+    """Sort 16 registers, and merge them into 16 sorted ones, keeping the largest 16."""
     fresh = _load_registers(builder, data, start)
     _exchange_registers(builder, fresh, _odd_even_pairs())
     # Two sorted runs, one of them reversed: the larger of each pair are the best 16 of the 32.

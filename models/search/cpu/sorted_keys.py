@@ -1,4 +1,7 @@
-"""Keys of one graph by length after subtracting their mean: rankings stay, and scans end early."""
+"""Keys of one graph, sorted by length after subtracting their mean, so that scans can end early.
+
+Subtracting the mean does not change the rankings.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ class ByLength(NamedTuple):
     """Order of shifted keys by length, and their scale."""
 
     order: I64  #: (M,) rows, the longest key first
-    length: F64  #: (M,) of each row
+    length: F64  #: (M,) length of each row
     centre: F64  #: (d,) mean of the keys
-    scale: float  #: a shifted key has at most this length
+    scale: float  #: length of the longest shifted key
     longest: float  #: length of the longest unshifted key
     factor: float  #: scales the longest shifted key to length 1
     reach: F32  #: (M / 16,) bound on the scaled lengths of each 16 keys and all later ones
 
 
 def sort_by_length(keys: F32) -> ByLength:
-    """Sort (M, d) keys by length, M ≥ 1. Takes about 8 · M bytes besides the result."""
+    """Sort keys (M, d) by length, M ≥ 1; takes about 8 · M bytes besides the result."""
     centre = np.zeros(keys.shape[1])
     length = np.empty(len(keys))
     longest = _measure_lengths(keys, centre, length)
@@ -38,7 +41,7 @@ def sort_by_length(keys: F32) -> ByLength:
 
 @njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
 def _measure_lengths(keys: F32, centre: F64, length: F64) -> float:
-    """Set the mean of the keys and their shifted lengths; return the length of the longest unshifted key."""
+    """Write the mean of the keys and their shifted lengths; return the length of the longest key."""
     count, dim = keys.shape
     for row in range(count):
         for c in range(dim):

@@ -123,7 +123,7 @@ def test_many_keys_of_a_query(monkeypatch) -> None:
 def test_lists_of_pairs_may_be_cut_anywhere(segment: int, monkeypatch) -> None:
     """Lists that begin, end or stop short at a cut, also where all pairs after it are without a key."""
     monkeypatch.setattr(launch, "SEGMENT", segment)
-    monkeypatch.setattr(launch, "_PAIRS", 2)
+    monkeypatch.setattr(launch, "_PARALLEL_PAIRS", 2)
     indices = torch.randint(-1, 3, (2, 8, 2))
     indices[torch.rand(indices.shape) < 0.3] = 1
     grad_scores, weights = torch.randn(2, *indices.shape)

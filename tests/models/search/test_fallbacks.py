@@ -164,7 +164,7 @@ def test_a_device_is_lost_that_cannot_be_waited_for(monkeypatch) -> None:
 
 def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, caplog) -> None:
     """It is compiled once for each NVRTC; where it is damaged, its folder is named."""
-    fake.patch.setattr(launch, "_count", iter(range(1, 9)))
+    fake.patch.setattr(launch, "_compilations", iter(range(1, 9)))
     with caplog.at_level(logging.INFO, logger=launch.__name__):
         for _ in range(2):
             assert bool((search()[1] == -1).all())  # of the fake
