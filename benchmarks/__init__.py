@@ -1,4 +1,4 @@
-"""Benchmarks: each topic measures rows of docs/performance.md, on the generated data of the tests."""
+"""Benchmarks: each topic measures rows of docs/performance.md on generated data."""
 
 import sys
 from pathlib import Path

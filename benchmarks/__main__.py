@@ -1,4 +1,4 @@
-"""``make bench``: measure the topics next to this file, all or one, and print rows of docs/performance.md."""
+"""``make bench``: measure topics, by default all, and print rows of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TOPICS = sorted(
 @click.command()
 @click.argument("topics", nargs=-1, type=click.Choice(TOPICS))
 @click.option(
-    "--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast."
+    "--quick", is_flag=True, help="Small sizes and few repeats, to check that a topic runs."
 )
 def main(topics: tuple[str, ...], quick: bool) -> None:
-    """Measure the rows of TOPICS, by default of all."""
+    """Measure the rows of TOPICS, by default all."""
     notes: dict[str, None] = {}
     click.echo("| topic | what | ours | peer | ratio, target |\n|---|---|---|---|---|")
     for topic in topics or TOPICS:

@@ -1,4 +1,4 @@
-"""Search and attention against KeOps, FAISS and matrix products: the rows of the speed table."""
+"""k-MIP search and attention against KeOps, FAISS and matrix products."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.parallel import available_cores
 
 CPU = torch.device("cpu")
-FLAT = "FAISS IndexFlatIP, built each time"
+FAISS_LABEL = "FAISS IndexFlatIP, built on each call"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the rows."""
+    """Sizes of the measurements."""
 
     nodes: int = 100_000
     graphs: int = 2_000
@@ -33,12 +33,12 @@ FULL, QUICK = Sizes(), Sizes(nodes=2_048, graphs=50, repeats=1)
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure all rows on the CPU, KeOps, the slowest, last."""
+    """Measure all rows on the CPU, with KeOps, the slowest, last."""
     sizes = QUICK if quick else FULL
     with thread_count(available_cores()):
         yield from _against_faiss(sizes)
-        yield _by_itself(sizes)
-        yield _on_the_sphere(sizes)
+        yield _compare_k(sizes)
+        yield _equal_norms(sizes)
         yield _ragged(sizes)
         yield from _against_keops(sizes)
 
@@ -47,15 +47,15 @@ def _search(work: Workload) -> Callable[[], object]:
     return lambda: topk_inner_product(work.queries, work.keys, work.k)
 
 
-def peer(name: str, work: Workload) -> Callable[[], object]:
+def peer_search(name: str, work: Workload) -> Callable[[], object]:
     """Return the search of another method, ready to run."""
     search = get_method(name).search
     assert search is not None
     return partial(search, work, CHUNK_BYTES["cpu"])
 
 
-def flat(work: Workload) -> Callable[[], object]:
-    """Return the search of FAISS' exact index, which is built each time, as keys change in every step."""
+def faiss_search(work: Workload) -> Callable[[], object]:
+    """Return FAISS' exact search, building the index on each call because keys change every step."""
     import faiss
 
     def search() -> None:
@@ -88,19 +88,25 @@ def _row(
     repeats: int,
     warmup: int = 1,
 ) -> Row:
-    return Row.compared(
+    return Row.from_times(
         what, against, compare(*sides, repeats=repeats, warmup=warmup), target=target
     )
 
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
-    """KeOps takes minutes: once, after a small run that compiles its kernel."""
+    """Measure KeOps once, because it takes minutes, after a small run that compiles its kernel."""
     work, small = (draw_inputs(Shape(), n) for n in (sizes.nodes, 200))
     _search(work)()
-    peer("symbolic", small)()
+    peer_search("symbolic", small)()
     what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
     yield _row(
-        what, "KeOps argKmin", _search(work), peer("symbolic", work), target=40, repeats=1, warmup=0
+        what,
+        "KeOps argKmin",
+        _search(work),
+        peer_search("symbolic", work),
+        target=40,
+        repeats=1,
+        warmup=0,
     )
     ours = both_passes(get_method("auto").attend, work)
     ours()
@@ -113,10 +119,17 @@ def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
         work = draw_inputs(Shape(k=k), sizes.nodes)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
-        yield _row(what, FLAT, _search(work), flat(work), target=target, repeats=sizes.repeats)
+        yield _row(
+            what,
+            FAISS_LABEL,
+            _search(work),
+            faiss_search(work),
+            target=target,
+            repeats=sizes.repeats,
+        )
 
 
-def _by_itself(sizes: Sizes) -> Row:
+def _compare_k(sizes: Sizes) -> Row:
     work = draw_inputs(Shape(), sizes.nodes)
     hundred = replace(work, k=100)
     _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
@@ -132,8 +145,8 @@ def _by_itself(sizes: Sizes) -> Row:
     )
 
 
-def _on_the_sphere(sizes: Sizes) -> Row:
-    """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
+def _equal_norms(sizes: Sizes) -> Row:
+    """Measure keys of equal norm in 64 dimensions, where no bound prunes, against the better peer."""
     work = draw_inputs(Shape(d=64, data="sphere"), sizes.nodes)
     what, repeats = (
         f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
@@ -142,15 +155,15 @@ def _on_the_sphere(sizes: Sizes) -> Row:
     rows = [
         _row(what, against, _search(work), other, target=0.8, repeats=repeats)
         for other, against in (
-            (peer("naive", work), "matrix product + topk, in chunks"),
-            (flat(work), FLAT),
+            (peer_search("naive", work), "matrix product + topk, in chunks"),
+            (faiss_search(work), FAISS_LABEL),
         )
     ]
     return min(rows, key=lambda row: row.ratio or 0.0)
 
 
 def _ragged(sizes: Sizes) -> Row:
-    """Graphs of one size, so that the padded form pads nothing: the case that suits it best."""
+    """Measure graphs of equal size, the best case of the padded form."""
     work = draw_inputs(Shape(), 150 * sizes.graphs)
     ptr = range(0, 150 * sizes.graphs + 1, 150)
     queries = work.queries.view(sizes.graphs, 150, 10)

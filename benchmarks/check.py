@@ -1,4 +1,4 @@
-"""First reading of shards with their CRC-32 compared, against shards that this process has compared before."""
+"""First read of shards, which verifies their CRC-32, against shards already verified."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.readers import generated
+from benchmarks.readers import generate_graphs
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
 from kmip_data.builds.home import Home
@@ -18,18 +18,18 @@ from kmip_data.format import crc_checks
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 
-KNOWN = "the same files, compared before"
+AGAINST = "the same files, already verified"
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure a first batch and a first epoch of the loader, then a first epoch of training, in CPU seconds."""
+    """Measure a first batch and epoch of the loader, then a first epoch of training, in CPU seconds."""
     from kmip_data.pipelines.build import build_dataset
     from kmip_data.saving.save import save
 
     repeats = 2 if quick else 15
     with tempfile.TemporaryDirectory() as name, thread_count(1):
         folder = Path(name)
-        graphs = itertools.islice(generated(), 16 if quick else 192)
+        graphs = itertools.islice(generate_graphs(), 16 if quick else 192)
         save(graphs, folder / "s3dis", name="generated")
         limit = {"limit": 120 if quick else 4_000}
         home = Home(folder / "home")
@@ -54,7 +54,7 @@ def _row(what: str, read: Callable[[], object], repeats: int) -> Row:
         read()
 
     times = compare(first, read, repeats=repeats, warmup=1, clock=time.process_time)
-    return Row.compared(what, KNOWN, times, note="check: generated or sample data, CPU seconds")
+    return Row.from_times(what, AGAINST, times, note="check: generated or sample data, CPU seconds")
 
 
 def _read(path: Path, batch: int, batches: int | None) -> None:
@@ -63,7 +63,7 @@ def _read(path: Path, batch: int, batches: int | None) -> None:
 
 
 def _training(home: Home, parameters: dict[str, int]) -> Callable[[], None]:
-    """Return what opens the sample and trains one epoch of a GCN on it."""
+    """Return a function that opens the sample and trains a GCN on it for one epoch."""
     import torch
 
     from kmip_data.models.training.config.overrides import apply_overrides

@@ -1,4 +1,4 @@
-"""``dense``: a float32 filter, then float64 for the rows that it does not prove, against float64 alone."""
+"""``dense``: float32 filter, with float64 for unproved rows, against only float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUERIES = 400
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure Gaussian rows in processor seconds, with the share of rows that float32 does not prove."""
+    """Measure Gaussian rows in CPU seconds, with the fraction of rows not proved in float32."""
     sizes = [(2_000, 16), (2_000, 1_024)]
     if not quick:
         sizes = [(keys, dim) for keys in (4_000, 20_000) for dim in (10, 64, 256, 1_024)]
@@ -48,9 +48,9 @@ def _row(count: int, dim: int, repeats: int) -> Row:
     with mock.patch.object(dense, "_best_by_float64", counted):
         result = ours()
     assert all(map(torch.equal, result, theirs())), "the two sides do not agree"
-    share = sum(unproved) / (2 * QUERIES)
+    fraction = sum(unproved) / (2 * QUERIES)
 
     times = compare(ours, theirs, repeats=repeats, clock=time.process_time)
-    what = f"{count:,} keys, d = {dim}: {share:.1%} of rows not proved in float32"
-    note = "dense: 2 × 400 Gaussian queries, k = 10; processor seconds of all threads"
-    return Row.compared(what, "float64 alone", times, target=1.0, note=note)
+    what = f"{count:,} keys, d = {dim}: {fraction:.1%} of rows not proved in float32"
+    note = "dense: 2 × 400 Gaussian queries, k = 10; CPU seconds of all threads"
+    return Row.from_times(what, "only float64", times, target=1.0, note=note)

@@ -1,4 +1,4 @@
-"""Disk: bytes of a build against PyTorch Geometric's ``.pt`` of the same graphs."""
+"""Bytes of a build on disk against PyTorch Geometric's ``.pt`` of the same graphs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from benchmarks.table import Row, bytes_below
 
-#: Dataset, the columns of ``x`` that PyG's own class keeps there, least ratio.
+#: Dataset, columns of ``x`` in PyG's class, target ratio.
 CASES = (("s3dis", slice(3, 9), 5.0), ("shapenet-part", slice(0, 3), 3.5))
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Count the bytes of sample graphs in both layouts.
 
-    PyTorch Geometric's side holds what its own ``S3DIS`` and ``ShapeNet`` classes hold (positions
-    once, in ``pos``) and the same edges, in the one file of an ``InMemoryDataset``.
+    PyTorch Geometric's file has the attributes of its ``S3DIS`` and ``ShapeNet`` classes (positions
+    only in ``pos``) and the same edges.
     """
     from torch_geometric.data import InMemoryDataset
 
@@ -41,4 +41,4 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         )
         nodes = sum(item.num_nodes for item in items) / len(items)
         note = f"{name}: {len(items)} sample graphs of {nodes:,.0f} nodes, k = {build.card.parameters['k']}"
-        yield Row.of(what, against, *sizes, "B", target=target, note=note)
+        yield Row.from_figures(what, against, *sizes, "B", target=target, note=note)

@@ -1,4 +1,4 @@
-"""Local eccentricity: groups of balls at once, against networkx, on a road-like graph."""
+"""Local eccentricity in groups of balls, against networkx, on a road-like graph."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch_geometric.utils import k_hop_subgraph
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
 
-SIDE = 755  #: side of the grid: 570,025 nodes, as London has
+SIDE = 755  #: side of the grid: 570,025 nodes, like London
 STREETS = 756_502  #: London's
 HOPS = 16
-SAMPLED = 12  #: nodes that networkx searches for
+NETWORKX_NODES = 12  #: nodes measured with networkx
 WHAT = "16-hop eccentricity"
 
 Graph = tuple[NDArray[np.int64], NDArray[np.float32], int]
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure on a grid that has lost a third of its sides, as large as London."""
+    """Measure on a grid as large as London, without a third of its edges."""
     from kmip_data.graphs.eccentricity import local_eccentricity
     from kmip_data.runtime.parallel import available_cores, set_num_threads
 
@@ -42,7 +42,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         if most > 1:
             times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
             rows.append(
-                Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7)
+                Row.from_times(f"{whole}, 2 threads", "itself with one thread", times, target=1.7)
             )
         return rows
     finally:
@@ -50,12 +50,12 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 def road_like(side: int, seed: int = 0) -> Graph:
-    """Return a grid that keeps as many of its sides as a network of London's size has streets.
+    """Return a random part of a grid, with London's ratio of streets to grid edges.
 
     Returns
     -------
     edge_index, lengths, num_nodes
-        Both directions, sorted; lengths in metres; nodes numbered at random.
+        Both directions, sorted; lengths in metres; nodes in random order.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     number = rng.permutation(side * side).reshape(side, side)
@@ -69,8 +69,8 @@ def road_like(side: int, seed: int = 0) -> Graph:
     return edges[:, order], np.concatenate([length, length])[order], side * side
 
 
-def upstream(node: int, index: Any, lengths: Any, num_nodes: int) -> float:
-    """Label a node as City-Networks' own generator does."""
+def upstream_label(node: int, index: Any, lengths: Any, num_nodes: int) -> float:
+    """Label a node like City-Networks' generator."""
     inside, _, _, mask = k_hop_subgraph(node, HOPS, index, num_nodes=num_nodes)
     ball = nx.Graph()
     ball.add_nodes_from(inside.tolist())
@@ -80,15 +80,15 @@ def upstream(node: int, index: Any, lengths: Any, num_nodes: int) -> float:
 
 
 def _against_networkx(graph: Graph) -> Row:
-    """Compare with upstream on a few nodes."""
+    """Compare with upstream's code on a few nodes."""
     from kmip_data.graphs.eccentricity import local_eccentricity
 
     edges, lengths, n = graph
     index, of_edges = torch.from_numpy(edges), torch.from_numpy(lengths)
-    nodes = np.linspace(0, n - 1, SAMPLED).astype(int).tolist()
+    nodes = np.linspace(0, n - 1, NETWORKX_NODES).astype(int).tolist()
 
     def theirs() -> list[float]:
-        return [upstream(node, index, of_edges, n) for node in nodes]
+        return [upstream_label(node, index, of_edges, n) for node in nodes]
 
     def ours() -> NDArray[np.float32]:
         return local_eccentricity(edges, lengths, n, HOPS, quiet=True)
@@ -97,5 +97,5 @@ def _against_networkx(graph: Graph) -> Row:
         assert np.float32(theirs()).tolist() == ours()[nodes].tolist()
         mine, other, _, _ = compare(ours, theirs, repeats=3, warmup=0)
     what = f"{WHAT}, one node, one thread"
-    against = f"k_hop_subgraph and networkx.eccentricity, {SAMPLED} nodes of {n:,}"
-    return Row.of(what, against, mine / n, other / SAMPLED, "s", target=1_500)
+    against = f"k_hop_subgraph and networkx.eccentricity, {NETWORKX_NODES} nodes of {n:,}"
+    return Row.from_figures(what, against, mine / n, other / NETWORKX_NODES, "s", target=1_500)

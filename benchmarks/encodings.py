@@ -14,7 +14,7 @@ STEPS = 20
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure on graphs like the peptides: trees of about 150 atoms with a few rings."""
+    """Measure on graphs like peptides: trees of about 150 atoms with a few rings."""
     import torch
     from torch_geometric.data import Data
     from torch_geometric.transforms import AddRandomWalkPE
@@ -22,7 +22,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     from kmip_data.graphs.encodings.rwse import random_walk_encoding
 
     count = QUICK_GRAPHS if quick else GRAPHS
-    graphs = [_molecule(number) for number in range(count)]
+    graphs = [_draw_molecule(number) for number in range(count)]
     items = [Data(edge_index=torch.from_numpy(edges), num_nodes=nodes) for edges, nodes in graphs]
     pyg = AddRandomWalkPE(STEPS, "pe")
     random_walk_encoding(*graphs[0], STEPS)  # compiles
@@ -36,15 +36,15 @@ def rows(*, quick: bool = False) -> list[Row]:
             pyg(item)
 
     pyg(items[0])
-    with thread_count(1):  # a graph of 150 nodes gains nothing by more
+    with thread_count(1):  # more threads do not help with 150 nodes
         times = compare(walks, pyg_walks, repeats=3, warmup=0)
-    note = "encodings: graph by graph and with one thread on both sides"
+    note = "encodings: one graph at a time and one thread on both sides"
     what = f"RWSE-{STEPS} on {count:,} graphs like the peptides"
-    return [Row.compared(what, "PyG AddRandomWalkPE", times, target=3, note=note)]
+    return [Row.from_times(what, "PyG AddRandomWalkPE", times, target=3, note=note)]
 
 
-def _molecule(seed: int) -> tuple[Any, int]:
-    """A random chain with side branches and a bond that closes a ring for every twelve atoms."""
+def _draw_molecule(seed: int) -> tuple[Any, int]:
+    """Draw a random chain with side branches, and a ring for every twelve atoms."""
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(100, 200))
     child = np.arange(1, nodes)

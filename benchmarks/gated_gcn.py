@@ -1,4 +1,4 @@
-"""GatedGCN: a layer on a neighbour table against the same layer in PyTorch Geometric's scatter form."""
+"""GatedGCN layer on a neighbour table, against the same layer with PyTorch Geometric's scatter."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ Step = Callable[[], object]
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure forward and backward of one layer in training, and the peak memory of each."""
+    """Measure the forward and backward pass of one layer in training, and its peak memory."""
     graphs, points, repeats = (2, 512, 3) if quick else (8, 4_096, 7)
-    step("ours", 2, 64)()  # loads and compiles
-    ours, theirs = step("ours", graphs, points), step("theirs", graphs, points)
+    training_step("ours", 2, 64)()  # loads and compiles
+    ours, theirs = training_step("ours", graphs, points), training_step("theirs", graphs, points)
     memory = [
-        peak(side) / 2**20 for side in (ours, theirs)
-    ]  # first: later what was freed is used again
+        peak_bytes(side) / 2**20 for side in (ours, theirs)
+    ]  # before timing, because freed memory is reused later
     times = compare(ours, theirs, repeats=repeats)
     what = f"GatedGCN layer, forward and backward, {graphs} × {points:,} × {K} edges, d = {DIM}"
     return [
-        Row.compared(what, AGAINST, times, target=2),
-        Row.of(f"{what}: peak memory beyond the input", AGAINST, *memory, "MiB", target=2),
+        Row.from_times(what, AGAINST, times, target=2),
+        Row.from_figures(
+            f"{what}: peak memory beyond the input", AGAINST, *memory, "MiB", target=2
+        ),
     ]
 
 
-def step(side: str, graphs: int, points: int) -> Step:
-    """A training step of one layer: ``ours`` or ``theirs``, with the same weights and input."""
+def training_step(side: str, graphs: int, points: int) -> Step:
+    """Return a training step of one layer, ``ours`` or ``theirs``, with equal weights and input."""
     torch.manual_seed(0)
     nodes = graphs * points
     first = torch.arange(graphs).repeat_interleave(points)[:, None] * points
@@ -66,10 +68,10 @@ def step(side: str, graphs: int, points: int) -> Step:
 
 
 class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
-    """The published layer as a ``MessagePassing`` of PyTorch Geometric, with the weights of ``layer``.
+    """Published layer as PyTorch Geometric's ``MessagePassing``, with the weights of ``layer``.
 
-    What it computes is upstream's: gathers by ``edge_index``, sums by ``scatter``; batch norm, ReLU
-    and dropout are torch's.
+    Like upstream it gathers by ``edge_index`` and sums by ``scatter``; batch norm, ReLU and dropout
+    are torch's.
     """
 
     def __init__(self, layer: GatedGCN) -> None:
@@ -80,7 +82,7 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
         self.dropout = nn.Dropout(layer.dropout)
 
     def forward(self, x: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes and edges, (N, d) and (E, d), to the same."""
+        """Map nodes (N, d) and edges (E, d) to new ones."""
         sums, pre = self.propagate(
             edge_index, Bx=self.B(x), Dx=self.D(x), Ex=self.E(x), Ce=self.C(e)
         )
@@ -88,26 +90,26 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
         return x_new, e + self.dropout(torch.relu(self.norm_e(pre)))
 
     def message(self, Dx_i: Tensor, Ex_j: Tensor, Ce: Tensor) -> Tensor:
-        """Gates of the edges; what they are the sigmoid of is kept for the new edges."""
+        """Return the gates of the edges, storing their pre-activation for the new edges."""
         self.pre = Dx_i + Ex_j + Ce
         return torch.sigmoid(self.pre)
 
     def aggregate(self, inputs: Tensor, index: Tensor, Bx_j: Tensor, Bx: Tensor) -> Tensor:
-        """Weighted mean of the messages of each node."""
-        above = scatter(inputs * Bx_j, index, 0, Bx.shape[0], reduce="sum")
-        below = scatter(inputs, index, 0, Bx.shape[0], reduce="sum")
-        out: Tensor = above / (below + 1e-6)
-        return out
+        """Return the gate-weighted mean of the messages of each node."""
+        numerator = scatter(inputs * Bx_j, index, 0, Bx.shape[0], reduce="sum")
+        denominator = scatter(inputs, index, 0, Bx.shape[0], reduce="sum")
+        mean: Tensor = numerator / (denominator + 1e-6)
+        return mean
 
     def update(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean, and the new edges before their norm."""
+        """Return the mean, and the new edges before their norm."""
         pre: Tensor = self.pre
         del self.pre
         return inputs, pre
 
 
-def peak(run: Step) -> int:
-    """Bytes that the resident set grows by in three steps."""
+def peak_bytes(run: Step) -> int:
+    """Return the growth of the resident set in three steps."""
     watch = PeakMemory(torch.device("cpu"))
     watch.start(())
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Helsinki: from the extract to a finished build, against OSMnx and upstream's code on the same area."""
+"""Helsinki from extract to finished build, against OSMnx and upstream's code on the same area."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from support.maps.osm_maps import write_areas, write_streets
 
-from benchmarks.eccentricity import upstream
+from benchmarks.eccentricity import upstream_label
 from benchmarks.table import Row
 from benchmarks.turns import seconds
 from kmip_data.builds.execution_options import ExecutionOptions
@@ -22,7 +22,7 @@ from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 
-UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated
+UPSTREAM_NODES = 40  #: nodes labelled by upstream's code; the rest is extrapolated
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -44,21 +44,21 @@ def rows(*, quick: bool = False) -> list[Row]:
                 plan = BuildPlan(pipeline, params, raw, Home(Path(work)), quiet)
                 build_raw(plan, pipeline.SplitParams())
 
-        ours()  # compiles what no earlier run has compiled
-        mine = [seconds(ours) for _ in range(1 if quick else 5)]
-        made, labels, total = _upstream(folder, nodes)
+        ours()  # compiles the kernels
+        our_seconds = [seconds(ours) for _ in range(1 if quick else 5)]
+        features, labels, total = _upstream(folder, nodes)
     note = (
-        f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
-        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files in it"
+        f"helsinki: upstream is OSMnx on XML, land use, features ({features:.3g} s) and labels "
+        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours includes writing files"
     )
-    theirs = made + labels
-    spread = theirs / max(mine), theirs / min(mine)
+    theirs = features + labels
+    spread = theirs / max(our_seconds), theirs / min(our_seconds)
     what, against = "Helsinki: extract to finished build", "OSMnx + upstream's code"
     return [
-        Row.of(
+        Row.from_figures(
             what,
             against,
-            statistics.median(mine),
+            statistics.median(our_seconds),
             theirs,
             "s",
             target=20.0,
@@ -69,9 +69,9 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
-    """Return seconds for graph and features, seconds for all labels (extrapolated), and the nodes.
+    """Return seconds for graph and features, extrapolated seconds for all labels, and the nodes.
 
-    The steps of City-Networks' generator, with the names that functions have in OSMnx 2.
+    Runs the steps of City-Networks' generator with OSMnx 2.
     """
     import geopandas
     import osmnx
@@ -100,17 +100,17 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     index, attr = remove_self_loops(*to_undirected(index, attr, reduce="mean"))
     mean = scatter(attr, index[1], dim=0, dim_size=len(nodes), reduce="mean")
     np.concatenate([*node_features, mean.numpy()], axis=1)
-    made = time.perf_counter() - start
-    chosen = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
+    feature_seconds = time.perf_counter() - start
+    sampled_nodes = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
     start = time.perf_counter()
-    for node in chosen:
-        upstream(node, index, attr[:, 0], len(nodes))
-    return made, (time.perf_counter() - start) / sample * len(nodes), len(nodes)
+    for node in sampled_nodes:
+        upstream_label(node, index, attr[:, 0], len(nodes))
+    label_seconds = (time.perf_counter() - start) / sample * len(nodes)
+    return feature_seconds, label_seconds, len(nodes)
 
 
 def _one_hot(values: Any) -> Any:
-    text = values.astype(str)
-    kept = text.where(text.isin(text.value_counts().index[:8]), "others")
-    return np.stack(
-        [(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1
-    )
+    strings = values.astype(str)
+    category = strings.where(strings.isin(strings.value_counts().index[:8]), "others")
+    columns = [(category == name).to_numpy(np.float32) for name in category.value_counts().index]
+    return np.stack(columns, axis=1)

@@ -1,4 +1,4 @@
-"""k-NN: the exact order against scipy's tree with the order fixed up, one thread each."""
+"""k-NN in exact order, against scipy's tree with corrected order, on one thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.table import Row
 from benchmarks.turns import compare
 
 Clouds = list[NDArray[np.float32]]
-SHAPE = 2_616  #: points of an average shape of ShapeNet-Part
+SHAPE_POINTS = 2_616  #: average of ShapeNet-Part
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure on sample rooms (many coincident points) and on uniform points."""
+    """Measure on sample rooms, which have many coincident points, and on uniform points."""
     import h5py
 
     from kmip_data.pipelines.datasets.s3dis.sample import write_sample
@@ -30,13 +30,13 @@ def rows(*, quick: bool = False) -> list[Row]:
             rooms = [np.ascontiguousarray(block[:, :3]) for block in file["data"][...]]
     rng = np.random.default_rng(0)
     uniform = [rng.random((4_096, 3), dtype=np.float32) for _ in range(count)]
-    shapes = [room[np.sort(rng.choice(len(room), SHAPE, replace=False))] for room in rooms]
+    shapes = [room[np.sort(rng.choice(len(room), SHAPE_POINTS, replace=False))] for room in rooms]
     try:
         set_num_threads(1)
         return [
             _row("4,096 points of a room, k = 32", rooms, 32, repeats, target=2.0),
             _row("4,096 uniform points, k = 32", uniform, 32, repeats),
-            _row(f"{SHAPE:,} points of a room, k = 8", shapes, 8, repeats),
+            _row(f"{SHAPE_POINTS:,} points of a room, k = 8", shapes, 8, repeats),
             *_graph_rows(rng.random((20_000 if quick else 100_000, 3), dtype=np.float32), repeats),
         ]
     finally:
@@ -47,9 +47,9 @@ def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | Non
     from kmip_data.graphs.knn import knn_table
 
     for cloud in clouds:
-        assert np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k))
+        assert np.array_equal(knn_table(cloud, k), exact_scipy_knn(cloud, k))
     ours, theirs = (
-        lambda of=of: [of(cloud, k) for cloud in clouds] for of in (knn_table, ckdtree_in_order)
+        lambda of=of: [of(cloud, k) for cloud in clouds] for of in (knn_table, exact_scipy_knn)
     )
     times = compare(ours, theirs, repeats=repeats)
     what, against = (
@@ -57,11 +57,11 @@ def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | Non
         "scipy cKDTree, one worker, order fixed up",
     )
     note = "k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides"
-    return Row.compared(what, against, times, per=len(clouds), target=target, note=note)
+    return Row.from_times(what, against, times, per=len(clouds), target=target, note=note)
 
 
 def _graph_rows(cloud: NDArray[np.float32], repeats: int) -> list[Row]:
-    """``knn_graph`` against pykdtree (without it, SciPy's tree), its ties put in order or as they come."""
+    """Measure ``knn_graph`` against pykdtree or SciPy's tree, with ordered and unordered ties."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -83,7 +83,7 @@ def _graph_rows(cloud: NDArray[np.float32], repeats: int) -> list[Row]:
 
     points, what = torch.from_numpy(cloud), f"knn_graph of {len(cloud):,} uniform points, k = 16"
     sides = {
-        f"{against}, order fixed up": lambda: edges(in_order(cloud, 16, KDTree)),
+        f"{against}, order fixed up": lambda: edges(exact_knn(cloud, 16, KDTree)),
         f"{against}, ties in any order": lambda: edges(
             KDTree(cloud).query(cloud, k=17)[1][:, 1:].astype(int)
         ),
@@ -95,38 +95,40 @@ def _graph_rows(cloud: NDArray[np.float32], repeats: int) -> list[Row]:
         assert same == 1 if exact else same > 0.999, "the two sides do not agree"
         with threadpool_limits(1):
             times = compare(lambda: knn_graph(points, 16), theirs, repeats=min(repeats, 7))
-        rows.append(Row.compared(what, name, times, target=2.0 if exact else None))
+        rows.append(Row.from_times(what, name, times, target=2.0 if exact else None))
     return rows
 
 
-def ckdtree_in_order(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """k-NN by (float32 squared distance, index) on top of scipy's tree."""
+def exact_scipy_knn(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Return the k-NN by (float32 squared distance, index) with scipy's tree."""
     from scipy.spatial import cKDTree
 
-    return in_order(pos, k, cKDTree)
+    return exact_knn(pos, k, cKDTree)
 
 
-def in_order(pos: NDArray[np.float32], k: int, kind: type[Any]) -> NDArray[np.int64]:
-    """k-NN by (float32 squared distance, index) on top of a kind of tree whose ties come in any order.
+def exact_knn(pos: NDArray[np.float32], k: int, kind: type[Any]) -> NDArray[np.int64]:
+    """Return the k-NN by (float32 squared distance, index) with a tree whose ties are unordered.
 
-    The tree is asked for some neighbours more than k; a row is done when its last key lies surely
-    nearer than the farthest neighbour that the tree gave, else the tree is asked for twice as many.
+    Requests more than k neighbours. A row is finished if its k-th neighbour is certainly nearer
+    than the farthest requested one; otherwise request twice as many.
     """
-    n, asked = len(pos), k + 9
+    n = len(pos)
+    requested = k + 9
     tree = kind(pos)
-    todo = np.arange(n)
+    remaining = np.arange(n)
     table = np.empty((n, k), np.int64)
-    while len(todo):
-        asked = min(asked, n)
-        distance, index = tree.query(pos[todo], k=asked)
-        delta = pos[index] - pos[todo][:, None]
+    while len(remaining):
+        requested = min(requested, n)
+        distance, index = tree.query(pos[remaining], k=requested)
+        delta = pos[index] - pos[remaining][:, None]
         squares = delta * delta
         exact = (squares[..., 0] + squares[..., 1]) + squares[..., 2]
         keys = (exact.view(np.int32).astype(np.int64) << 32) | index
-        keys[index == todo[:, None]] = np.iinfo(np.int64).max
+        keys[index == remaining[:, None]] = np.iinfo(np.int64).max
         keys.sort(axis=1)
-        table[todo] = keys[:, :k] & 0xFFFFFFFF
-        last = (keys[:, k - 1] >> 32).astype(np.int32).view(np.float32)
-        done = (last < distance[:, -1] ** 2 * (1 - 1e-6)) | (asked == n)
-        todo, asked = todo[~done], asked * 2
+        table[remaining] = keys[:, :k] & 0xFFFFFFFF
+        kth = (keys[:, k - 1] >> 32).astype(np.int32).view(np.float32)
+        is_finished = (kth < distance[:, -1] ** 2 * (1 - 1e-6)) | (requested == n)
+        remaining = remaining[~is_finished]
+        requested *= 2
     return table

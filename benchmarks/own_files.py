@@ -1,7 +1,7 @@
-"""Builds of a user's own files against pandas and PyTorch Geometric, as one would write it by hand.
+"""Builds of your own files, against hand-written code with pandas and PyTorch Geometric.
 
-Processor seconds of one process and one thread. Both sides begin with generated files in the page
-cache and end with a file on disk. Ours also infers the columns, checks them, and writes a card.
+Times are CPU seconds of one process and one thread. Both sides read generated files from the page
+cache and write a file. Ours also infers and checks the columns, and writes a card.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
     """Measure one large graph and many small ones."""
     edges = 20_000 if quick else 1_000_000
     graphs = 200 if quick else 10_000
-    note = "own_files: generated files, processor seconds, one process, no picture"
+    note = "own_files: generated files, CPU seconds, one process, no picture"
 
     cases: list[tuple[str, Callable[[Path], Path], Callable[[Path, Path], None], str]] = [
         (
@@ -60,14 +60,14 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             ours = partial(build, source, folder / "home")
             theirs = partial(by_hand, source, folder / "processed.pt")
             times = compare(ours, theirs, repeats=1 if quick else 3, clock=time.process_time)
-            yield Row.compared(what, peer, times, note=note)
+            yield Row.from_times(what, peer, times, note=note)
 
             memory = [peak_bytes(function) / 2**20 for function in (ours, theirs)]
-            yield Row.of(f"peak memory of {what}", peer, *memory, "MiB", note=note)
+            yield Row.from_figures(f"peak memory of {what}", peer, *memory, "MiB", note=note)
 
 
 def build(source: Path, home: Path) -> None:
-    """Build our dataset from nothing."""
+    """Build our dataset in an empty home."""
     remove_tree(home)
     parameters = {"label": "none"} if source.suffix == ".csv" else {}
     build_own(
@@ -82,7 +82,7 @@ def build(source: Path, home: Path) -> None:
 
 
 def peak_bytes(function: Callable[[], None]) -> int:
-    """Return by how many bytes a call makes the process grow."""
+    """Return the memory growth of the process during a call."""
     peak = PeakMemory(torch.device("cpu"))
     peak.start(())
     function()
@@ -91,7 +91,7 @@ def peak_bytes(function: Callable[[], None]) -> int:
 
 
 def write_edge_table(folder: Path, *, edges: int) -> Path:
-    """Write one weighted edge list whose ids are numbers with gaps."""
+    """Write a weighted edge list whose ids have gaps."""
     random = np.random.default_rng(1)
     path = folder / "edges.csv"
     pd.DataFrame(
@@ -105,7 +105,7 @@ def write_edge_table(folder: Path, *, edges: int) -> Path:
 
 
 def edge_table_by_hand(source: Path, output: Path) -> None:
-    """Number the ids of an edge list and save one graph."""
+    """Renumber the ids of an edge list and save one graph."""
     table = pd.read_csv(source)
     codes, ids = pd.factorize(pd.concat([table["source"], table["target"]]), sort=True)
     graph = Data(
@@ -117,7 +117,7 @@ def edge_table_by_hand(source: Path, output: Path) -> None:
 
 
 def write_tables(folder: Path, *, graphs: int) -> Path:
-    """Write tables of the nodes, edges and labels of small graphs."""
+    """Write tables with the nodes, edges and labels of small graphs."""
     random = np.random.default_rng(2)
     nodes = random.integers(10, 40, graphs)
     edges = random.integers(20, 100, graphs)

@@ -1,4 +1,4 @@
-"""Time to read graphs and batches from shards and from PyTorch Geometric's datasets."""
+"""Time reading graphs and batches from shards, and from PyTorch Geometric's datasets."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from benchmarks.turns import compare
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 
-NODES = 4096  #: nodes of a graph of S3DIS
-K = 32  #: its edges a node
+NODES_PER_GRAPH = 4096  #: as in S3DIS
+K = 32  #: edges per node
 BATCH = 8
-#: Batches of a turn, at least. After the other side's turn a dozen are slow, until a batch's memory
-#: is back in the cache; S3DIS has 2,900 an epoch.
-TURN = 128
+#: A dozen batches are slow after the other side's turn, until their memory is cached again; an epoch
+#: of S3DIS has 2,900.
+MIN_BATCHES_PER_TURN = 128
 
 
-class Compared(NamedTuple):
-    """Median seconds of one item, ours and theirs, and the ratio theirs / ours over the repeats."""
+class ReadTimes(NamedTuple):
+    """Median seconds per item, ours and theirs, and their ratio theirs / ours."""
 
     what: str
     ours: float
     theirs: float
     ratio: float
-    least: float
-    most: float
+    min_ratio: float
+    max_ratio: float
 
 
-def generated() -> Iterator[Data]:
-    """Yield random graphs of S3DIS size, whose edges are a neighbour table."""
+def generate_graphs() -> Iterator[Data]:
+    """Yield random graphs of S3DIS size, whose edges form a neighbour table."""
     generator = torch.Generator().manual_seed(0)
-    targets = torch.arange(NODES).repeat_interleave(K)
+    targets = torch.arange(NODES_PER_GRAPH).repeat_interleave(K)
     while True:
-        sources = torch.randint(NODES, (NODES * K,), generator=generator)
+        sources = torch.randint(NODES_PER_GRAPH, (NODES_PER_GRAPH * K,), generator=generator)
         yield Data(
-            x=torch.rand(NODES, 9, generator=generator),
+            x=torch.rand(NODES_PER_GRAPH, 9, generator=generator),
             edge_index=torch.stack([sources, targets]),
-            y=torch.randint(13, (NODES,), generator=generator),
+            y=torch.randint(13, (NODES_PER_GRAPH,), generator=generator),
         )
 
 
-def in_memory(items: list[Data]) -> InMemoryDataset:
-    """Return PyTorch Geometric's dataset that holds the same items in memory."""
+def load_into_memory(items: list[Data]) -> InMemoryDataset:
+    """Return PyTorch Geometric's in-memory dataset of the same items."""
     dataset = InMemoryDataset()
     dataset.data, dataset.slices = dataset.collate(items)
     return dataset
 
 
 class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Tensors as raw bytes in SQLite: PyTorch Geometric's fastest layout on disk."""
+    """Tensors as raw bytes in SQLite, PyTorch Geometric's fastest on-disk layout."""
 
     def serialize(self, data: Data) -> dict[str, Any]:
         return data.to_dict()  # type: ignore[no-any-return]
@@ -66,9 +66,9 @@ class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyp
         return Data.from_dict(row)
 
 
-def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compared:
-    """Read every graph in a random order, one by one; theirs is a dataset on disk."""
-    # Columns with any number of rows: graphs have different sizes.
+def compare_random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> ReadTimes:
+    """Read every graph in random order; theirs is an on-disk dataset."""
+    # Graphs differ in size, so columns have any number of rows.
     schema = {}
     for name, value in dataset[0].items():
         size = (2, -1) if name == "edge_index" else (-1, *value.shape[1:])
@@ -83,14 +83,14 @@ def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compar
 
     ours = partial(read, dataset)
     theirs = partial(read, stored)
-    row = compared("one graph at random", ours, theirs, len(order), repeats)
+    row = compare_reading("one graph at random", ours, theirs, len(order), repeats)
     stored.close()
     return row
 
 
-def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: int) -> Compared:
+def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: int) -> ReadTimes:
     """Read all batches; PyG's loader has them in memory, and 0 or 2 workers, the faster."""
-    epochs = -(-TURN // len(loader))
+    epochs = -(-MIN_BATCHES_PER_TURN // len(loader))
 
     def read(source: DataLoader) -> None:
         for _ in range(epochs):
@@ -102,19 +102,19 @@ def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: in
         other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
         ours = partial(read, loader)
         theirs = partial(read, other)
-        rows.append(compared(what, ours, theirs, epochs * len(loader), repeats))
+        rows.append(compare_reading(what, ours, theirs, epochs * len(loader), repeats))
     return min(rows, key=lambda row: row.theirs)
 
 
-def compared(
+def compare_reading(
     what: str,
     ours: Callable[[], object],
     theirs: Callable[[], object],
     items: int,
     repeats: int,
-) -> Compared:
-    """Time both in turn, after two runs each that do not count; seconds are of one of ``items``."""
-    our_seconds, their_seconds, ratio, (least, most) = compare(
+) -> ReadTimes:
+    """Time both in turn after two warm-up runs; return seconds per each of ``items``."""
+    our_seconds, their_seconds, ratio, (min_ratio, max_ratio) = compare(
         ours, theirs, repeats=repeats, warmup=2
     )
-    return Compared(what, our_seconds / items, their_seconds / items, ratio, least, most)
+    return ReadTimes(what, our_seconds / items, their_seconds / items, ratio, min_ratio, max_ratio)

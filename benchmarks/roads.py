@@ -1,8 +1,7 @@
-"""Streets of GraphLand: R² of gradient-boosted trees, the baseline to beat, next to a trained network's.
+"""GraphLand's streets: R² of a trained network and of the baseline, gradient-boosted trees.
 
-``python -m benchmarks.roads RUN [HOME]`` compares a finished run of ``train
---dataset city-roads-m``, on its build and its split; as a topic of ``make bench``, a short run on
-the sample.
+``python -m benchmarks.roads RUN [HOME]`` evaluates a finished run of ``train --dataset
+city-roads-m`` on its build and split; ``make bench`` trains briefly on the sample.
 """
 
 from __future__ import annotations
@@ -31,24 +30,27 @@ TREES: Final = "BASELINE, no network: scikit-learn's HistGradientBoostingRegress
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Train on the sample, then compare."""
     with tempfile.TemporaryDirectory() as home:
-        words = ["train", "--dataset", "city-roads-m", "--sample", "--epochs", 3 if quick else 100]
-        words += ["--device", "cpu", "--home", home, "--quiet", "--json"]
-        command = [sys.executable, "-m", "kmip_data", *map(str, words)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        yield from compared(json.loads(done.stdout)["run"], Home(Path(home)))
+        options = ["--dataset", "city-roads-m", "--sample", "--epochs", 3 if quick else 100]
+        options += ["--device", "cpu", "--home", home, "--quiet", "--json"]
+        command = [sys.executable, "-m", "kmip_data", "train", *map(str, options)]
+        process = subprocess.run(command, check=True, capture_output=True, text=True)
+        yield from compare_run(json.loads(process.stdout)["run"], Home(Path(home)))
 
 
-def compared(run: str, home: Home) -> Iterator[Row]:
-    """Yield R² on test: of a run, and of trees on a street alone and with the mean of its neighbours."""
+def compare_run(run: str, home: Home) -> Iterator[Row]:
+    """Yield test R² of a run, and of trees on streets without and with the mean of neighbours."""
     result = read_result(find_run(run, home))
     build = find(result.dataset, result.build_parameters, home=home, sample=result.sample)
     item = ShardedDataset(build, split_name=result.split.name)[0]
     x, y = item.x.numpy(), item.y.numpy()
     masks = {part: item[f"{part}_mask"].numpy() for part in PARTS}
     source, target = item.edge_index.numpy()
-    near = np.stack([np.bincount(target, column[source], len(x)) for column in x.T], axis=1)
-    near /= np.maximum(np.bincount(target, minlength=len(x)), 1)[:, None]
-    inputs = {"a street alone": x, "a street and the mean of its neighbours": np.hstack([x, near])}
+    neighbours = np.stack([np.bincount(target, column[source], len(x)) for column in x.T], axis=1)
+    neighbours /= np.maximum(np.bincount(target, minlength=len(x)), 1)[:, None]
+    inputs = {
+        "a street": x,
+        "a street and the mean of its neighbours": np.hstack([x, neighbours]),
+    }
     for what, features in inputs.items():
         yield Row(
             what=f"{build.card.dataset_label}, {result.model}, {result.epochs} epochs: R² on test",
@@ -56,12 +58,12 @@ def compared(run: str, home: Home) -> Iterator[Row]:
             ours=result.metrics["test"]["r2"],
             theirs=r_squared(features, y, masks),
             unit="R²",
-            note=f"roads: split {result.split.name}; trees stop by the loss on val, nothing tuned",
+            note=f"roads: split {result.split.name}; trees stop early by the loss on val, untuned",
         )
 
 
 def r_squared(x: Any, y: Any, masks: dict[str, Any]) -> float:
-    """R² on test of trees fitted on train; their number is the best on val, of up to 1,000."""
+    """Return test R² of up to 1,000 trees fitted on train, stopped early by val."""
     from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.metrics import r2_score
 
@@ -74,5 +76,5 @@ def r_squared(x: Any, y: Any, masks: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    where = Home.locate(sys.argv[2] if len(sys.argv) > 2 else None)
-    print(*(row.markdown("roads") for row in compared(sys.argv[1], where)), sep="\n")
+    home = Home.locate(sys.argv[2] if len(sys.argv) > 2 else None)
+    print(*(row.markdown("roads") for row in compare_run(sys.argv[1], home)), sep="\n")

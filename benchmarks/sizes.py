@@ -1,9 +1,9 @@
-"""k-MIP attention against full attention by the size of graphs: accuracy after equal seconds of training.
+"""Accuracy of k-MIP and full attention after equal training time, by graph size.
 
-The task is ``long-range``, whose answer is held by another node of the graph. Batches and epochs
-have the same number of nodes at each size. One thread; seconds are the processor's, evaluations not
-among them. ``python -m benchmarks.sizes`` prints the curves of
-``docs/site/learning.toml``, which ``docs/site/figures.py`` draws.
+The task is retrieval of ``long-range``, where the answer is at another node. Batches and epochs have
+the same number of nodes at each size. Times are CPU seconds of one thread, without evaluation.
+``python -m benchmarks.sizes`` prints the curves of ``docs/site/learning.toml``, which
+``docs/site/figures.py`` draws.
 """
 
 from __future__ import annotations
@@ -27,33 +27,32 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 
-#: Processor seconds of training by size: where both have learnt the task, or (2,048) neither shows that it will.
+#: Nodes -> CPU seconds until both models have learned the task, or at 2,048 nodes neither has.
 BUDGETS = {32: 10.0, 128: 20.0, 512: 40.0, 2048: 240.0}
 SEEDS = range(5)
-STEPS = 24  #: steps of the curves that are drawn
-DRAWN = (32, 128, 512)
-NODES = 192_000  #: nodes of all graphs if each were as large as the largest
-BATCH_NODES = 2_048  #: likewise of a batch
-TURN = 15  #: batches between two evaluations, a fifth of an epoch
+STEPS = 24  #: points of the drawn curves
+DRAWN_SIZES = (32, 128, 512)
+TOTAL_NODES = 192_000  #: nodes of all graphs, counting each as the maximum size
+BATCH_NODES = 2_048  #: nodes of a batch, counted likewise
+BATCHES_PER_TURN = 15  #: batches between evaluations, a fifth of an epoch
 NOTE = (
     "sizes: retrieval, presets long-range/gps-kmip and long-range/gps-transformer, one thread; "
-    "processor seconds of training, the two in turns; accuracy on test where that on val was best, "
-    "mean of seeds 0 to 4"
+    "CPU seconds of training, in turn; test accuracy at the best val accuracy, mean of seeds 0 to 4"
 )
 
-#: Seconds, accuracy on val and on test after each turn, of each seed.
+#: Seconds, val accuracy and test accuracy after each turn, by seed.
 Curves = Sequence[Sequence[tuple[float, float, float]]]
 
 
 class Learner:
-    """A network that trains in turns with another one."""
+    """Network trained in turns."""
 
     def __init__(self, model: str, nodes: int, home: Home, *, seed: int = 0) -> None:
         config = apply_overrides(
             config_for_data("long-range", model),
             [
                 f"data.parameters.nodes={nodes}",
-                f"data.parameters.graphs={NODES // nodes}",
+                f"data.parameters.graphs={TOTAL_NODES // nodes}",
                 f"training.batch_size={BATCH_NODES // nodes}",
                 f"training.seed={seed}",
                 "system.device=cpu",
@@ -64,14 +63,14 @@ class Learner:
         self.module = TrainingModule(config, data)
         self.loop = Loop(self.module, data, torch.device("cpu"))
         self.seconds = 0.0
-        self.curve: list[tuple[float, float, float]] = []  #: seconds, accuracy on val and on test
+        self.curve: list[tuple[float, float, float]] = []  #: seconds, val accuracy, test accuracy
 
-    def turn(self) -> None:
+    def train_turn(self) -> None:
         """Train on a few batches, then evaluate."""
         loop = self.loop
-        begun = time.process_time()
-        loop.train_epoch(TURN)
-        self.seconds += time.process_time() - begun
+        start = time.process_time()
+        loop.train_epoch(BATCHES_PER_TURN)
+        self.seconds += time.process_time() - start
 
         if loop.batches_done == loop.batches_per_epoch:
             loop.epoch += 1
@@ -87,13 +86,13 @@ class Learner:
 
 
 def accuracy(curve: Sequence[Sequence[float]], seconds: float) -> float:
-    """Return the accuracy on test of the best evaluation on val within ``seconds``, or 0."""
-    points = [(val, test) for spent, val, test in curve if spent <= seconds]
+    """Return the test accuracy at the best val accuracy within ``seconds``, or 0."""
+    points = [(val, test) for elapsed, val, test in curve if elapsed <= seconds]
     return max(points, default=(0.0, 0.0))[1]
 
 
-def learning(nodes: int, seconds: float, curves: Mapping[str, Curves]) -> dict[str, Any]:
-    """Return accuracies over equal seconds as a table: mean, least and largest of the seeds."""
+def learning_table(nodes: int, seconds: float, curves: Mapping[str, Curves]) -> dict[str, Any]:
+    """Return a table of accuracies over time: mean, minimum and maximum of the seeds."""
     times = [seconds * step / STEPS for step in range(1, STEPS + 1)]
     table: dict[str, Any] = {"nodes": nodes, "seconds": seconds}
     for model, seeds in curves.items():
@@ -109,15 +108,15 @@ def learning(nodes: int, seconds: float, curves: Mapping[str, Curves]) -> dict[s
 def compare_sizes(
     nodes: int, seconds: float, home: Home, *, seed: int = 0
 ) -> tuple[Learner, Learner]:
-    """Train k-MIP and full attention on graphs of up to ``nodes`` nodes for equal processor seconds."""
+    """Train k-MIP and full attention on graphs of up to ``nodes`` nodes for equal CPU seconds."""
     for model in ("gps-kmip", "gps-transformer"):
-        Learner(model, nodes, home).turn()  # the first one compiles
+        Learner(model, nodes, home).train_turn()  # compiles the kernels
     sparse = Learner("gps-kmip", nodes, home, seed=seed)
     full = Learner("gps-transformer", nodes, home, seed=seed)
     while min(sparse.seconds, full.seconds) < seconds:
-        # The one that trained less goes on, so that the load of the machine meets both.
-        learner = min(sparse, full, key=lambda each: each.seconds)
-        learner.turn()
+        # Continue with the one that trained less, so that other load affects both.
+        learner = min(sparse, full, key=lambda learner: learner.seconds)
+        learner.train_turn()
         _, val, test = learner.curve[-1]
         model = learner.module.config.model.name
         click.echo(
@@ -130,12 +129,12 @@ def compare_sizes(
 def compare_seeds(
     nodes: int, seconds: float, home: Home, seeds: Sequence[int]
 ) -> list[tuple[Learner, Learner]]:
-    """Compare the two with each seed."""
+    """Compare both models with each seed."""
     return [compare_sizes(nodes, seconds, home, seed=seed) for seed in seeds]
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure accuracy after equal seconds of training on graphs of 32 to 2,048 nodes."""
+    """Measure accuracy after equal training time on graphs of 32 to 2,048 nodes."""
     budgets = {32: 1.0} if quick else BUDGETS
     seeds = SEEDS[:1] if quick else SEEDS
     measured = []
@@ -157,16 +156,16 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 def main() -> None:
-    """Print the curves of the sizes that are drawn."""
+    """Print the curves of the drawn sizes."""
     tables = []
     with tempfile.TemporaryDirectory() as folder, thread_count(1):
-        for nodes in DRAWN:
+        for nodes in DRAWN_SIZES:
             pairs = compare_seeds(nodes, BUDGETS[nodes], Home(Path(folder)), SEEDS)
             curves = {
                 "gps-kmip": [sparse.curve for sparse, _ in pairs],
                 "gps-transformer": [full.curve for _, full in pairs],
             }
-            tables.append(learning(nodes, BUDGETS[nodes], curves))
+            tables.append(learning_table(nodes, BUDGETS[nodes], curves))
     click.echo(tomli_w.dumps({"size": tables}))
 
 

@@ -1,4 +1,4 @@
-"""Rows of the speed table: two things compared in one run, and how they are printed."""
+"""Rows of the speed table: comparisons, and their formatting."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from benchmarks.turns import Times, seconds
 from kmip_data.models.profiling.number_format import format_quantity
 
-#: Seconds before each turn: threads of OpenMP hold a core for about 10 ms after their work.
-REST = 0.05
+#: Pause before each turn: OpenMP threads hold a core for about 10 ms after their work.
+PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the speed table: ours against theirs.
+    """One row of the speed table, ours against theirs.
 
-    ``ours`` and ``theirs`` are medians in ``unit``; ``None``: not measured. ``spread`` is (min,
-    max) of the pairwise ratio. ``ratio`` is theirs / ours, so more is better; ``target`` is the
-    least ratio aimed at.
+    ``ours`` and ``theirs`` are medians in ``unit``, None if not measured. ``ratio`` is
+    theirs / ours, so higher is better; ``spread`` is its minimum and maximum, ``target`` the
+    minimum to reach.
     """
 
     what: str
@@ -38,26 +38,26 @@ class Row:
     note: str = ""
 
     @classmethod
-    def compared(cls, what: str, against: str, times: Times, *, per: int = 1, **more: Any) -> Row:
-        """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
+    def from_times(cls, what: str, against: str, times: Times, *, per: int = 1, **more: Any) -> Row:
+        """Return a row of :func:`~benchmarks.turns.compare`, in seconds per each of ``per`` items."""
         ours, theirs, ratio, spread = times
-        return cls.of(
+        return cls.from_figures(
             what, against, ours / per, theirs / per, "s", ratio=ratio, spread=spread, **more
         )
 
     @classmethod
-    def of(
+    def from_figures(
         cls, what: str, against: str, ours: float, theirs: float, unit: str, *, target: float | None = None,
         **more: Any,
     ) -> Row:  # fmt: skip
-        """Make the row of two figures, of which less is better; ``more`` are fields of it."""
+        """Return a row of two figures where less is better; ``more`` are other fields."""
         ratio = more.setdefault("ratio", theirs / ours)
         if target is not None:
             more |= {"target": f"≥ {target:,g}×", "met": ratio >= target}
         return cls(what=what, against=against, ours=ours, theirs=theirs, unit=unit, **more)
 
     def markdown(self, topic: str) -> str:
-        """Return the row as docs/performance.md has it, without its date."""
+        """Format the row for docs/performance.md, without its date."""
         ours = format_quantity(self.ours, self.unit)
         peer = self.against
         if self.theirs is not None:
@@ -65,26 +65,26 @@ class Row:
 
         parts = []
         if self.ratio is not None:
-            within = "" if self.spread is None else " ({:.2f} to {:.2f})".format(*self.spread)
-            parts.append(f"**{self.ratio:.2f}×**{within}")
+            spread = "" if self.spread is None else " ({:.2f} to {:.2f})".format(*self.spread)
+            parts.append(f"**{self.ratio:.2f}×**{spread}")
         if self.target:
             parts.append(f"missed {self.target}" if self.met is False else self.target)
         return f"| {topic} | {self.what} | {ours} | {peer} | {', '.join(parts) or '–'} |"
 
 
 def bytes_below(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
+    """Return the total bytes of the files in a folder tree."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @contextmanager
 def thread_count(count: int) -> Iterator[None]:
-    """Give torch, the compiled kernels and FAISS this many threads, while inside."""
+    """Limit torch, the compiled kernels and FAISS to this many threads."""
     import torch
 
     from kmip_data.runtime.parallel import restore_thread_limit, set_num_threads
 
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     with restore_thread_limit():
         torch.set_num_threads(count)
         set_num_threads(count)
@@ -95,17 +95,17 @@ def thread_count(count: int) -> Iterator[None]:
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(previous)
 
 
-def in_turns(
+def compare_all(
     ours: Callable[[], object],
     peers: dict[str, Callable[[], object]],
     *,
     repeats: int = 5,
     warmup: int = 1,
 ) -> dict[str, Times]:
-    """Time ours and all peers in turn (A B C A B C …); a ratio is of one turn.
+    """Time ours and all peers in turn (A B C A B C …), with ratios per turn.
 
     ``warmup`` turns do not count.
     """
@@ -113,10 +113,10 @@ def in_turns(
     times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warmup + repeats):
         for name, side in sides.items():
-            time.sleep(REST)
+            time.sleep(PAUSE_SECONDS)
             duration = seconds(side)
-            # A first call wakes threads; the threads of a training step are awake.
-            if duration < REST:
+            # Discard a first short call, which wakes threads that a training step keeps awake.
+            if duration < PAUSE_SECONDS:
                 duration = seconds(side)
             if turn >= warmup:
                 times[name].append(duration)

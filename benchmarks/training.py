@@ -1,6 +1,6 @@
-"""Training steps against networks of the same width and depth with other people's layers.
+"""Training steps against networks of equal width and depth with other libraries' layers.
 
-One at a time, as all together take half an hour::
+All rows take half an hour; measure a part with::
 
     python -m benchmarks.training peptides-func/gcn/32    # part of dataset/model/batch
 """
@@ -37,18 +37,18 @@ from kmip_data.models.profiling.number_format import machine_line
 
 
 class PyGLayer(nn.Module):
-    """PyTorch Geometric's ``GPSConv`` around its gated convolution, called as the layers of our networks.
+    """PyTorch Geometric's ``GPSConv`` around its gated convolution, with our layers' interface.
 
-    ``ResGatedGraphConv`` is the nearest it has to GatedGCN: gates from both ends and the edge, edge
-    features that stay what they are. Attention drops weights as ours does.
+    ``ResGatedGraphConv`` is its closest layer to GatedGCN, with gates from both ends and the edge,
+    but unchanged edge features. Attention uses the same dropout as ours.
     """
 
     def __init__(self, config: ModelConfig, attention: str, *, reads_edges: bool) -> None:
         super().__init__()
         dim = config.hidden_dim
         conv = ResGatedGraphConv(dim, dim, edge_dim=dim if reads_edges else None)
-        most = getattr(config.attention, "heads", 4)
-        heads = next(number for number in range(most, 0, -1) if dim % number == 0)
+        max_heads = getattr(config.attention, "heads", 4)
+        heads = next(number for number in range(max_heads, 0, -1) if dim % number == 0)
         options = {"dropout": getattr(config.attention, "dropout", 0.0)}
         self.layer = GPSConv(
             dim,
@@ -62,7 +62,7 @@ class PyGLayer(nn.Module):
     def forward(
         self, x: Tensor, e: Tensor | None, graphs: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, dim) to the same; ``e`` are the rows of every edge, or one row for all."""
+        """Map nodes (N, dim) to new ones; ``e`` has a row per edge, or one row for all."""
         index = graphs.edges.index
         features = (
             {} if e is None else {"edge_attr": e.reshape(-1, x.shape[1]).expand(index.shape[1], -1)}
@@ -71,10 +71,10 @@ class PyGLayer(nn.Module):
 
 
 class UpstreamAttention(nn.Module):
-    """k-MIP attention as the paper's code computes it, with the weights of ours.
+    """k-MIP attention as in the paper's code, with the weights of ours.
 
-    Graphs are padded to the largest; a search without gradient, by KeOps' symbolic matrices
-    (``symbolic``) or by matrix product and ``topk`` (``naive``); then gather, softmax, multiply.
+    Pads graphs to the largest, searches without gradient, with KeOps' symbolic matrices
+    (``symbolic``) or matrix product and ``topk`` (``naive``), then gathers, and applies softmax.
     """
 
     def __init__(self, ours: KMIPAttention, method: str) -> None:
@@ -82,15 +82,15 @@ class UpstreamAttention(nn.Module):
         self.ours, self.method = ours, get_method(method)
 
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
-        """Nodes (N, dim) to the same."""
+        """Map nodes (N, dim) to new ones."""
         chunk = CHUNK_BYTES[x.device.type]
         padded, is_node = to_dense_batch(x, graphs.graph)  # (G, n, dim)
         flat = self.ours.project(padded.flatten(0, 1))
-        # (H · G, n, d): a graph of a head is a head of the search.
+        # (H · G, n, d): each graph of each head is a head of the search.
         queries, keys, values = (rows.unflatten(1, is_node.shape).flatten(0, 1) for rows in flat)
         k = min(self.ours.k, int(is_node.sum(1).min()))
 
-        # One more channel keeps padding from being chosen.
+        # An additional channel excludes padding.
         masked = torch.where(is_node, 0.0, -1e30).repeat(self.ours.heads, 1)
         searched_keys = torch.cat([keys, masked[..., None]], -1)
         searched_queries = nn.functional.pad(queries, (0, 1), value=1.0)
@@ -101,7 +101,7 @@ class UpstreamAttention(nn.Module):
         return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
 
 
-def _in_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
+def _replace_by_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     def replace(network: GPSNetwork, config: ModelConfig) -> None:
         reads_edges = network.reads_edges
         layers = (PyGLayer(config, attention, reads_edges=reads_edges) for _ in network.layers)
@@ -112,7 +112,7 @@ def _in_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
 
 
 class PyGGCN(nn.Module):
-    """PyTorch Geometric's ``GCNConv`` in the stack of our convolution, which has batch norm and so on."""
+    """PyTorch Geometric's ``GCNConv``, followed by our batch norm, activation and dropout."""
 
     def __init__(self, ours: GCN) -> None:
         super().__init__()
@@ -123,17 +123,17 @@ class PyGGCN(nn.Module):
     def forward(
         self, x: Tensor, e: Tensor | None, graphs: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, dim) to the same."""
+        """Map nodes (N, dim) to new ones."""
         return self.ours.apply_stack(self.conv(x, graphs.edges.index), graphs), e
 
 
-def _pyg_gcn(network: GPSNetwork, _: ModelConfig) -> None:
+def _replace_gcn_by_pyg(network: GPSNetwork, _: ModelConfig) -> None:
     for layer in network.layers:
         assert isinstance(layer.local, GCN)
         layer.local = PyGGCN(layer.local)
 
 
-def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
+def _replace_attention_by_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     def replace(network: GPSNetwork, _: ModelConfig) -> None:
         for layer in network.layers:
             ours = layer.attention
@@ -146,72 +146,74 @@ def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
 def rivals(
     config: ModelConfig, device: str
 ) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
-    """Names of a model's rivals, and the functions that turn its network into them."""
+    """Return the functions that convert a model's network to each rival, by name."""
     if config.name == "gcn":
-        return {"PyG GCNConv": _pyg_gcn}
+        return {"PyG GCNConv": _replace_gcn_by_pyg}
     if config.attention.kind == "transformer":
-        return {"PyG GPSConv, multihead": _in_pyg("multihead")}
+        return {"PyG GPSConv, multihead": _replace_by_pyg("multihead")}
 
     symbolic = device == "cuda" and get_method("symbolic").why_unusable(device) is None
     if symbolic:
-        upstream = {"k-MIP as upstream (KeOps)": _as_upstream("symbolic")}
+        upstream = {"k-MIP as upstream (KeOps)": _replace_attention_by_upstream("symbolic")}
     else:
         upstream = {
-            "k-MIP as upstream (padded, matrix product and topk)": _as_upstream("naive"),
+            "k-MIP as upstream (padded, matrix product and topk)": _replace_attention_by_upstream(
+                "naive"
+            ),
         }
-    others = {f"PyG GPSConv, {kind}": _in_pyg(kind) for kind in ("multihead", "performer")}
+    others = {f"PyG GPSConv, {kind}": _replace_by_pyg(kind) for kind in ("multihead", "performer")}
     return others | upstream
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """A dataset to train on, and the least ratio aimed at of each model."""
+class TrainingCase:
+    """Dataset to train on, and the target ratio of each model."""
 
     dataset: str
     targets: dict[str, float]
-    sample: dict[str, int] | None = None  #: parameters of the sample; None: the real dataset
-    batch: int | None = None  #: graphs of a step; None: as the preset has it
+    sample: dict[str, int] | None = None  #: parameters of the sample; None for the real dataset
+    batch: int | None = None  #: graphs per step; None for the preset's
     rounds: int = 3
-    without: tuple[str, ...] = ()  #: rivals whose step does not fit into 12 GiB
+    without: tuple[str, ...] = ()  #: rivals whose step exceeds 12 GiB
 
 
-MODELS = {"gps-kmip": 2.0, "gps-transformer": 2.0, "gcn": 1.5}
-#: PyG's gated convolution keeps several tensors of 1,048,576 edges in each of 8 layers.
-EDGES = ("PyG GPSConv, multihead", "PyG GPSConv, performer")
-WORKPLACES = (
-    Workplace("helsinki", MODELS),
-    Workplace("peptides-func", MODELS, {"limit": 600}, batch=32),
-    # The preset's 200 peptides take PyG's padded attention over 20 GiB.
-    Workplace(
+MODEL_TARGETS = {"gps-kmip": 2.0, "gps-transformer": 2.0, "gcn": 1.5}
+#: PyG's gated convolution stores several tensors of 1,048,576 edges in each of 8 layers.
+EDGE_LAYERS = ("PyG GPSConv, multihead", "PyG GPSConv, performer")
+TRAINING_CASES = (
+    TrainingCase("helsinki", MODEL_TARGETS),
+    TrainingCase("peptides-func", MODEL_TARGETS, {"limit": 600}, batch=32),
+    # With the preset's 200 peptides PyG's padded attention needs more than 20 GiB.
+    TrainingCase(
         "peptides-func",
         {"gps-kmip": 2.0, "gcn": 1.5},
         {"limit": 600},
         batch=200,
         rounds=2,
-        without=EDGES,
+        without=EDGE_LAYERS,
     ),
-    # Upstream's search takes 20 s a step.
-    Workplace(
+    # Upstream's search takes 20 s per step.
+    TrainingCase(
         "s3dis",
         {"gps-kmip": 2.0, "gcn": 1.5},
         {"limit": 24},
         rounds=2,
-        without=EDGES,
+        without=EDGE_LAYERS,
     ),
-    # Of two rooms PyG's edges fit.
-    Workplace("s3dis", {"gps-transformer": 2.0}, {"limit": 24}, batch=2, rounds=2),
+    # PyG's edges of two rooms fit in memory.
+    TrainingCase("s3dis", {"gps-transformer": 2.0}, {"limit": 24}, batch=2, rounds=2),
 )
 
 
-class Products(TorchDispatchMode):
-    """Record the shapes of all matrix products while inside."""
+class MatrixProducts(TorchDispatchMode):
+    """Record the operands of all matrix products while active."""
 
     def __init__(self) -> None:
         super().__init__()
         self.operands: list[tuple[Any, tuple[Tensor, ...]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the operator; keep what a product of it would need."""
+        """Call the operator, recording the operands of matrix products."""
         aten = torch.ops.aten
         tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
         if func in (aten.mm.default, aten.bmm.default):
@@ -223,7 +225,7 @@ class Products(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def seconds(self, repeats: int) -> float:
-        """Return the median seconds of all products alone, on their operands."""
+        """Return the median seconds of all recorded products."""
 
         def multiply() -> None:
             for product, operands in self.operands:
@@ -234,21 +236,21 @@ class Products(TorchDispatchMode):
 
 
 def rows(*, quick: bool = False, only: str = "") -> Iterator[Row]:
-    """Measure steps of three models on three datasets, with PyG's layers and k-MIP as upstream.
+    """Measure steps of three models on three datasets, against PyG's layers and upstream's k-MIP.
 
-    ``only`` is a part of ``dataset/model/batch``.
+    ``only`` selects cases whose ``dataset/model/batch`` contains it.
     """
-    for workplace in WORKPLACES[1:2] if quick else WORKPLACES:
+    for case in TRAINING_CASES[1:2] if quick else TRAINING_CASES:
         with tempfile.TemporaryDirectory() as folder:
-            for model, target in workplace.targets.items():
-                if only in f"{workplace.dataset}/{model}/{workplace.batch}":
-                    yield from _steps(workplace, model, target, Path(folder), quick=quick)
+            for model, target in case.targets.items():
+                if only in f"{case.dataset}/{model}/{case.batch}":
+                    yield from _measure_steps(case, model, target, Path(folder), quick=quick)
 
 
-def _steps(
-    workplace: Workplace, model: str, target: float, folder: Path, *, quick: bool
+def _measure_steps(
+    case: TrainingCase, model: str, target: float, folder: Path, *, quick: bool
 ) -> Iterator[Row]:
-    """Measure steps of one model, in turn with the steps of its rivals."""
+    """Measure steps of one model in turn with those of its rivals."""
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
     from kmip_data.models.training.config.presets import config_for_data
@@ -256,14 +258,14 @@ def _steps(
     from kmip_data.models.training.machine import choose_device
 
     device = choose_device()
-    config = config_for_data(workplace.dataset, model)
-    if workplace.sample is not None:
-        config = config.with_values("data", sample=True, parameters=workplace.sample)
-    if workplace.batch is not None:
-        config = config.with_values("training", batch_size=workplace.batch)
+    config = config_for_data(case.dataset, model)
+    if case.sample is not None:
+        config = config.with_values("data", sample=True, parameters=case.sample)
+    if case.batch is not None:
+        config = config.with_values("training", batch_size=case.batch)
     data = open_data(config, home=Home(folder), quiet=True)
     other_layers = rivals(config.model, device.type)
-    others = {name: other_layers[name] for name in other_layers if name not in workplace.without}
+    others = {name: other_layers[name] for name in other_layers if name not in case.without}
 
     def build_benchmark(name: str) -> TrainingBenchmark:
         benchmark = TrainingBenchmark(name, config, data, device)
@@ -271,24 +273,24 @@ def _steps(
             others[name](benchmark.module.model, benchmark.config.model)
         return benchmark
 
-    rounds, most, duration = (1, 1, 1.0) if quick else (workplace.rounds, 5, 20.0)
+    rounds, max_batches, duration = (1, 1, 1.0) if quick else (case.rounds, 5, 20.0)
     speeds = compare_training(
         dict.fromkeys((model, *others), build_benchmark),
         rounds=rounds,
-        max_batches=most,
+        max_batches=max_batches,
         max_seconds=duration,
         log=partial(click.echo, err=True),
     )
     ours = speeds[0]
     assert ours.seconds is not None, ours.note
-    benchmark = build_benchmark(model)
-    with Products() as products:
-        benchmark.run(1)
-    alone = products.seconds(1 if quick else 5) / 2  # the step that warms up, and one more
+    profiled = build_benchmark(model)
+    with MatrixProducts() as products:
+        profiled.run(1)
+    product_seconds = products.seconds(1 if quick else 5) / 2  # a warm-up step and one more
 
-    sample = "" if workplace.sample is None else ", sample"
-    batch = "" if workplace.batch is None else f", {workplace.batch} graphs"
-    what = f"a training step, {workplace.dataset}{sample}{batch}: {model}"
+    sample = "" if case.sample is None else ", sample"
+    batch = "" if case.batch is None else f", {case.batch} graphs"
+    what = f"a training step, {case.dataset}{sample}{batch}: {model}"
     for speed in speeds[1:]:
         met = None if speed.ratio is None else speed.ratio >= target
         yield Row(
@@ -297,8 +299,8 @@ def _steps(
             target=f"≥ {target:g}×", met=met,
         )  # fmt: skip
     yield Row(
-        what=what, against="its matrix products alone", ours=ours.seconds, theirs=alone, unit="s",
-        ratio=alone / ours.seconds,
+        what=what, against="only its matrix products", ours=ours.seconds, theirs=product_seconds,
+        unit="s", ratio=product_seconds / ours.seconds,
     )  # fmt: skip
 
 

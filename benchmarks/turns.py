@@ -1,4 +1,4 @@
-"""Time two things in turn."""
+"""Time two functions in turn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-#: Median seconds of our side and theirs, median ratio theirs / ours, and the least and the largest
-#: ratio.
+#: Median seconds of our side and theirs, median ratio theirs / ours, minimum and maximum ratio.
 Times = tuple[float, float, float, tuple[float, float]]
 
 
@@ -19,18 +18,17 @@ def compare(
     warmup: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
-    """Time both in turn (A B A B …), so that a busy machine slows both.
+    """Time both in turn (A B A B …), so that other load affects both sides of a ratio.
 
-    ``warmup`` turns do not count. A ``clock`` of processor time leaves out what others do.
+    ``warmup`` turns do not count. A CPU-time ``clock`` excludes other processes.
     """
     our_seconds = []
     their_seconds = []
     ratios = []
-    # Ratios are taken within a turn: what slows the machine slows both.
-    for number in range(warmup + repeats):
+    for turn in range(warmup + repeats):
         our_time = seconds(ours, clock)
         their_time = seconds(theirs, clock)
-        if number >= warmup:
+        if turn >= warmup:
             our_seconds.append(our_time)
             their_seconds.append(their_time)
             ratios.append(their_time / our_time)
@@ -46,7 +44,7 @@ def seconds(
     function: Callable[[], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Time one call in seconds."""
+    """Return the seconds of one call."""
     start = clock()
     function()
     return clock() - start

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.pipelines.formats.tensors import STORAGE_HEAD, STORAGES
+from kmip_data.pipelines.formats.tensors import STORAGE_DTYPES, STORAGE_HEAD
 
 
 def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
@@ -52,7 +52,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 #: dtype -> module and class of its storage, as two lines of a pickle
 STORAGE_NAMES = {
-    np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()
+    np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGE_DTYPES.items()
 }
 
 

@@ -1,8 +1,8 @@
-"""Graphs at random and shuffled batches of other formats and loaders, against shards.
+"""Random graphs and shuffled batches of other formats and loaders, against shards.
 
-Each peer stores the same attributes in the form that its documentation shows first, decodes them
-into :class:`~torch_geometric.data.Data`, and batches by PyG's collation. Where shards have one
-thread it has no worker, where they have two it has two workers, which stay alive between epochs.
+Each peer stores the same attributes in the way that its documentation shows first, decodes them to
+:class:`~torch_geometric.data.Data`, and batches them with PyG's collation. Peers have no worker if
+shards have one thread, and two persistent workers if shards have two threads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from benchmarks.peers import print_rows
-from benchmarks.readers import BATCH, generated
-from benchmarks.table import Row, in_turns, thread_count
+from benchmarks.readers import BATCH, generate_graphs
+from benchmarks.table import Row, compare_all, thread_count
 from kmip_data.builds.home import Home
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
@@ -39,27 +39,27 @@ Arrays = dict[str, NDArray[Any]]
 collate = Batch.from_data_list
 
 
-def arrays_of(graph: Data) -> Arrays:
-    """Return the attributes of a graph as arrays."""
+def to_arrays(graph: Data) -> Arrays:
+    """Convert the attributes of a graph to arrays."""
     return {name: value.numpy() for name, value in graph.items()}
 
 
-def graph_of(arrays: Arrays) -> Data:
-    """Return the graph of these arrays."""
+def graph_from_arrays(arrays: Arrays) -> Data:
+    """Convert arrays to a graph."""
     tensors = {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays}
     return Data.from_dict(tensors)
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A dataset in another format: both ways of reading it."""
+class StoredDataset:
+    """Dataset in another format."""
 
-    item: Callable[[int], Data] | None  #: None: it reads in order only
-    #: ``batches(size, workers)`` returns a function that begins an epoch; None: it has no batches
+    item: Callable[[int], Data] | None  #: None if it has no random access
+    #: ``batches(size, workers)`` returns a function that starts an epoch; None if not supported.
     batches: Callable[[int, int], Callable[[], Iterable[Any]]] | None
 
 
-def litdata(data: ShardedDataset, folder: Path) -> Stored:
+def litdata(data: ShardedDataset, folder: Path) -> StoredDataset:
     """Store litData's chunks."""
     import litdata
     from litdata.streaming.writer import BinaryWriter
@@ -77,11 +77,11 @@ def litdata(data: ShardedDataset, folder: Path) -> Stored:
         loader = litdata.StreamingDataLoader(stream, batch_size=size, **options)
         return lambda: loader
 
-    return Stored(stream.__getitem__, batches)
+    return StoredDataset(stream.__getitem__, batches)
 
 
-def lance(data: ShardedDataset, folder: Path) -> Stored:
-    """Store a table of Lance, a row a graph."""
+def lance(data: ShardedDataset, folder: Path) -> StoredDataset:
+    """Store a Lance table with a row per graph."""
     import lance
     from pyarrow import parquet
 
@@ -91,13 +91,13 @@ def lance(data: ShardedDataset, folder: Path) -> Stored:
     example = data[0]
 
     def item(index: int) -> Data:
-        return graph_of_row(stored.take([index]), example)
+        return graph_from_row(stored.take([index]), example)
 
-    return Stored(item, None)
+    return StoredDataset(item, None)
 
 
-def graph_of_row(row: Any, example: Data) -> Data:
-    """Return a row of Arrow as a graph with the attributes of another."""
+def graph_from_row(row: Any, example: Data) -> Data:
+    """Convert an Arrow row to a graph with the attributes of ``example``."""
     values = {}
     for name, value in example.items():
         array = row[name].combine_chunks()
@@ -108,29 +108,29 @@ def graph_of_row(row: Any, example: Data) -> Data:
     return Data.from_dict(values)
 
 
-def webdataset(data: ShardedDataset, folder: Path) -> Stored:
-    """Store one tar of ``.npy`` files; shuffled in a buffer of all graphs."""
+def webdataset(data: ShardedDataset, folder: Path) -> StoredDataset:
+    """Store one tar of ``.npy`` files, shuffled in a buffer of all graphs."""
     import webdataset
 
     path = str(folder / "graphs.tar")
     with webdataset.TarWriter(path) as writer:
         for index, graph in enumerate(data):
-            members = {f"{name}.npy": array for name, array in arrays_of(graph).items()}
+            members = {f"{name}.npy": array for name, array in to_arrays(graph).items()}
             writer.write({"__key__": f"{index:06d}", **members})
 
-    def decoded(sample: dict[str, Any]) -> Data:
+    def decode(sample: dict[str, Any]) -> Data:
         names = [name for name in sample if name.endswith(".npy")]
-        return graph_of({name.removesuffix(".npy"): sample[name] for name in names})
+        return graph_from_arrays({name.removesuffix(".npy"): sample[name] for name in names})
 
     def batches(size: int, workers: int) -> Callable[[], Iterable[Any]]:
         source = webdataset.WebDataset(path, shardshuffle=False, empty_check=False)
-        stream = source.shuffle(len(data)).decode().map(decoded)
+        stream = source.shuffle(len(data)).decode().map(decode)
         return torch_batches(stream, size, workers)
 
-    return Stored(None, batches)
+    return StoredDataset(None, batches)
 
 
-def grain(data: ShardedDataset, folder: Path) -> Stored:
+def grain(data: ShardedDataset, folder: Path) -> StoredDataset:
     """Store an ArrayRecord of pickled arrays."""
     import grain
     from array_record.python.array_record_module import ArrayRecordWriter
@@ -138,35 +138,35 @@ def grain(data: ShardedDataset, folder: Path) -> Stored:
     path = str(folder / "graphs.array_record")
     writer = ArrayRecordWriter(path, "group_size:1")
     for graph in data:
-        writer.write(pickle.dumps(arrays_of(graph), protocol=5))
+        writer.write(pickle.dumps(to_arrays(graph), protocol=5))
     writer.close()
     source = grain.sources.ArrayRecordDataSource(path)
 
-    def decoded(record: bytes) -> Data:
-        return graph_of(pickle.loads(record))
+    def decode(record: bytes) -> Data:
+        return graph_from_arrays(pickle.loads(record))
 
     def item(index: int) -> Data:
-        return decoded(source[index])
+        return decode(source[index])
 
     def batches(size: int, workers: int) -> Callable[[], Iterable[Any]]:
-        items = grain.MapDataset.source(source).shuffle(seed=0).map(decoded)
+        items = grain.MapDataset.source(source).shuffle(seed=0).map(decode)
         batched = items.batch(size, batch_fn=collate)
-        # It reads in threads of its own, of which it wants at least one.
+        # Grain needs at least one reading thread.
         loader = batched.to_iter_dataset(grain.ReadOptions(num_threads=workers or 1))
         return lambda: loader
 
-    return Stored(item, batches)
+    return StoredDataset(item, batches)
 
 
-def spdl(data: ShardedDataset, folder: Path) -> Stored:
-    """Store a file of pickled arrays for each graph: SPDL moves data, and has no format."""
+def spdl(data: ShardedDataset, folder: Path) -> StoredDataset:
+    """Store a file of pickled arrays per graph, because SPDL has no format."""
     from spdl.pipeline import PipelineBuilder
 
     for index, graph in enumerate(data):
-        (folder / str(index)).write_bytes(pickle.dumps(arrays_of(graph), protocol=5))
+        (folder / str(index)).write_bytes(pickle.dumps(to_arrays(graph), protocol=5))
 
     def item(index: int) -> Data:
-        return graph_of(pickle.loads((folder / str(index)).read_bytes()))
+        return graph_from_arrays(pickle.loads((folder / str(index)).read_bytes()))
 
     def batches(size: int, workers: int) -> Callable[[], Iterable[Any]]:
         threads = workers or 1
@@ -176,23 +176,23 @@ def spdl(data: ShardedDataset, folder: Path) -> Stored:
             builder = PipelineBuilder().add_source(order).pipe(item, concurrency=threads)
             builder = builder.aggregate(size).pipe(collate).add_sink(2)
             pipeline = builder.build(num_threads=threads)
-            with pipeline.auto_stop():  # it yields no pipeline
+            with pipeline.auto_stop():
                 yield from pipeline.get_iterator()
 
         return read
 
-    return Stored(item, batches)
+    return StoredDataset(item, batches)
 
 
 def torch_batches(items: Any, size: int, workers: int) -> Callable[[], Iterable[Any]]:
-    """Return epochs of torch's loader over items that shuffle themselves."""
+    """Return a function that starts an epoch of torch's loader over already shuffled items."""
     options = {"num_workers": workers, "persistent_workers": workers > 0}
     loader = DataLoader(items, size, collate_fn=collate, **options)
     return lambda: loader
 
 
-#: Packages of the formats, by name of the row. A package that is not there has no row.
-FORMATS: dict[str, tuple[str, Callable[[ShardedDataset, Path], Stored]]] = {
+#: Row name -> package, and the function that stores a dataset. Missing packages have no row.
+FORMATS: dict[str, tuple[str, Callable[[ShardedDataset, Path], StoredDataset]]] = {
     "litData": ("litdata", litdata),
     "Lance": ("pylance", lance),
     "WebDataset": ("webdataset", webdataset),
@@ -206,30 +206,30 @@ def rows(*, quick: bool) -> Iterator[Row]:
     repeats = 1 if quick else 7
     with tempfile.TemporaryDirectory() as name, thread_count(1):
         folder = Path(name)
-        items = itertools.islice(generated(), 32 if quick else 256)
+        items = itertools.islice(generate_graphs(), 32 if quick else 256)
         dataset = ShardedDataset(save(items, folder / "build", name="generated"))
-        yield from compared(dataset, "S3DIS-size graph", BATCH, folder, repeats)
+        yield from compare_formats(dataset, "S3DIS-size graph", BATCH, folder, repeats)
 
     with tempfile.TemporaryDirectory() as name, thread_count(1):
         folder = Path(name)
         options = {"sample": True, "quiet": True, "parameters": {"limit": 256 if quick else 4_000}}
         build = build_dataset("peptides-func", home=Home(folder / "home"), **options)
-        yield from compared(ShardedDataset(build, "train"), "peptide", 128, folder, repeats)
+        yield from compare_formats(ShardedDataset(build, "train"), "peptide", 128, folder, repeats)
 
 
-def compared(
+def compare_formats(
     data: ShardedDataset, what: str, batch: int, folder: Path, repeats: int
 ) -> Iterator[Row]:
-    """Check that each format gives the same graphs; time single graphs, then batches."""
+    """Check that each format returns the same graphs; time single graphs, then batches."""
     stored = {}
     for name, (package, write) in FORMATS.items():
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-        place = folder / package
-        place.mkdir()
-        stored[f"{name} {version}"] = write(data, place)
+        format_folder = folder / package
+        format_folder.mkdir()
+        stored[f"{name} {version}"] = write(data, format_folder)
 
     order = np.random.default_rng(1).permutation(len(data)).tolist()
     singles = {}
@@ -239,8 +239,8 @@ def compared(
         assert same_graph(peer.item(order[0]), data[order[0]]), name
         singles[name] = partial(read_items, peer.item, order)
     ours = partial(read_items, data.__getitem__, order)
-    for name, times in in_turns(ours, singles, repeats=repeats, warmup=2).items():
-        yield Row.compared(f"one {what} at random", name, times, per=len(order))
+    for name, times in compare_all(ours, singles, repeats=repeats, warmup=2).items():
+        yield Row.from_times(f"one {what} at random", name, times, per=len(order))
 
     for prefetch in (0, 2):
         loader = GraphLoader(data, batch, shuffle=True, prefetch=prefetch)
@@ -256,8 +256,8 @@ def compared(
         ours = partial(read_epoch, lambda loader=loader: loader)
         workers = "two workers, ours a thread ahead" if prefetch else "no workers"
         label = f"shuffled batches of {batch}, {what}, {workers}"
-        for name, times in in_turns(ours, sides, repeats=repeats, warmup=2).items():
-            yield Row.compared(label, name, times, per=len(loader))
+        for name, times in compare_all(ours, sides, repeats=repeats, warmup=2).items():
+            yield Row.from_times(label, name, times, per=len(loader))
 
 
 def read_items(read: Callable[[int], Data], order: list[int]) -> None:
@@ -270,9 +270,9 @@ def read_epoch(begin: Callable[[], Iterable[Any]]) -> None:
     deque(begin(), 0)
 
 
-def same_graph(one: Data, other: Data) -> bool:
-    """Return whether two graphs have equal attributes."""
-    return all(torch.equal(one[name].to(value.dtype), value) for name, value in other.items())
+def same_graph(graph: Data, expected: Data) -> bool:
+    """Return True if two graphs have equal attributes."""
+    return all(torch.equal(graph[name].to(value.dtype), value) for name, value in expected.items())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""GraphBolt's side of ``sampling``, in an environment with the torch that it was built for.
+"""GraphBolt's side of ``sampling``, run in an environment with its version of torch.
 
-``python graphbolt.py CONFIG.json`` maps the shard of a build, prints the versions, and for each line
-of seeds on stdin (a file of int64) draws their batches and prints seconds, nodes and edges.
+``python graphbolt.py CONFIG.json`` maps the shard of a build and prints the versions. For each line
+on stdin, the path of int64 seeds, it samples their batches and prints seconds, nodes and edges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kmip_data.format.reader import map_files
 
 
 def main(config: dict[str, Any]) -> None:
-    """Answer each line with a line."""
+    """Map the graph, then answer each line of stdin with a line."""
     torch.set_num_threads(config["threads"])
     with ExitStack() as stack:
         opened = [stack.enter_context(Path(name).open("rb")) for name in config["files"]]
@@ -37,7 +37,7 @@ def main(config: dict[str, Any]) -> None:
     nodes, width = config["shape"]
     x = mapped(config["x"], nodes * width, "float32").view(nodes, width)
     y = mapped(config["y"], nodes, config["labels"]).view(nodes, 1)
-    # The mapped sources, numbers below 2³¹, are used as they lie in the file.
+    # Use the mapped sources, which are below 2³¹, without conversion.
     source = mapped(config["edges"], config["count"], "int32")
     target = np.frombuffer(shard, "uint32", config["count"], config["edges"] + 4 * config["count"])
     indptr = np.zeros(nodes + 1, np.int64)
@@ -51,12 +51,12 @@ def main(config: dict[str, Any]) -> None:
     for line in sys.stdin:
         seeds = torch.from_numpy(np.load(line.strip())).int()
         began = time.perf_counter()
-        met = 0
-        edges = 0
+        num_nodes = 0
+        num_edges = 0
         for batch in batches(graph, features, seeds, config):
-            met += len(batch.node_features["x"])
-            edges += sum(len(sub.sampled_csc.indices) for sub in batch.sampled_subgraphs)
-        answer({"seconds": time.perf_counter() - began, "nodes": met, "edges": edges})
+            num_nodes += len(batch.node_features["x"])
+            num_edges += sum(len(sub.sampled_csc.indices) for sub in batch.sampled_subgraphs)
+        answer({"seconds": time.perf_counter() - began, "nodes": num_nodes, "edges": num_edges})
         last = batch.input_nodes.long()
         assert torch.equal(batch.node_features["x"], x[last])
 
@@ -64,9 +64,9 @@ def main(config: dict[str, Any]) -> None:
 def batches(
     graph: Any, features: Any, seeds: torch.Tensor, config: dict[str, Any]
 ) -> Iterator[Any]:
-    """Iterate over GraphBolt's own pipeline."""
+    """Iterate over GraphBolt's pipeline."""
     pipe = gb.ItemSampler(gb.ItemSet(seeds, names="seed_nodes"), batch_size=config["batch_size"])
-    # The list begins with the layer that is applied first, and thus with the last hop.
+    # GraphBolt lists the last hop first.
     pipe = pipe.sample_neighbor(graph, config["fanouts"][::-1])
     pipe = pipe.fetch_feature(features, node_feature_keys=["x", "y"])
     yield from gb.DataLoader(pipe, num_workers=0)

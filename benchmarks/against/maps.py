@@ -1,6 +1,6 @@
-"""Read a map by another library: ``python -m benchmarks.against.maps READER FILE`` prints a count.
+"""Read a map with another library: ``python -m benchmarks.against.maps READER FILE`` prints a count.
 
-Nothing of this package is imported here: a process that is timed begins with the library's imports.
+Does not import this package, so that a timed process only includes the library's imports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def read_pyosmium(path: Path) -> int:
-    """Return the number of elements tagged highway, of which alone Python objects are made."""
+    """Return the number of elements tagged highway, the only ones converted to Python objects."""
     import osmium
 
     elements = osmium.FileProcessor(str(path))
@@ -21,7 +21,7 @@ def read_pyosmium(path: Path) -> int:
 
 
 def read_pyrosm(path: Path) -> int:
-    """Return the number of edges of all streets, the network of our build."""
+    """Return the number of edges in the network of our build."""
     import pyrosm
 
     _nodes, edges = pyrosm.OSM(str(path)).get_network("all", nodes=True)
@@ -42,7 +42,7 @@ def read_quackosm(path: Path) -> int:
 
 
 def read_osmnx(path: Path) -> int:
-    """Return the number of directed edges of the simplified graph; the XML is written before."""
+    """Return the number of directed edges of the simplified graph, from existing XML."""
     import osmnx
 
     return len(osmnx.graph_from_xml(path.with_suffix(".osm"), retain_all=True).edges)
@@ -58,4 +58,4 @@ READERS: dict[str, Callable[[Path], int]] = {
 if __name__ == "__main__":
     print(READERS[sys.argv[1]](Path(sys.argv[2])))
     sys.stdout.flush()
-    os._exit(0)  # threads of a library are no part of what is measured
+    os._exit(0)  # do not wait for threads of the library

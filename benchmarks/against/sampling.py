@@ -1,8 +1,8 @@
-"""Batches of sampled neighbourhoods with their features, against GraphBolt and PyG's loader.
+"""Batches of sampled neighbourhoods with features, against GraphBolt and PyG's loader.
 
-``python -m benchmarks.against.sampling --build FOLDER --fanouts 12,12,12 --seeds 8192`` takes a build
-of one graph, such as ogbn-papers100m of any size, instead of the generated one. All sides read the
-mapped shard, warm.
+``python -m benchmarks.against.sampling --build FOLDER --fanouts 12,12,12 --seeds 8192`` uses a build
+of one graph, such as ogbn-papers100m, instead of a generated graph. All sides read the mapped shard
+from a warm cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch_geometric.loader import NeighborLoader
 
 import kmip_data
 from benchmarks import peers
-from benchmarks.table import Row, in_turns, thread_count
+from benchmarks.table import Row, compare_all, thread_count
 from kmip_data.builds.home import Build
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.training.config.keys import TrainingConfig
@@ -39,7 +39,7 @@ GRAPHBOLT = (
     *("dgl==2.1.0", "torch==2.2.1", "numpy<2", "torchdata==0.7.1"),
     *("pandas", "pydantic", "pyyaml", "lazy_loader"),
 )
-WHY_NO_PYG = "PyG's loader needs pyg-lib or torch-sparse, which torch {} has no wheel of"
+PYG_UNAVAILABLE = "PyG's loader needs pyg-lib or torch-sparse, which torch {} has no wheel of"
 
 
 def rows(
@@ -53,16 +53,16 @@ def rows(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if build is None:
-            build = str(generated(folder / "graph", 100_000 if quick else NODES).path)
+            build = str(generate_graph(folder / "graph", 100_000 if quick else NODES).path)
         dataset = ShardedDataset(build, columns=["x", "y", "edge_index"])
         with thread_count(available_cores()):
             for text in fanouts:
                 hops = [int(number) for number in text.split(",")]
-                yield from compared(dataset, hops, seeds, folder)
+                yield from compare_fanouts(dataset, hops, seeds, folder)
 
 
-def generated(folder: Path, nodes: int) -> Build:
-    """A graph whose degrees follow a power law on both ends, with edges sorted by target."""
+def generate_graph(folder: Path, nodes: int) -> Build:
+    """Generate a graph with power-law in- and out-degrees, and edges sorted by target."""
     random = np.random.default_rng(0)
     weight = np.minimum((1 - random.random(nodes)) ** (-1 / 1.5), 1e4)
     degree = np.floor(weight * DEGREE / weight.mean() + random.random(nodes)).astype(np.int64)
@@ -83,10 +83,10 @@ def generated(folder: Path, nodes: int) -> Build:
     return kmip_data.save(graph, folder, name="sampled")
 
 
-def compared(
+def compare_fanouts(
     dataset: ShardedDataset, fanouts: Sequence[int], count: int, folder: Path
 ) -> Iterator[Row]:
-    """Draw the same seeds on every side, in turns; compare the sizes of the batches first."""
+    """Check the batch sizes of all sides, then time them in turn on the same seeds."""
     edges = dataset.mapped_edges(0)
     assert edges is not None, "the build is mapped"
     nodes = int(dataset.nodes[0])
@@ -95,8 +95,8 @@ def compared(
     seeds = np.random.default_rng(0).permutation(train)[:count]
     np.save(folder / "seeds.npy", seeds)
 
-    def sample_around(chosen: Any, hops: Sequence[int], generator: np.random.Generator) -> Data:
-        sampled = graph.sample_around(chosen, hops, generator)
+    def sample_around(seeds: Any, hops: Sequence[int], generator: np.random.Generator) -> Data:
+        sampled = graph.sample_around(seeds, hops, generator)
         batch = dataset.select_rows(0, sampled.nodes, sampled.edges)
         ends = np.stack([sampled.source, sampled.target])
         return Data(**batch.to_dict(), edge_index=torch.from_numpy(ends))
@@ -106,10 +106,10 @@ def compared(
     sizes = {"ours": totals(ours)}
 
     sides: dict[str, Callable[[], object]] = {}
-    with GraphBolt(dataset, fanouts, folder) as ask:
-        versions = ask.versions
-        sizes["GraphBolt"] = ask()
-        sides["GraphBolt, on-disk features"] = ask
+    with GraphBolt(dataset, fanouts, folder) as run_graphbolt:
+        versions = run_graphbolt.versions
+        sizes["GraphBolt"] = run_graphbolt()
+        sides["GraphBolt, on-disk features"] = run_graphbolt
         if pyg.WITH_PYG_LIB or pyg.WITH_TORCH_SPARSE:
             versions += f", torch-sparse {importlib.metadata.version('torch-sparse')}"
             options = {"num_neighbors": list(fanouts), "batch_size": BATCH, "is_sorted": True}
@@ -117,19 +117,19 @@ def compared(
             sizes["PyG"] = totals(theirs)
             sides["PyG NeighborLoader"] = partial(totals, theirs)
         note = f"sampling: {versions}; nodes and edges of all batches: {sizes}"
-        # GraphBolt draws again for the nodes of earlier hops: a few nodes and edges more.
+        # GraphBolt resamples the nodes of earlier hops, which adds a few nodes and edges.
         for side in sizes.values():
             assert abs(sizes["ours"][0] / side[0] - 1) < 0.1, note
         if len(sides) == 1:
-            note += "; " + WHY_NO_PYG.format(torch.__version__)
-        times = in_turns(partial(totals, ours), sides)
+            note += "; " + PYG_UNAVAILABLE.format(torch.__version__)
+        times = compare_all(partial(totals, ours), sides)
     what = f"a seed with {fanouts} neighbours: {nodes:,} nodes, {edges.shape[1]:,} edges"
     for name, time in times.items():
-        yield Row.compared(what, name, time, per=len(seeds), target=1.5, note=note)
+        yield Row.from_times(what, name, time, per=len(seeds), target=1.5, note=note)
 
 
 def totals(batches: Any) -> tuple[int, int]:
-    """Nodes and edges of all batches."""
+    """Return the total nodes and edges of all batches."""
     nodes = 0
     edges = 0
     for batch in batches:
@@ -139,7 +139,7 @@ def totals(batches: Any) -> tuple[int, int]:
 
 
 class GraphBolt:
-    """GraphBolt's process; a call draws all seeds and returns the nodes and edges."""
+    """GraphBolt in a separate process; a call samples all seeds and returns nodes and edges."""
 
     def __init__(self, dataset: ShardedDataset, fanouts: Sequence[int], folder: Path) -> None:
         shard = dataset._store.shards[0]

@@ -1,7 +1,7 @@
-"""Exact search of inner products against FAISS, USearch and ScaNN, all cores on both sides.
+"""Exact inner-product search against FAISS and ScaNN, with all cores on both sides.
 
-Keys change in every training step, so each side builds its index each time. An argument, such as
-"k = 100" or "one norm" or "trained", is in the names of the rows to measure.
+Keys change in every training step, so each side builds its index on each call. An argument, such as
+"k = 100", "one norm" or "trained", selects rows by name.
 """
 
 from __future__ import annotations
@@ -21,58 +21,55 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.peers import print_rows
-from benchmarks.table import Row, in_turns, thread_count
+from benchmarks.table import Row, compare_all, thread_count
 from benchmarks.turns import seconds
 from kmip_data.models.profiling.methods import Shape, draw_inputs
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.parallel import available_cores
 
 Rows = NDArray[np.float32]  #: (N, d) queries or keys of one head
-Found = tuple[Rows, NDArray[np.int64]]  #: scores and keys, (N, k) each
+SearchResult = tuple[Rows, NDArray[np.int64]]  #: scores and keys, (N, k) each
 
 
-def faiss_knn(queries: Rows, keys: Rows, k: int) -> Found:
-    """Search by FAISS' function without an index."""
+def faiss_knn(queries: Rows, keys: Rows, k: int) -> SearchResult:
+    """Search with FAISS' function without an index."""
     return faiss.knn(queries, keys, k, metric=faiss.METRIC_INNER_PRODUCT)
 
 
-def faiss_flat(queries: Rows, keys: Rows, k: int) -> Found:
-    """Search by FAISS' exact index."""
+def faiss_flat(queries: Rows, keys: Rows, k: int) -> SearchResult:
+    """Search with FAISS' exact index."""
     index = faiss.IndexFlatIP(keys.shape[1])
     index.add(keys)
     return index.search(queries, k)
 
 
-def scann_brute_force(queries: Rows, keys: Rows, k: int) -> Found:
-    """Search by ScaNN without a tree or hashes."""
+def scann_brute_force(queries: Rows, keys: Rows, k: int) -> SearchResult:
+    """Search with ScaNN without a tree or hashing."""
     builder = scann.scann_ops_pybind.builder(keys, k, "dot_product")
     searcher = builder.score_brute_force().build()
-    batches = [searcher.search_batched_parallel(part) for part in blocks(queries)]
+    batches = [searcher.search_batched_parallel(part) for part in split_queries(queries)]
     indices, scores = map(np.concatenate, zip(*batches, strict=True))
     return scores, indices.astype(np.int64)
 
 
-def blocks(queries: Rows) -> list[Rows]:
-    """Return queries in blocks of 4,096.
-
-    ScaNN holds all scores of a block: the scores of 100,000 queries would take 40 GB.
-    """
+def split_queries(queries: Rows) -> list[Rows]:
+    """Split queries into blocks of 4,096, because ScaNN stores all scores: 40 GB for 100,000."""
     return np.array_split(queries, range(4_096, len(queries), 4_096))
 
 
-SIDES: dict[str, Callable[[Rows, Rows, int], Found]] = {
+SIDES: dict[str, Callable[[Rows, Rows, int], SearchResult]] = {
     "FAISS knn": faiss_knn,
     "FAISS IndexFlatIP": faiss_flat,
     "ScaNN brute force": scann_brute_force,
 }
-SLOW = 30.0  #: seconds from which a side is timed once, in the run that checks it
+MAX_REPEATED_SECONDS = 30.0  #: slower sides are only timed once, while checking them
 PACKAGES = ("faiss-cpu", "scann")
 
 
 def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
     """Measure Gaussian rows, rows of one norm, and queries and keys of a trained network.
 
-    ``only`` is in the names of the rows that are measured.
+    ``only`` selects rows whose name contains it.
     """
     nodes = 2_048 if quick else 100_000
     repeats = 1 if quick else 3
@@ -82,23 +79,23 @@ def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
         for k, target in ((10, 10), (100, 5)):
             what = f"search, {nodes:,} nodes, d = 10, k = {k}, Gaussian"
             if only in what:
-                yield from compared(
+                yield from compare_sides(
                     what, gaussian.queries, gaussian.keys, k, repeats, target=target
                 )
 
         what = f"search, {nodes:,} nodes of one norm, d = 64, k = 10"
         if only in what:
             sphere = draw_inputs(Shape(d=64, data="sphere"), nodes)
-            yield from compared(what, sphere.queries, sphere.keys, 10, repeats, target=2.5)
+            yield from compare_sides(what, sphere.queries, sphere.keys, 10, repeats, target=2.5)
 
         if only in "trained":
-            for name, operands in trained(epochs).items():
+            for name, operands in train_and_record(epochs).items():
                 heads, count, width = operands[0].shape
                 what = f"search, {name}: {heads} head of {count:,} nodes, d = {width}, k = 10"
-                yield from compared(what, *operands, 10, 3 * repeats, target=2.5)
+                yield from compare_sides(what, *operands, 10, 3 * repeats, target=2.5)
 
 
-def compared(
+def compare_sides(
     what: str,
     queries: torch.Tensor,
     keys: torch.Tensor,
@@ -107,7 +104,7 @@ def compared(
     *,
     target: float,
 ) -> Iterator[Row]:
-    """Check that all sides reach the same scores, then time them in turn."""
+    """Check that all sides return the same scores, then time them in turn."""
     sides = {
         name: partial(search_heads, side, queries.numpy(), keys.numpy(), k)
         for name, side in SIDES.items()
@@ -120,37 +117,37 @@ def compared(
         difference = np.abs(sides[name]() - scores.numpy()).max()
         duration = time.perf_counter() - started
         assert difference <= tolerance, f"{name} differs by {difference:.3g}"
-        if duration > SLOW:
+        if duration > MAX_REPEATED_SECONDS:
             slow[name] = duration
             del sides[name]
 
     ours = partial(topk_inner_product, queries, keys, k)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     options = {"target": target, "note": f"search: {versions}"}
-    for name, times in in_turns(ours, sides, repeats=repeats, warmup=0).items():
-        yield Row.compared(what, name, times, **options)
+    for name, times in compare_all(ours, sides, repeats=repeats, warmup=0).items():
+        yield Row.from_times(what, name, times, **options)
     for name, duration in slow.items():
-        yield Row.of(what, f"{name}, once", seconds(ours), duration, "s", **options)
+        yield Row.from_figures(what, f"{name}, once", seconds(ours), duration, "s", **options)
 
 
 def search_heads(
-    side: Callable[[Rows, Rows, int], Found], queries: Rows, keys: Rows, k: int
+    side: Callable[[Rows, Rows, int], SearchResult], queries: Rows, keys: Rows, k: int
 ) -> NDArray[np.float32]:
-    """Return the scores of all heads, (H, N, k), searched one after the other."""
+    """Search all heads sequentially; return the scores (H, N, k)."""
     return np.stack([side(*operands, k)[0] for operands in zip(queries, keys, strict=True)])
 
 
-def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def train_and_record(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Train one head of 64 dimensions on Helsinki; return queries and keys of first and last layer."""
     from kmip_data.cli.main import run_command_line
     from kmip_data.models.attention import kmip
 
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    recorded: list[tuple[torch.Tensor, torch.Tensor]] = []
     search = kmip.search_op
 
-    def remembered(queries: torch.Tensor, keys: torch.Tensor, *rest: object) -> object:
-        seen.append((queries, keys))
-        del seen[:-4]  # a forward pass has four layers
+    def record(queries: torch.Tensor, keys: torch.Tensor, *rest: object) -> object:
+        recorded.append((queries, keys))
+        del recorded[:-4]  # keep the last forward pass, of four layers
         return search(queries, keys, *rest)
 
     settings = ("model.layers=4", "model.hidden_dim=64", "model.attention.heads=1")
@@ -158,7 +155,7 @@ def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     command = ["train", "--dataset", "helsinki", "--epochs", str(epochs), "--quiet"]
     for setting in settings:
         command += ["--set", setting]
-    kmip.search_op = remembered
+    kmip.search_op = record
     try:
         with tempfile.TemporaryDirectory() as home:
             os.environ["KMIP_DATA_HOME"] = home
@@ -169,7 +166,7 @@ def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     names = {f"first layer after {epochs} epochs on Helsinki": 0, f"last after {epochs} epochs": -1}
     layers = {}
     for name, layer in names.items():
-        queries, keys = seen[layer]
+        queries, keys = recorded[layer]
         layers[name] = (queries.detach().clone(), keys.detach().clone())
     return layers
 

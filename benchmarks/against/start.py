@@ -1,4 +1,4 @@
-"""CPU seconds of fresh processes: commands that begin, imports, and ``doctor``."""
+"""CPU seconds of fresh processes: start of commands, imports, and ``doctor``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PYG = (sys.executable, "-c", "import torch_geometric")
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """Measure processes that have started once before, in turn."""
+    """Measure processes in turn, with a warm file cache."""
     runs = 2 if quick else 9
     commands = {
         "`kmip-data --help`": ((sys.executable, "-m", "kmip_data", "--help"), "≤ 0.1 s", 0.1),
@@ -24,14 +24,14 @@ def rows(*, quick: bool) -> Iterator[Row]:
     }
     empty = (sys.executable, "-c", "pass")
     for what, (command, target, limit) in commands.items():
-        mine, python, ratio, spread = compared(command, empty, runs)
+        mine, python, ratio, spread = compare_commands(command, empty, runs)
         yield Row(
             what=f"{what}, CPU seconds", against="Python alone", ours=mine, theirs=python, unit="s",
             ratio=ratio, spread=spread, target=target, met=mine <= limit,
         )  # fmt: skip
 
     dataset = (sys.executable, "-c", "from kmip_data import S3DIS")
-    mine, theirs, ratio, spread = compared(dataset, PYG, runs)
+    mine, theirs, ratio, spread = compare_commands(dataset, PYG, runs)
     yield Row(
         what="`from kmip_data import S3DIS`, CPU seconds", against="`import torch_geometric`",
         ours=mine, theirs=theirs, unit="s", ratio=ratio, spread=spread,
@@ -39,14 +39,14 @@ def rows(*, quick: bool) -> Iterator[Row]:
     )  # fmt: skip
 
     doctor = (sys.executable, "-m", "kmip_data", "doctor")
-    mine, theirs, ratio, spread = compared(doctor, PYG, 1 if quick else 3)
+    mine, theirs, ratio, spread = compare_commands(doctor, PYG, 1 if quick else 3)
     yield Row(
         what="`kmip-data doctor`, CPU seconds", against="`import torch_geometric`", ours=mine,
         theirs=theirs, unit="s", ratio=ratio, spread=spread, target="≤ 8 s", met=mine <= 8,
     )  # fmt: skip
 
 
-def compared(
+def compare_commands(
     ours: tuple[str, ...], theirs: tuple[str, ...], runs: int
 ) -> tuple[float, float, float, tuple[float, float]]:
     """Return median CPU seconds of both, the median ratio theirs / ours, and its range."""
@@ -60,7 +60,7 @@ def compared(
 
 
 def cpu_seconds(command: tuple[str, ...]) -> float:
-    """Run a command; return CPU seconds of it and its children."""
+    """Run a command; return its CPU seconds, including children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)

@@ -1,9 +1,9 @@
-"""From a map to streets: our labelled build against pyrosm, QuackOSM and OSMnx, a process each.
+"""Map to streets: our labelled build against pyrosm, QuackOSM and OSMnx, in separate processes.
 
-The others stop earlier: QuackOSM at geometries of roads, pyrosm at tables of nodes and edges, OSMnx
-at the simplified graph; labels, land use and a finished build are in our figure alone. pyosmium
-only reads the file: the floor of all. ``python -m benchmarks.against.streets 620000 --readers pyrosm
---runs 3`` measures a part: countries of so many directed edges against some of the others.
+The others do less: QuackOSM produces road geometries, pyrosm tables of nodes and edges, OSMnx a
+simplified graph; only our figure includes labels, land use and a finished build. pyosmium only
+reads the file, a lower bound for all. ``python -m benchmarks.against.streets 620000 --readers pyrosm
+--runs 3`` measures countries of the given directed edges against some of the others.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.against.maps import READERS
-from benchmarks.country import EDGES, Cost, run_module
+from benchmarks.country import EDGES_PER_NODE, Cost, run_module
 from benchmarks.peers import print_rows
 from benchmarks.table import Row
 
-#: Directed edges of the generated countries -> runs of each side.
+#: Directed edges of generated countries -> runs of each side.
 SIZES = {620_000: 3, 2_200_000: 1, 5_700_000: 1}
-OSMNX_LIMIT = (
-    700_000  #: directed edges; OSMnx holds the XML and a graph of Python objects in memory
-)
+#: Directed edges; OSMnx holds the XML and a graph of Python objects in memory.
+OSMNX_LIMIT = 700_000
 TARGET = 3.0
-MEMORY = 12 * 2**30  #: bytes at which a library is stopped
+MAX_MEMORY = 12 * 2**30  #: bytes at which a library is stopped
 MODULE = "benchmarks.against.maps"
-#: Name of a row by reader.
+#: Row label of each reader.
 LABELS = {
-    "pyosmium": "pyosmium {osmium}, reading alone",
+    "pyosmium": "pyosmium {osmium}, only reading",
     "pyrosm": "pyrosm {pyrosm}, tables of nodes and edges",
     "quackosm": "QuackOSM {quackosm}, geometries",
     "osmnx": "OSMnx {osmnx} from XML, simplified graph",
@@ -46,21 +45,23 @@ def rows(
     runs: int | None = None,
     maps: Path | None = None,
 ) -> Iterator[Row]:
-    """Measure generated countries; each run is a process that begins with its imports.
+    """Measure generated countries; each run is a process and includes its imports.
 
-    The ``maps`` are kept in this folder, if one is given. Each cost is printed when it is measured.
+    ``maps`` is a folder that caches the generated maps. Costs are printed as they are measured.
     """
     packages = ("osmium", "pyrosm", "quackosm", "osmnx")
     versions = {name: importlib.metadata.version(name) for name in packages}
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
         folder = Path(name)
-        # Compiles what no earlier run has compiled.
-        in_turns(generated(maps or folder, 2_000), folder, 2_000, 1, ())
+        # Compile the kernels.
+        measure_sides(write_country_once(maps or folder, 2_000), folder, 2_000, 1, ())
     for edges in sizes or ([20_000] if quick else SIZES):
         count = runs or SIZES.get(edges, 1)
         with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
             folder = Path(name)
-            costs = in_turns(generated(maps or folder, edges), folder, edges, count, readers)
+            costs = measure_sides(
+                write_country_once(maps or folder, edges), folder, edges, count, readers
+            )
 
         ours = costs.pop("ours")
         for reader, peer in costs.items():
@@ -95,14 +96,14 @@ def _row(edges: int, ours: list[Cost], **more: object) -> Row:
     return Row(what=what, ours=seconds, unit="s", **more)  # type: ignore[arg-type]
 
 
-def generated(folder: Path, edges: int) -> Path:
-    """Return a country, and its XML where OSMnx can hold it, written where they are missing."""
+def write_country_once(folder: Path, edges: int) -> Path:
+    """Write a country, and its XML if OSMnx can hold it, unless they exist; return the path."""
     path = folder / f"generated-{edges}.osm.pbf"
     if path.exists():
         return path
     from support.maps.country import write_country
 
-    write_country(path, round(edges / EDGES))
+    write_country(path, round(edges / EDGES_PER_NODE))
     if edges < OSMNX_LIMIT:
         import osmium
 
@@ -114,26 +115,26 @@ def generated(folder: Path, edges: int) -> Path:
     return path
 
 
-def in_turns(
+def measure_sides(
     path: Path,
     folder: Path,
     edges: int,
     runs: int,
-    chosen: Sequence[str],
+    readers: Sequence[str],
 ) -> dict[str, list[Cost]]:
     """Run all sides in turn; return seconds and peak memory of each run."""
-    readers = [name for name in chosen if name != "osmnx" or edges < OSMNX_LIMIT]
+    readers = [name for name in readers if name != "osmnx" or edges < OSMNX_LIMIT]
     costs: dict[str, list[Cost]] = {name: [] for name in ("ours", *readers)}
     for _ in range(runs):
         with tempfile.TemporaryDirectory(dir=folder) as home:
-            words = ("build", "city", "--name", "country", "--archive", str(path))
-            cost, _ = run_module("kmip_data", (*words, "--quiet", "--home", home))
+            arguments = ("build", "city", "--name", "country", "--archive", str(path))
+            cost, _ = run_module("kmip_data", (*arguments, "--quiet", "--home", home))
         assert not cost.reason, cost.reason
         print(f"{edges:,}, ours: {cost}", file=sys.stderr)
         costs["ours"].append(cost)
         for reader in readers:
-            cost, printed = run_module(MODULE, (reader, str(path)), most=MEMORY)
-            # A country has more roads than a tenth of its edges: nobody returns an empty table.
+            cost, printed = run_module(MODULE, (reader, str(path)), max_bytes=MAX_MEMORY)
+            # A country has more roads than a tenth of its edges, so an empty table is an error.
             assert cost.reason or int(printed) > edges / 10, f"{reader} read {printed} of {edges}"
             print(f"{edges:,}, {reader}: {cost}", file=sys.stderr)
             costs[reader].append(cost)

@@ -1,1 +1,1 @@
-"""Readers of untrusted raw file formats; ``name`` is the file's name in messages."""
+"""Readers of untrusted raw file formats. Parameter ``name`` is the file name in messages."""

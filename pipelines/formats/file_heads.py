@@ -1,4 +1,4 @@
-"""First bytes of raw files, which tell their format."""
+"""Read the first bytes of raw files to detect their format."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from kmip_data.errors import DamagedInput
 _GZIP = b"\x1f\x8b"
 
 
-def decompressed_head(path: Path, most: int = 4_096) -> bytes:
-    """Return the first bytes of a file, decompressed; ``DamagedInput`` for a damaged gzip."""
+def decompressed_head(path: Path, max_bytes: int = 4_096) -> bytes:
+    """Return the first bytes of a file, decompressed; raises ``DamagedInput`` for a damaged gzip."""
     with path.open("rb") as file:
-        head = file.read(most)
+        head = file.read(max_bytes)
     if not head.startswith(_GZIP):
         return head
     try:
-        return zlib.decompressobj(wbits=31).decompress(head, most)
+        return zlib.decompressobj(wbits=31).decompress(head, max_bytes)
     except zlib.error as error:
         raise DamagedInput(f"{path.name} is a damaged gzip: {error}.") from error
 
 
 def first_member(head: bytes) -> bytes:
-    """Return the name of the first file of a zip; empty for other files."""
+    """Return the name of a zip's first member; empty for other files."""
     if not head.startswith(b"PK\3\4") or len(head) < 30:
         return b""
     (length,) = struct.unpack_from("<H", head, 26)
@@ -32,6 +32,6 @@ def first_member(head: bytes) -> bytes:
 
 
 def is_gzip(path: Path) -> bool:
-    """True if a file begins as a gzip."""
+    """Return True if a file is gzip-compressed."""
     with path.open("rb") as file:
         return file.read(2) == _GZIP

@@ -1,4 +1,4 @@
-"""Arrays of an ``.npz`` file as streams: read in order and inflated piece by piece."""
+"""Stream the arrays of an ``.npz`` file, decompressing them piece by piece."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from kmip_data.arrays import Array, DType, format_shape_pattern, shape_matches
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import CHUNK_BYTES, archive_errors, first_bytes, sniff_format
 
-_HEADER_BYTES = 10_000  #: most bytes of an array's header: numpy's own limit
+_MAX_HEADER_BYTES = 10_000  #: numpy's limit
 
 
 class NpzFile:
-    """The arrays of a file that ``numpy.savez`` or ``savez_compressed`` wrote, in any order."""
+    """File written by ``numpy.savez`` or ``savez_compressed``."""
 
     def __init__(self, path: Path) -> None:
         self.name = f"{path.parent.name}/{path.name}"
         if sniff_format(first_bytes(path)) != "zip":
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
         self._path = path
-        self.read: set[str] = set()  #: names of the arrays that were opened
+        self.read: set[str] = set()  #: names of opened arrays
         with archive_errors(path):
-            self._archive = zipfile.ZipFile(path)  # open as long as its arrays are read
+            self._archive = zipfile.ZipFile(path)
         self._members: dict[str, zipfile.ZipInfo] = {}
         for member in self._archive.infolist():
             self._members[member.filename.removesuffix(".npy")] = member
@@ -40,17 +40,17 @@ class NpzFile:
 
     @property
     def size(self) -> int:
-        """Bytes of all arrays, as the archive declares them."""
+        """Declared bytes of all arrays."""
         return sum(member.file_size for member in self._members.values())
 
     def array(
         self, name: str, dtype_kinds: str, shape: tuple[int | None, ...] | None
     ) -> ArrayStream:
-        """Open one array at its beginning.
+        """Open one array for streaming.
 
-        ``dtype_kinds`` are letters of numpy dtype kinds; ``None`` in ``shape`` is any length, and for
-        ``shape`` any shape. Raises ``DamagedInput`` where the array is missing, damaged, or has
-        another dtype or shape.
+        ``dtype_kinds`` are numpy dtype kinds. None in ``shape`` accepts any length; None for
+        ``shape`` accepts any shape. Raises ``DamagedInput`` if the array is missing or damaged, or
+        has another dtype or shape.
         """
         member = self._members.get(name)
         if member is None:
@@ -72,13 +72,13 @@ class NpzFile:
                 yield piece
 
     def load(self, name: str, dtype_kinds: str = "biuf") -> Array:
-        """Return one array of any shape."""
+        """Read an entire array of any shape."""
         stream = self.array(name, dtype_kinds, None)
         values = stream.take(math.prod(stream.shape))
-        return values.reshape(stream.shape, order="F" if stream.by_columns else "C")
+        return values.reshape(stream.shape, order="F" if stream.is_fortran_order else "C")
 
     def number(self, name: str) -> int:
-        """Return the only value of an array of shape (1,), from 1 to 2³² - 1."""
+        """Return the only value of an array of shape (1,), a size from 1 to 2³² - 1."""
         value = int(self.array(name, "iu", (1,)).take(1)[0])
         if not 0 < value < 2**32:
             raise DamagedInput(f"{self.name}: {name} is {value:,}, not a size.")
@@ -86,7 +86,7 @@ class NpzFile:
 
 
 class ArrayStream:
-    """One array, whose values are taken in the order in which they are stored."""
+    """One array, read sequentially in storage order."""
 
     def __init__(self, pieces: Iterator[bytes], declared: int, name: str) -> None:
         self.name = name
@@ -100,40 +100,42 @@ class ArrayStream:
             reader = np.lib.format.read_array_header_1_0
             if version != (1, 0):
                 reader = np.lib.format.read_array_header_2_0
-            self.shape, self.by_columns, self.dtype = reader(header, max_header_size=_HEADER_BYTES)
-        # A header is a Python literal, which a parser may fail on in any of these ways.
+            self.shape, self.is_fortran_order, self.dtype = reader(
+                header, max_header_size=_MAX_HEADER_BYTES
+            )
+        # numpy parses the header as a Python literal, which may fail in any of these ways.
         except (ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise DamagedInput(f"{name} is not an array: {str(error)[:200]}") from error
 
         size = header.tell() + math.prod(self.shape) * self.dtype.itemsize
         if self.dtype.hasobject or min(self.shape, default=0) < 0 or declared != size:
             raise DamagedInput(
-                f"{name} has {declared:,} bytes, which are not {self.dtype} {self.shape}."
+                f"{name} has {declared:,} bytes, which do not fit {self.dtype} {self.shape}."
             )
         self._rest = memoryview(first)[header.tell() :]
 
     def take(self, count: int) -> Array:
         """Return the next ``count`` values, (count,)."""
         values = np.empty(count, self.dtype)
-        room = values.data.cast("B")
-        while room:
-            piece = self._next_bytes(len(room))
-            room[: len(piece)] = piece
-            room = room[len(piece) :]
+        remaining = values.data.cast("B")
+        while remaining:
+            piece = self._next_bytes(len(remaining))
+            remaining[: len(piece)] = piece
+            remaining = remaining[len(piece) :]
         return values
 
     def skip(self, count: int) -> None:
         """Skip the next ``count`` values."""
-        left = count * self.dtype.itemsize
-        while left:
-            left -= len(self._next_bytes(left))
+        remaining = count * self.dtype.itemsize
+        while remaining:
+            remaining -= len(self._next_bytes(remaining))
 
-    def _next_bytes(self, most: int) -> memoryview:
-        """Return the next bytes, at most ``most`` of them."""
+    def _next_bytes(self, max_bytes: int) -> memoryview:
+        """Return the next bytes, at most ``max_bytes``."""
         if not self._rest:
             self._rest = memoryview(next(self._read_pieces, b""))
             if not self._rest:
                 raise DamagedInput(f"{self.name} ends early.")
-        piece = self._rest[:most]
+        piece = self._rest[:max_bytes]
         self._rest = self._rest[len(piece) :]
         return piece

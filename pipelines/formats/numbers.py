@@ -1,8 +1,8 @@
-"""Tables of numbers without a header, gzip-compressed, read block by block.
+"""Read gzipped tables of numbers without a header, block by block.
 
-A compiled kernel parses the text, about ten times as fast as Python row by row. A number becomes
-the nearest float64, as with Python's ``float``: up to 15 digits directly, since digits and power of
-ten are exact; a block with a longer number is parsed again by Python.
+A compiled kernel parses the text about ten times as fast as Python row by row. The result is the
+nearest float64, equal to Python's ``float``: the kernel is exact up to 15 digits, and Python parses
+blocks with longer numbers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kmip_data.files.reading import InflateError, open_gzip
 from kmip_data.runtime.parallel import njit_nogil
 from kmip_data.text import count_with_noun
 
-BLOCK = 2**20  #: bytes of text that are read at a time
-EXACT = 22  #: the largest power of ten that is a float64
-POWERS: F64 = np.array([10.0**power for power in range(EXACT + 1)])
+BLOCK_BYTES = 2**20  #: decompressed bytes read at a time
+MAX_EXACT_POWER = 22  #: largest power of ten that float64 represents exactly
+POWERS: F64 = np.array([10.0**power for power in range(MAX_EXACT_POWER + 1)])
 
 #: Results of the kernel.
-_FAULT = 0
-_SOUND = 1
-_TOO_LONG = 2  #: a number is too long for the kernel
-_MAX_MANTISSA = 10**17  #: further digits are skipped
+_INVALID = 0
+_VALID = 1
+_TOO_LONG = 2  #: a number has too many digits for the kernel
+_MAX_MANTISSA = 10**17  #: digits beyond it are ignored
 _MINUS = ord("-")
 _PLUS = ord("+")
 _POINT = ord(".")
@@ -38,53 +38,52 @@ _ZERO = ord("0")
 _E = ord("e")
 _N = ord("n")
 _A = ord("a")
-_LOWER = 32  #: bit that is set in small letters
+_LOWERCASE_BIT = 32  #: set in lower-case letters
 
 
 @dataclass(frozen=True)
 class NumberTable:
-    """A file of numbers separated by commas, a row a line, and the bounds of its values."""
+    """File of comma-separated numbers, one row per line, with bounds on its values."""
 
     path: Path
     columns: int
-    max_bytes: int  #: most bytes of the decompressed text
+    max_bytes: int  #: maximum size, decompressed
     low: float = -float(np.finfo(np.float32).max)
-    high: float | Sequence[int] = float(
-        np.finfo(np.float32).max
-    )  #: largest value of all columns, or of each
-    integers: bool = True  #: True if ``0.5`` is a problem
-    missing: bool = False  #: True if a field may be empty, or ``nan``: NaN
-    empty: bool = False  #: True if the file may be empty
+    #: Maximum of all columns, or of each.
+    high: float | Sequence[int] = float(np.finfo(np.float32).max)
+    requires_integers: bool = True
+    allows_missing: bool = False  #: True if a field may be empty or ``nan``
+    allows_empty: bool = False  #: True if the file may be empty
 
     @property
     def name(self) -> str:
-        """Folder and name of the file, for messages."""
+        """Folder and file name, for messages."""
         return f"{self.path.parent.name}/{self.path.name}"
 
     def blocks(self) -> Iterator[F64]:
-        """Yield the rows in order, float64 (rows, columns), about a million characters at a time.
+        """Yield the rows in blocks of about a million characters, float64 (rows, columns).
 
-        Raises ``DamagedInput``, which names the line, where the file is cut off, too large, or has
-        something else than numbers inside the bounds.
+        Raises ``DamagedInput`` naming the line if the file is damaged, too large, or has anything
+        but numbers within the bounds.
         """
         line = 0
         for text in self._read_lines():
             values = self._parse_lines(text, line)
             is_bad = ~((values >= self.low) & (values <= np.asarray(self.high)))
-            if self.integers:
+            if self.requires_integers:
                 is_bad |= values != np.rint(values)
-            if self.missing:
+            if self.allows_missing:
                 is_bad &= ~np.isnan(values)
             if is_bad.any():
                 row = int(is_bad.any(axis=1).argmax())
                 raise self._bad_line_error(text, line, row)
             yield values
             line += len(values)
-        if not line and not self.empty:
+        if not line and not self.allows_empty:
             raise DamagedInput(f"{self.name} has no lines.")
 
     def column(self) -> I64:
-        """Return the integers of a table of one column, int64 (rows,)."""
+        """Return the integers of a one-column table, int64 (rows,)."""
         pieces = [values[:, 0].astype(np.int64) for values in self.blocks()]
         return np.concatenate([np.empty(0, np.int64), *pieces])
 
@@ -97,10 +96,10 @@ class NumberTable:
         take: Sequence[int],
         check: Callable[[F64, int], None] | None = None,
     ) -> None:
-        """Write the columns ``take`` of all rows to ``path`` as ``dtype``; ``check`` gets blocks (n, columns).
+        """Write the columns ``take`` of all rows to ``path`` as ``dtype``.
 
-        ``check`` is called with the rows of each block and the number of the first. Raises
-        ``DamagedInput`` where there are other than ``rows``.
+        Calls ``check`` with each block (n, columns) and its first row number. Raises
+        ``DamagedInput`` unless the table has ``rows`` rows.
         """
         count = 0
         with path.open("wb") as file:
@@ -111,16 +110,16 @@ class NumberTable:
                 count += len(values)
         if count != rows:
             raise DamagedInput(
-                f"{self.name} does not have as many lines as the files next to it state.",
+                f"{self.name} does not have the number of lines stated by its neighbouring files.",
                 expected=f"{rows:,}",
                 found=f"{count:,}",
             )
 
     def _parse_lines(self, text: bytes, lines_before: int) -> F64:
-        """Return the numbers of whole lines that follow ``lines_before`` others."""
-        values = np.empty(len(text))  # empty fields are one character each
+        """Parse complete lines that follow ``lines_before`` others."""
+        values = np.empty(len(text))  # a field takes at least one character
         outcome, count = parse_numbers(np.frombuffer(text, np.uint8), self.columns, POWERS, values)
-        if outcome == _FAULT:
+        if outcome == _INVALID:
             raise self._bad_line_error(text, lines_before, count // self.columns)
         if outcome == _TOO_LONG:
             words = text.replace(b"\r", b"").removesuffix(b"\n").replace(b"\n", b",").split(b",")
@@ -128,39 +127,39 @@ class NumberTable:
         return values[:count].reshape(-1, self.columns)
 
     def _bad_line_error(self, text: bytes, lines_before: int, row: int) -> DamagedInput:
-        numbers = count_with_noun(self.columns, "integer" if self.integers else "number")
+        numbers = count_with_noun(self.columns, "integer" if self.requires_integers else "number")
         return DamagedInput(
             f"{self.name}, line {lines_before + row + 1}: not {numbers} from {self.low} to {self.high}.",
             found=ascii(text.split(b"\n")[row][:80].decode("latin-1")),
         )
 
     def _read_lines(self) -> Iterator[bytes]:
-        """Yield the decompressed text in pieces of whole lines, each of which ends with LF."""
+        """Yield the decompressed text in blocks of complete lines, each ending with LF."""
         size = 0
-        lines = 0
+        num_lines = 0
         rest = b""
         try:
             with open_gzip(self.path) as file:
-                while data := file.read(BLOCK):
+                while data := file.read(BLOCK_BYTES):
                     size += len(data)
                     if size > self.max_bytes:
                         raise DamagedInput(
                             f"{self.name} is too large: more than {self.max_bytes:,} bytes, decompressed."
                         )
-                    whole, newline, after = data.rpartition(b"\n")
+                    complete, newline, incomplete = data.rpartition(b"\n")
                     if newline:
-                        yield rest + whole + newline
-                        lines += whole.count(newline) + 1
-                        rest = after
+                        yield rest + complete + newline
+                        num_lines += complete.count(newline) + 1
+                        rest = incomplete
                     else:
                         rest += data
-                    if len(rest) > BLOCK:
+                    if len(rest) > BLOCK_BYTES:
                         raise DamagedInput(
-                            f"{self.name}, line {lines + 1}: longer than {BLOCK:,} characters."
+                            f"{self.name}, line {num_lines + 1}: longer than {BLOCK_BYTES:,} characters."
                         )
         except (InflateError, EOFError, OSError) as error:
             raise DamagedInput(
-                f"{self.name} is damaged after line {lines}.",
+                f"{self.name} is damaged after line {num_lines}.",
                 found=f"{type(error).__name__}: {error}",
             ) from error
         if rest:
@@ -169,17 +168,16 @@ class NumberTable:
 
 @njit_nogil()
 def parse_numbers(text: U8, columns: int, powers: F64, values: F64) -> tuple[int, int]:
-    """Write the numbers of a text (bytes,), which ends with LF, into ``values`` (n,).
+    """Parse a text (bytes,) ending with LF into ``values`` (n,).
 
-    Returns the result and how many numbers were read: all, or those before the problem.
+    Returns the result, and the number of values parsed before any problem.
     """
-    outcome = _SOUND
+    outcome = _VALID
     count = 0
     column = 0
     i = 0
     while i < len(text):
-        # A digit and the comma or line end behind it, as most fields of molecules are: a
-        # fifteenth of the time.
+        # Fast path for a single digit, fifteen times as fast: most fields of molecules.
         digit = text[i] - _ZERO
         if 0 <= digit < 10:
             end = text[i + 1]
@@ -192,19 +190,19 @@ def parse_numbers(text: U8, columns: int, powers: F64, values: F64) -> tuple[int
                 continue
 
         i, state, number = _parse_number(text, i, powers)
-        if state == _FAULT:
-            return _FAULT, count
+        if state == _INVALID:
+            return _INVALID, count
         outcome = max(outcome, state)
         values[count] = number
 
-        # A comma, or the end of the line after the last column.
+        # Expect a comma, or a line break after the last column.
         column += 1
         if text[i] == _CR and i + 1 < len(text) and text[i + 1] == _LF:
             i += 1
         if text[i] == _LF and column == columns:
             column = 0
         elif text[i] != _COMMA or column == columns:
-            return _FAULT, count
+            return _INVALID, count
         count += 1
         i += 1
     return outcome, count
@@ -212,13 +210,13 @@ def parse_numbers(text: U8, columns: int, powers: F64, values: F64) -> tuple[int
 
 @njit_nogil()
 def _parse_number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
-    """Return where the number at ``i`` ends, its result and its value, NaN where the field is empty."""
+    """Parse the number at ``i``; return its end, result and value, NaN if the field is empty."""
     sign = 1.0
     if text[i] == _MINUS:
         sign = -1.0
         i += 1
 
-    # 1. Digits before and after the point: the number is ±mantissa · 10^scale.
+    # 1. Parse digits before and after the point: the number is ±mantissa · 10^scale.
     start = i
     i, mantissa, _ = _parse_digits(text, i, 0)
     count = i - start
@@ -229,16 +227,20 @@ def _parse_number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
         count += i - start
         scale = -scale
         if not count:
-            return i, _FAULT, np.nan
+            return i, _INVALID, np.nan
     if not count:
-        # An empty field, or nan in any case.
-        is_nan = i + 3 < len(text) and text[i] | _LOWER == _N and text[i + 1] | _LOWER == _A
-        if is_nan and text[i + 2] | _LOWER == _N:
-            return i + 3, _SOUND, np.nan
-        return i, _FAULT if sign < 0 else _SOUND, np.nan
+        # Accept an empty field, or nan in upper or lower case.
+        is_nan = (
+            i + 3 < len(text)
+            and text[i] | _LOWERCASE_BIT == _N
+            and text[i + 1] | _LOWERCASE_BIT == _A
+        )
+        if is_nan and text[i + 2] | _LOWERCASE_BIT == _N:
+            return i + 3, _VALID, np.nan
+        return i, _INVALID if sign < 0 else _VALID, np.nan
 
-    # 2. An exponent.
-    if text[i] | _LOWER == _E:
+    # 2. Parse an exponent.
+    if text[i] | _LOWERCASE_BIT == _E:
         i += 1
         step = 1
         if text[i] == _MINUS or text[i] == _PLUS:
@@ -247,24 +249,24 @@ def _parse_number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
         start = i
         i, exponent, _ = _parse_digits(text, i, 0)
         if i == start:
-            return i, _FAULT, np.nan
+            return i, _INVALID, np.nan
         scale += step * exponent
 
-    # 3. Both factors are exact, so that one rounding gives the nearest number.
-    if mantissa > 2**53 or scale > EXACT or scale < -EXACT:
+    # 3. Multiply once: both factors are exact, so the result is correctly rounded.
+    if mantissa > 2**53 or scale > MAX_EXACT_POWER or scale < -MAX_EXACT_POWER:
         return i, _TOO_LONG, np.nan
     if scale < 0:
-        return i, _SOUND, sign * (mantissa / powers[-scale])
-    return i, _SOUND, sign * (mantissa * powers[scale])
+        return i, _VALID, sign * (mantissa / powers[-scale])
+    return i, _VALID, sign * (mantissa * powers[scale])
 
 
 @njit_nogil()
 def _parse_digits(text: U8, i: int, value: int) -> tuple[int, int, int]:
-    """Append the digits at ``i`` to ``value``; return where they end, it, and how many were taken."""
-    taken = 0
+    """Append the digits at ``i`` to ``value``; return their end, the value, and the digits used."""
+    num_digits = 0
     while text[i] >= _ZERO and text[i] - _ZERO < 10:
         if value < _MAX_MANTISSA:
             value = 10 * value + (text[i] - _ZERO)
-            taken += 1
+            num_digits += 1
         i += 1
-    return i, value, taken
+    return i, value, num_digits

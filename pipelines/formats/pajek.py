@@ -1,4 +1,8 @@
-"""Pajek's ``.net``, read by hand: networkx joins vertices of one name, and takes edges behind arcs for arcs."""
+"""Read Pajek's ``.net`` format.
+
+Our own reader, because networkx merges vertices with equal labels, and treats edges after arcs as
+arcs.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,22 @@ from typing import Any
 from kmip_data.errors import DamagedInput
 
 _TOKEN = re.compile(r'"([^"]*)"|(\S+)')
-_EDGES = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
+_EDGE_SECTIONS = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
 
 
 def parse_pajek(text: str, name: str) -> Any:
-    """Return the graph of a text as ``networkx.MultiDiGraph``, its vertices numbered from 1.
+    """Parse a ``networkx.MultiDiGraph`` with vertices numbered from 1.
 
-    Edges join both ways, arcs one way. Labels and coordinates of vertices, the mode in a graph of
-    two, weights, and relations (``*Arcs :1 "likes"``) are attributes. Raises ``DamagedInput``, which
-    names the line.
+    Edges are added in both directions, arcs in one. Attributes are labels, coordinates, the mode in
+    a two-mode network, weights, and relations (``*Arcs :1 "likes"``). Raises ``DamagedInput``
+    naming the line.
     """
     import networkx as nx
 
     graph = nx.MultiDiGraph()
     section = ""
     relation = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for line_number, line in enumerate(text.splitlines(), 1):
         cells = [quoted or bare for quoted, bare in _TOKEN.findall(line)]
         if not cells or line.lstrip().startswith("%"):
             continue
@@ -35,7 +39,7 @@ def parse_pajek(text: str, name: str) -> Any:
                 _add_line(graph, section, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
-                f"{name}, line {number}: {error}.", next="correct the line, or remove it"
+                f"{name}, line {line_number}: {error}.", next="correct the line, or remove it"
             ) from error
     return graph
 
@@ -52,16 +56,16 @@ def _begin_section(graph: Any, cells: list[str]) -> str:
         graph.graph["name"] = " ".join(cells[1:])
     elif section == "*matrix":
         graph.graph["rows of the matrix"] = 0
-    elif section not in _EDGES:
-        raise ValueError(f"{cells[0]} is not a part of a graph")
+    elif section not in _EDGE_SECTIONS:
+        raise ValueError(f"{cells[0]} is not a section of a graph")
     return section
 
 
 def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None:
-    """Add what a line of a section has."""
+    """Add the vertex, edges or matrix row of a line."""
     if section == "*vertices":
         _add_vertex(graph, cells)
-    elif section in _EDGES:
+    elif section in _EDGE_SECTIONS:
         _add_edges(graph, section, cells, {"relation": relation} if relation else {})
     elif section == "*matrix":
         graph.graph["rows of the matrix"] += 1
@@ -74,7 +78,7 @@ def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None
 
 
 def _add_vertex(graph: Any, cells: list[str]) -> None:
-    """Add a vertex: its number, label, up to three coordinates, shape, and pairs of name and value."""
+    """Add a vertex: number, label, up to three coordinates, shape, and name-value pairs."""
     vertex = _vertex_index(graph, cells[0])
     data: dict[str, object] = {"label": cells[1] if len(cells) > 1 else ""}
     rest = cells[2:]
@@ -88,7 +92,7 @@ def _add_vertex(graph: Any, cells: list[str]) -> None:
 
 
 def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, object]) -> None:
-    """Add the edge of a line, or all edges of a line of a list."""
+    """Add the edge of a line, or all edges of a line in a list section."""
     source = _vertex_index(graph, cells[0])
     if section.endswith("list"):
         targets = [_vertex_index(graph, cell) for cell in cells[1:]]
@@ -105,7 +109,7 @@ def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, objec
 
 
 def _vertex_index(graph: Any, cell: str) -> int:
-    vertex = abs(int(cell))  # a negative number marks a dotted line
+    vertex = abs(int(cell))  # negative numbers mark dotted lines
     if vertex not in graph:
         raise ValueError(f"there is no vertex {cell}")
     return vertex

@@ -1,14 +1,13 @@
-"""Read a pickle without running it: data, and calls of an explicit allow-list, nothing else.
+"""Read a pickle safely: only data, and calls from an explicit allow-list.
 
-A pickle is a small program, and Python's own reader lets it import and call anything. This one
-interprets the opcodes that build numbers, text, bytes and containers. A global outside the caller's
-list is refused when named, before any call, and a call reaches only the function that the list maps
-the name to. No class is imported, no attribute is set, nothing is looked up by name.
+A pickle is a program, and Python's reader lets it import and call anything. This reader interprets
+only the opcodes that build numbers, strings, bytes and containers. It rejects any global outside
+the caller's allow-list, and calls only the function that the list maps a name to. It imports no
+class, sets no attribute, and looks up nothing by name.
 
-A list of any size is streamed out of a mapped file: long byte strings are views of it, and items
-leave the list as soon as the pickle appends them, so that memory does not grow with the file (27
-times less for COCO-SP). The twenty opcodes that most of such a file consists of take a third of a
-microsecond each.
+A list of any size can be streamed from a mapped file. Long byte strings are views of the file, and
+items leave the list as soon as the pickle appends them. Memory does not grow with the file (27
+times less for COCO-SP). The twenty most frequent opcodes take a third of a microsecond each.
 """
 
 from __future__ import annotations
@@ -27,37 +26,36 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 
-Value: TypeAlias = Any  #: value in a pickle: of any type, until it is checked
-#: Name of a global, ``module.name``, to the function that a call of it reaches.
-Allowed = Mapping[str, Callable[..., Value]]
-Persistent = Callable[[Value], Value] | None
+Value: TypeAlias = Any  #: unchecked value in a pickle
+#: Global, ``module.name`` -> the function called in its place.
+AllowedGlobals = Mapping[str, Callable[..., Value]]
+PersistentLoader = Callable[[Value], Value] | None
 Libraries = AbstractSet[str]  #: top-level modules whose names become placeholders
 
-_NUMBERS = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
-_TEXTS = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
-_BYTES = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
-_VALUES = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
+_NUMBER_OPCODES = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
+_STRING_OPCODES = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
+_BYTES_OPCODES = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
+_VALUE_OPCODES = frozenset(f"{_NUMBER_OPCODES} {_STRING_OPCODES} {_BYTES_OPCODES}".split())
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_MIN_VIEW_BYTES = 64  #: fewest bytes of a byte string that becomes a view
-_NAME = 256  #: length below which text may be a name that later items refer back to
-_KEYS = frozenset({str, int, bool, bytes, float, type(None)})  #: types of keys
-_SHARED = 1_000  #: most names and types that outlive a part of a list
-#: Types of values that are never names, and most of a memo.
-_OF_ONE = frozenset({tuple, list, dict, memoryview, np.ndarray})
-#: Opcodes by their byte (pickletools has the names and what each does).
+_MIN_VIEW_BYTES = 64  #: longer byte strings become views
+_MAX_NAME_LENGTH = 256  #: shorter strings may be names, which later items refer to
+_KEY_TYPES = frozenset({str, int, bool, bytes, float, type(None)})  #: allowed types of dict keys
+_MAX_SHARED = 1_000  #: names and types kept between the parts of a list
+#: Types of most memo entries, which later items never refer to.
+_UNSHARED_TYPES = frozenset({tuple, list, dict, memoryview, np.ndarray})
+#: Opcodes (``pickletools`` documents them).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE = b"KM\x89()"
 _TUPLE, _TUPLE1, _TUPLE2, _TUPLE3 = b"t\x85\x86\x87"
 _REDUCE, _PERSISTENT, _EMPTY_DICT, _SETITEMS, _APPEND, _APPENDS, _STOP = b"RQ}uae."
-#: Byte strings and texts, and the width of their length.
-_LENGTHS = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8, 0x8C: 1, ord("X"): 4}
-_UNICODE = b"\x8cX"
-_index: Final = struct.Struct("<I").unpack_from
+#: Opcodes of byte strings and strings -> bytes of their length field.
+_LENGTH_WIDTHS = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8, 0x8C: 1, ord("X"): 4}
+_STRING_CODES = b"\x8cX"
+_unpack_uint32: Final = struct.Struct("<I").unpack_from
 _OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
-#: Values that wait for a container: a tuple's all at once, a list's in thousands.
-MAX_STACK = 2**17
+MAX_STACK = 2**17  #: values waiting for a container: an entire tuple, or 1,000 items of a list
 _MARKER = object()
-_BROKEN = (
+_PARSE_ERRORS = (
     ValueError,
     TypeError,
     KeyError,
@@ -73,7 +71,7 @@ class RefusedError(Exception):
 
 
 def refuse_calls(name: str) -> Callable[..., Value]:
-    """Return a placeholder for a name that may be mentioned but not called."""
+    """Return a function for a global that may be named but not called."""
 
     def refuse(*_: Value) -> Value:
         raise RefusedError(f"a call of {name}")
@@ -82,9 +80,9 @@ def refuse_calls(name: str) -> Callable[..., Value]:
 
 
 class Pending:
-    """Result of a call that still waits for its state, which pickles give in an opcode of its own.
+    """Result of a call before the opcode with its state.
 
-    ``finish`` takes the state and sets ``value``, which from then on stands instead of this.
+    ``finish`` takes the state and sets ``value``, which then replaces this object.
     """
 
     __slots__ = ("value",)
@@ -97,8 +95,8 @@ class Pending:
         raise NotImplementedError
 
 
-class Unread(Pending):
-    """Stands for a value of a name outside the allow-list; nothing was looked up or called."""
+class SkippedObject(Pending):
+    """Placeholder for an object from a library outside the allow-list."""
 
     __slots__ = ("name",)
 
@@ -107,13 +105,13 @@ class Unread(Pending):
         self.name = name
 
     def finish(self, state: Value) -> None:
-        """Leave the state unread, too."""
+        """Ignore the state."""
         self.value = self
 
 
 @dataclass(frozen=True, slots=True)
 class _Global:
-    """A name of the allow-list on the stack."""
+    """Allowed global on the stack."""
 
     name: str
     call: Callable[..., Value]
@@ -121,17 +119,17 @@ class _Global:
 
 def read_pickle(
     data: bytes,
-    allowed: Allowed,
+    allowed: AllowedGlobals,
     *,
     name: str,
-    persistent: Persistent = None,
+    persistent: PersistentLoader = None,
     libraries: Libraries = frozenset(),
 ) -> Value:
     """Return the value of a pickle of protocol 0 to 5.
 
-    Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a
-    tensor's storage. Raises ``DamagedInput`` where the pickle is cut off or broken, or asks for
-    anything else; what comes from one of the ``libraries`` is :class:`Unread`.
+    ``persistent`` resolves a persistent id, such as a tensor's storage. Objects of ``libraries``
+    become :class:`SkippedObject`. Raises ``DamagedInput`` if the pickle is damaged or names a
+    global that is not ``allowed``.
     """
     with _damaged_if_refused(name, "a pickle of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=False, libraries=libraries)
@@ -141,18 +139,17 @@ def read_pickle(
 
 def stream_list(
     data: bytes | mmap.mmap,
-    allowed: Allowed,
+    allowed: AllowedGlobals,
     *,
     name: str,
-    persistent: Persistent = None,
+    persistent: PersistentLoader = None,
     libraries: Libraries = frozenset(),
 ) -> Iterator[tuple[list[Value], int]]:
-    """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
+    """Yield parts of a pickled list, each with the end of its bytes.
 
-    The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the
-    position behind it. Byte strings of 64 bytes and more reach the globals that are ``allowed`` as
-    views of ``data``. Raises ``DamagedInput`` as :func:`read_pickle`, or where an item refers to a
-    part of an earlier one.
+    Parts have up to 1,000 items, as Python's pickler writes them. Byte strings of at least 64 bytes
+    are passed to ``allowed`` functions as views of ``data``. Raises ``DamagedInput`` like
+    :func:`read_pickle`, or if an item refers to a part of an earlier one.
     """
     with _damaged_if_refused(name, "a pickle of a list of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=True, libraries=libraries)
@@ -164,25 +161,27 @@ def stream_list(
 
 
 @contextmanager
-def _damaged_if_refused(name: str, wanted: str) -> Iterator[None]:
-    """Turn problems of a pickle into :class:`~kmip_data.errors.DamagedInput`."""
+def _damaged_if_refused(name: str, expected: str) -> Iterator[None]:
+    """Convert errors of a pickle to :class:`~kmip_data.errors.DamagedInput`."""
     try:
         yield
     except RefusedError as error:
-        raise DamagedInput(f"{name} is not {wanted}, and was not run.", found=str(error)) from error
-    except _BROKEN as error:
-        why = f"{type(error).__name__}: {str(error)[:200]}"
-        raise DamagedInput(f"{name} is a damaged pickle ({why}).") from error
+        raise DamagedInput(
+            f"{name} is not {expected}, and was not run.", found=str(error)
+        ) from error
+    except _PARSE_ERRORS as error:
+        problem = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DamagedInput(f"{name} is a damaged pickle ({problem}).") from error
 
 
 class _Machine:
-    """The stack and memo of one pickle; ``streamed`` hands the items of its outermost list out."""
+    """Interpreter of one pickle; ``streamed`` yields the items of the outermost list."""
 
     def __init__(
         self,
         data: bytes | mmap.mmap,
-        allowed: Allowed,
-        persistent: Persistent,
+        allowed: AllowedGlobals,
+        persistent: PersistentLoader,
         *,
         streamed: bool,
         libraries: Libraries,
@@ -201,9 +200,9 @@ class _Machine:
         (value,) = self._stack
         return _finished_value(value)
 
-    # Long: one branch per opcode, without a call for each.
-    def run(self) -> Iterator[tuple[list[Value], int]]:  # noqa: C901, PLR0912, PLR0915 -- a branch each
-        """Yield items that are appended to the outermost list, where it is streamed, and at last none."""
+    # Long: a call per opcode would be slow.
+    def run(self) -> Iterator[tuple[list[Value], int]]:  # noqa: C901, PLR0912, PLR0915 -- one branch per opcode
+        """Execute the pickle, yielding the items of a streamed list, and at the end an empty list."""
         data = self._data
         view = memoryview(self._data)
         stack = self._stack
@@ -216,8 +215,8 @@ class _Machine:
         while position < end:
             code = data[position]
             position += 1
-            # The most frequent opcodes of a pickle of arrays come first: a branch compares
-            # two small numbers, and an opcode takes a tenth of a microsecond.
+            # Branches are ordered by frequency in pickled arrays: each compares two small
+            # numbers, so an opcode takes a tenth of a microsecond.
             if code == _MEMOIZE:
                 memo[memoized] = stack[-1]
                 memoized += 1
@@ -228,28 +227,27 @@ class _Machine:
                 memo[data[position]] = stack[-1]
                 position += 1
             elif code == _LONG_PUT:
-                memo[_index(data, position)[0]] = stack[-1]
+                memo[_unpack_uint32(data, position)[0]] = stack[-1]
                 position += 4
             elif code == _GET:
                 push(self._recall_memo(data[position]))
                 position += 1
             elif code == _LONG_GET:
-                push(self._recall_memo(_index(data, position)[0]))
+                push(self._recall_memo(_unpack_uint32(data, position)[0]))
                 position += 4
-            # A call reaches only what the allow-list maps its name to.
             elif code == _REDUCE:
                 arguments = stack.pop()
-                stack[-1] = _call(stack[-1], arguments)
+                stack[-1] = _call_global(stack[-1], arguments)
             elif code == _TUPLE1:
                 stack[-1] = (stack[-1],)
             elif code == _TUPLE2:
                 last = stack.pop()
                 stack[-1] = (stack[-1], last)
-            # A mark is a value on the stack, too: what lies above it belongs to the next container.
+            # Values above a mark belong to the next container.
             elif code == _MARK:
                 push(_MARKER)
                 if len(stack) > MAX_STACK:
-                    raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
+                    raise RefusedError(f"more than {MAX_STACK:,} values waiting for a container")
             elif code == _TUPLE:
                 push(tuple(self._pop_to_mark()))
             elif code == _PERSISTENT and self._persistent is not None:
@@ -265,20 +263,19 @@ class _Machine:
                 push({})
             elif code == _SETITEMS:
                 items = self._pop_to_mark()
-                _require_type(stack[-1], dict).update(self._pairs_of_items(items))
+                _expect_type(stack[-1], dict).update(self._make_dict(items))
             elif code == _TUPLE3:
                 stack[-3:] = [tuple(stack[-3:])]
-            # The length is given before the bytes: one that leads behind the end is a lie.
-            elif code in _LENGTHS:
-                start = position + _LENGTHS[code]
+            elif code in _LENGTH_WIDTHS:
+                start = position + _LENGTH_WIDTHS[code]
                 position = start + int.from_bytes(view[position:start], "little")
                 if position > end:
                     raise EOFError(
-                        f"a byte string ends {position - end} bytes behind the end of the file"
+                        f"a byte string ends {position - end} bytes after the end of the file"
                     )
                 piece = view[start:position]
-                # Arrays are long and stay views of the file; names and numbers are copied.
-                if code in _UNICODE:
+                # Long arrays stay views of the file; short names and numbers are copied.
+                if code in _STRING_CODES:
                     push(str(piece, "utf-8", "surrogatepass"))
                 elif streamed and len(piece) >= _MIN_VIEW_BYTES:
                     push(piece)
@@ -286,38 +283,34 @@ class _Machine:
                     push(bytes(piece))
             elif code in (_APPEND, _APPENDS):
                 items = [stack.pop()] if code == _APPEND else self._pop_to_mark()
-                # Only the outermost list is streamed: inner ones are parts of an item.
+                # Only the outermost list is streamed.
                 if streamed and len(stack) == 1 and type(stack[0]) is list:
-                    yield self._hand_out(items), position
+                    yield self._release_items(items), position
                 else:
-                    _require_type(stack[-1], list).extend(items)
+                    _expect_type(stack[-1], list).extend(items)
             elif code == _STOP:
-                whole = streamed and type(self.result()) is list
-                yield self._hand_out([]) if whole else [], position
+                is_list = streamed and type(self.result()) is list
+                yield self._release_items([]) if is_list else [], position
                 return
             else:
-                position = self._run_rare_opcode(code, position)
-        raise EOFError("no end of the pickle")
+                position = self._execute_rare_opcode(code, position)
+        raise EOFError("the pickle has no end")
 
-    def _run_rare_opcode(self, code: int, position: int) -> int:  # noqa: C901, PLR0912 -- one branch a kind of opcode
-        """Read any other opcode by its description in pickletools and carry it out.
-
-        Returns the position behind it.
-        """
+    def _execute_rare_opcode(self, code: int, position: int) -> int:  # noqa: C901, PLR0912 -- one branch per opcode
+        """Execute any other opcode by its description in pickletools; return the next position."""
         description = _OPCODES.get(code)
         if description is None:
-            raise ValueError(f"no opcode: byte {code:#04x} at {position - 1}")
-        # Opcodes of headers, names and numbers are rare, so generality may be slow.
+            raise ValueError(f"unknown opcode: byte {code:#04x} at {position - 1}")
         argument: Value = None
         if description.arg is not None:
             self._file.seek(position)
-            argument = description.arg.reader(self._file)  # type: ignore[arg-type] # a map reads like a file
+            argument = description.arg.reader(self._file)  # type: ignore[arg-type] # mmap reads like a file
             position = self._file.tell()
         opcode = description.name
         stack = self._stack
         if len(stack) > MAX_STACK:
-            raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
-        if opcode in _VALUES:
+            raise RefusedError(f"more than {MAX_STACK:,} values waiting for a container")
+        if opcode in _VALUE_OPCODES:
             stack.append(argument)
         elif opcode in _CONSTANTS:
             stack.append(_CONSTANTS[opcode])
@@ -331,11 +324,11 @@ class _Machine:
         elif opcode in {"LIST", "DICT", "POP_MARK"}:
             items = self._pop_to_mark()
             if opcode != "POP_MARK":
-                stack.append(items if opcode == "LIST" else self._pairs_of_items(items))
+                stack.append(items if opcode == "LIST" else self._make_dict(items))
         elif opcode == "SETITEM":
             value = stack.pop()
             key = stack.pop()
-            _require_type(stack[-1], dict).update(self._pairs_of_items([key, value]))
+            _expect_type(stack[-1], dict).update(self._make_dict([key, value]))
         elif opcode == "POP":
             stack.pop()
         elif opcode == "DUP":
@@ -346,15 +339,15 @@ class _Machine:
             attribute = stack.pop()
             module = stack.pop()
             self._push_name(module, attribute)
-        # A class of the allow-list is called as a function; no __new__ is looked up.
+        # Call an allowed class like a function, without looking up __new__.
         elif opcode == "NEWOBJ":
             arguments = stack.pop()
-            stack[-1] = _call(stack[-1], arguments)
+            stack[-1] = _call_global(stack[-1], arguments)
         elif opcode == "BUILD":
-            # The state of an object would set attributes: only values that wait for one take it.
+            # In Python's reader a state sets attributes; here only pending objects accept one.
             state = stack.pop()
             if not isinstance(stack[-1], Pending):
-                raise RefusedError("a state for an object that takes none")
+                raise RefusedError("a state for an object without one")
             stack[-1].finish(state)
             stack[-1] = stack[-1].value
         elif opcode not in {"PROTO", "FRAME"}:
@@ -364,23 +357,23 @@ class _Machine:
     def _recall_memo(self, key: Value) -> Value:
         value = self._memo.get(key, _MARKER)
         if value is _MARKER:
-            raise RefusedError("a part of an earlier item, or of nothing")
+            raise RefusedError("a part of an earlier item, or an unknown reference")
         return _finished_value(value)
 
-    def _hand_out(self, items: list[Value]) -> list[Value]:
-        """Return the items, and drop them from list and memo."""
+    def _release_items(self, items: list[Value]) -> list[Value]:
+        """Remove the items from list and memo, and return them."""
         memo = self._memo
-        # The memo would hold every item: only names and types, the earliest 1,000, outlive a part.
+        # Keep only the earliest 1,000 names and types, because the memo would hold every item.
         shared: dict[int, Value] = {}
         for key, value in memo.items():
-            if type(value) not in _OF_ONE and _is_shared(_finished_value(value)):
+            if type(value) not in _UNSHARED_TYPES and _can_be_shared(_finished_value(value)):
                 shared[key] = value
-                if len(shared) == _SHARED:
+                if len(shared) == _MAX_SHARED:
                     break
         memo.clear()
         memo.update(shared)
 
-        # Pending values have received their state by now.
+        # Pending objects have received their state by now.
         (outer,) = self._stack
         ready = [_finished_value(item) for item in (*outer, *items)]
         outer.clear()
@@ -388,66 +381,64 @@ class _Machine:
 
     def _push_name(self, module: Value, attribute: Value) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
-            raise RefusedError("a global whose name is not text")
+            raise RefusedError("a global whose name is not a string")
         name = f"{module}.{attribute}"
         allowed = self._globals.get(name)
         if allowed is None and module.partition(".")[0] in self._libraries:
-            self._stack.append(_Global(name[:200], lambda *_: Unread(name[:200])))
+            self._stack.append(_Global(name[:200], lambda *_: SkippedObject(name[:200])))
             return
-        if allowed is None or "." in attribute:  # one name, one way to write it
+        if allowed is None or "." in attribute:  # reject other spellings of an allowed name
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
         self._stack.append(allowed)
 
-    def _pairs_of_items(self, items: list[Value]) -> dict[Value, Value]:
-        """Return keys and values; with libraries, without pairs whose keys are no numbers or texts."""
+    def _make_dict(self, items: list[Value]) -> dict[Value, Value]:
+        """Return a dict of alternating keys and values; with libraries, drop keys of other types."""
         keys = items[::2]
         values = items[1::2]
-        # Hashing nested tuples takes time that doubles with each level.
-        plain = [type(key) in _KEYS for key in keys]
-        if all(plain) or not self._libraries:
-            if not all(plain):
-                raise RefusedError("a key that is neither a number nor text")
-            return dict(zip(keys, values, strict=True))
-        return {
-            key: value for key, value, is_plain in zip(keys, values, plain, strict=True) if is_plain
-        }
+        # Reject tuples as keys: the time to hash nested tuples doubles with each level.
+        has_valid_key = [type(key) in _KEY_TYPES for key in keys]
+        if not all(has_valid_key) and not self._libraries:
+            raise RefusedError("a key that is neither a number nor a string")
+        pairs = zip(keys, values, has_valid_key, strict=True)
+        return {key: value for key, value, is_valid in pairs if is_valid}
 
     def _pop_to_mark(self) -> list[Value]:
         mark = len(self._stack) - 1
         while self._stack[mark] is not _MARKER:
             mark -= 1
             if mark < 0:
-                raise ValueError("no mark")
+                raise ValueError("missing mark")
         items = self._stack[mark + 1 :]
         del self._stack[mark:]
         return items
 
 
-def _call(called: Value, arguments: Value) -> Value:
-    if type(called) is Unread:  # an object that is called, too
-        return called
-    if type(called) is not _Global or type(arguments) is not tuple:
+def _call_global(function: Value, arguments: Value) -> Value:
+    """Call an allowed global; the result of calling a skipped object is skipped, too."""
+    if type(function) is SkippedObject:
+        return function
+    if type(function) is not _Global or type(arguments) is not tuple:
         raise RefusedError("a call of something that is not a global")
-    return called.call(*arguments)
+    return function.call(*arguments)
 
 
 def _finished_value(value: Value) -> Value:
-    """Return the value itself of what was pending when it was kept."""
+    """Return the final value of a pending object; other values unchanged."""
     if isinstance(value, Pending) and value.value is not None:
         return value.value
     return value
 
 
-def _require_type(value: Value, wanted: type) -> Value:
-    if type(value) is Unread:
-        return wanted()  # the items of a container that is not read
-    if type(value) is not wanted:
-        raise TypeError(f"a {wanted.__name__} was expected")
+def _expect_type(value: Value, expected: type) -> Value:
+    if type(value) is SkippedObject:
+        return expected()  # collects the items of a skipped container
+    if type(value) is not expected:
+        raise TypeError(f"expected a {expected.__name__}")
     return value
 
 
-def _is_shared(value: Value) -> bool:
-    """True if later items may refer to it, as to names and types."""
+def _can_be_shared(value: Value) -> bool:
+    """Return True for names and types, which later items may refer to."""
     if isinstance(value, str | bytes):
-        return len(value) < _NAME
+        return len(value) < _MAX_NAME_LENGTH
     return isinstance(value, _Global | np.dtype)

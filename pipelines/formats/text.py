@@ -1,7 +1,7 @@
-"""Lists, points, edges and compressed tables of text.
+"""Read lines, points, edges and compressed tables from text.
 
-A number of a point becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit as
-by Python's ``float`` and a float32 tensor.
+Coordinates are ``float32(float64(text))``, both correctly rounded: bit for bit equal to Python's
+``float`` stored in a float32 tensor.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ import numpy as np
 from kmip_data.arrays import F32, I32, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
+from kmip_data.pipelines.formats.file_heads import is_gzip
 
-MAX_ID = 2**24  #: node numbers must be below; in the published graphs they are below 15,000
+MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000
 
 
 def decode_text(data: bytes, name: str, encoding: str = "") -> str:
-    """Return a text in UTF-8, or UTF-16 with a mark, else in ``encoding``, with LF at the end of lines.
+    """Decode UTF-8, UTF-16 with a byte order mark, or otherwise ``encoding``; normalise line breaks.
 
-    Raises ``DamagedInput`` that asks for the encoding: a wrong one makes two names the same.
+    Raises ``DamagedInput`` asking for the encoding, because a wrong one may merge two names.
     """
-    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    usual = "utf-16" if is_wide else "utf-8-sig"
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    default = "utf-16" if is_utf16 else "utf-8-sig"
     try:
         try:
-            text = data.decode(usual)
+            text = data.decode(default)
         except UnicodeDecodeError:
-            text = data.decode(encoding or usual)
+            text = data.decode(encoding or default)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DamagedInput(
-            f"{name}, line {line}: the text is not in {encoding or usual.removesuffix('-sig')}.",
+            f"{name}, line {line}: the text is not in {encoding or default.removesuffix('-sig')}.",
             found=repr(data[max(error.start - 20, 0) : error.start + 20])[1:],
             next="--set encoding=latin-1, or the encoding of the file"
             if encoding
@@ -48,9 +49,9 @@ def decode_text(data: bytes, name: str, encoding: str = "") -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of an ASCII file; LF and CRLF end a line, and the last line needs neither.
+    """Return the lines of an ASCII file with LF or CRLF line breaks.
 
-    Raises ``DamagedInput`` where the file is not there, is empty, or is not text.
+    Raises ``DamagedInput`` if the file is missing, empty, or not ASCII.
     """
     try:
         text = path.read_bytes().decode("ascii")
@@ -70,16 +71,13 @@ def read_columns(
     delimiter: str = ",",
     max_bytes: int,
 ) -> Iterator[tuple[str, ...]]:
-    """Yield some columns of each row of a table with a header.
+    """Yield the given columns of each row of a UTF-8 table with a header, optionally gzipped.
 
-    The file is UTF-8, gzip-compressed or not, of at most ``max_bytes`` decompressed. Raises
-    ``DamagedInput`` where it is cut off or something else, a column is missing, or a row, whose
-    line is named, has another number of fields.
+    Raises ``DamagedInput`` if the file is damaged or larger than ``max_bytes`` decompressed, a
+    column is missing, or a row has a wrong number of fields.
     """
     line = 0
-    with path.open("rb") as file:
-        compressed = file.read(2) == b"\x1f\x8b"
-    with open_gzip(path) if compressed else path.open("rb") as file:
+    with open_gzip(path) if is_gzip(path) else path.open("rb") as file:
         reader = csv.reader(
             _read_lines(file, max_bytes, path.name),
             delimiter=delimiter,
@@ -89,11 +87,11 @@ def read_columns(
             header = next(reader, [])
             if not set(columns) <= set(header):
                 raise DamagedInput(
-                    f"{path.name} does not have the columns that were expected.",
+                    f"{path.name} does not have the expected columns.",
                     expected=", ".join(columns),
                     found=", ".join(header)[:500],
                 )
-            wanted = [header.index(name) for name in columns]
+            positions = [header.index(name) for name in columns]
             for row in reader:
                 line = reader.line_num
                 if len(row) != len(header):
@@ -102,7 +100,7 @@ def read_columns(
                         expected=f"{len(header)}",
                         found=f"{len(row)}",
                     )
-                yield tuple([row[i] for i in wanted])
+                yield tuple([row[i] for i in positions])
         except (InflateError, EOFError, OSError, csv.Error, UnicodeDecodeError) as error:
             raise DamagedInput(
                 f"{path.name} is damaged after line {line}.",
@@ -110,26 +108,25 @@ def read_columns(
             ) from error
 
 
-def _read_lines(file: IO[bytes], most: int, name: str) -> Iterator[str]:
-    left = most
-    while line := file.readline(left + 1):
-        left -= len(line)
-        if left < 0:
-            raise DamagedInput(f"{name} is too large: more than {most:,} bytes, decompressed.")
+def _read_lines(file: IO[bytes], max_bytes: int, name: str) -> Iterator[str]:
+    remaining = max_bytes
+    while line := file.readline(remaining + 1):
+        remaining -= len(line)
+        if remaining < 0:
+            raise DamagedInput(f"{name} is too large: more than {max_bytes:,} bytes, decompressed.")
         yield line.decode()
 
 
 def parse_points(data: bytes, columns: int, *, name: str) -> F32:
-    """Return the numbers in ``data`` as (N, columns) float32.
+    """Parse decimal numbers separated by blanks or tabs; return float32 (N, columns).
 
-    Numbers are decimal, separated by blanks or tabs; lines end with LF, CRLF or CR, the last one
-    needs none. Raises ``DamagedInput`` where a line, which is named, has other than ``columns``
+    Lines end with LF, CRLF or CR. Raises ``DamagedInput`` naming the first line without ``columns``
     finite numbers.
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def parse_finite(text: bytes) -> F32 | None:
-        # numpy would take "nan" and "inf", too: only the characters of decimal numbers reach it.
+        # Allow only characters of decimal numbers, because numpy accepts "nan" and "inf".
         numbers = _parse_numbers(text, columns, np.float64, b"0123456789+-.eE")
         with np.errstate(over="ignore"):
             points = numbers.astype(np.float32)
@@ -142,10 +139,9 @@ def parse_points(data: bytes, columns: int, *, name: str) -> F32:
 
 
 def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
-    """Return the comment lines at the top and the edges, int32 (2, E), in the order of the lines.
+    """Parse edges, one pair of node ids per line; return leading comments and int32 (2, E).
 
-    Numbers are separated by tabs or blanks; lines end with LF or CRLF, the last one needs no line
-    break. Raises ``DamagedInput`` where a line, which is named, is not two node numbers.
+    Lines end with LF or CRLF. Raises ``DamagedInput`` naming the first invalid line.
     """
     text = data.replace(b"\r\n", b"\n").removesuffix(b"\n")
     header: list[str] = []
@@ -157,53 +153,52 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
 
     def parse_small(text: bytes) -> I32 | None:
         numbers = _parse_numbers(text, 2, np.int64, b"0123456789")
-        return numbers.astype(np.int32) if len(numbers) and (numbers < MAX_ID).all() else None
+        return numbers.astype(np.int32) if len(numbers) and (numbers < MAX_NODE_ID).all() else None
 
     edges = parse_small(text)
     if edges is None:
-        wanted = f"two node numbers below {MAX_ID:,}, such as 0\\t17"
-        raise _bad_line_error(text, parse_small, name, wanted, len(header) + 1)
+        expected = f"two node ids below {MAX_NODE_ID:,}, such as 0\\t17"
+        raise _bad_line_error(text, parse_small, name, expected, len(header) + 1)
     return header, np.ascontiguousarray(edges.T)
 
 
 def _parse_numbers(text: bytes, columns: int, dtype: type, digits: bytes) -> Array:
-    """Return the numbers of lines that end with LF, (lines, columns); no rows where one is invalid."""
-    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    """Return the numbers of all lines, (lines, columns), or no rows if any line is invalid."""
+    num_lines = text.count(b"\n") + (not text.endswith(b"\n"))
     if text.strip() and not text.translate(None, digits + b" \t\n"):
         with contextlib.suppress(ValueError, OverflowError):
             numbers: Array = np.loadtxt(io.BytesIO(text), dtype, comments=None, ndmin=2)
-            if numbers.shape == (lines, columns):
+            if numbers.shape == (num_lines, columns):
                 return numbers
     return np.empty((0, columns), dtype)
 
 
 def _bad_line_error(
     text: bytes,
-    read: Callable[[bytes], Array | None],
+    parse: Callable[[bytes], Array | None],
     name: str,
-    wanted: str,
-    first: int = 1,
+    expected: str,
+    first_line: int = 1,
 ) -> DamagedInput:
-    """Return the error for the first line that ``read`` refuses."""
+    """Return the error for the first line that ``parse`` rejects."""
     lines = text.removesuffix(b"\n").split(b"\n")
-    number = next(number for number, line in enumerate(lines) if read(line) is None)
+    index = next(i for i, line in enumerate(lines) if parse(line) is None)
     return DamagedInput(
-        f"{name}, line {first + number}: not {wanted}.",
-        found=repr(lines[number][:80].decode("latin-1")),
+        f"{name}, line {first_line + index}: not {expected}.",
+        found=repr(lines[index][:80].decode("latin-1")),
     )
 
 
-def without_last_empty(text: str) -> tuple[str, int]:
-    """Return the text without lines of separators at its end, which spreadsheets write, and their number."""
-    empty = 0
+def strip_separator_lines(text: str) -> tuple[str, int]:
+    """Strip trailing lines of separators, which spreadsheets write; also return their number."""
+    num_stripped = 0
     end = len(text)
     while end:
         start = text.rfind("\n", 0, end - 1) + 1
         line = text[start:end].strip(" \t\n")
         if line.strip(",; \t"):
             break
-        empty += bool(line)
+        num_stripped += bool(line)
         end = start
-    # Blank lines alone are left out later, with the comments.
-    text = text[:end] if empty else text
-    return text, empty
+    # Blank lines are skipped later, with the comments.
+    return text[:end] if num_stripped else text, num_stripped

@@ -83,7 +83,7 @@ def test_upstreams_form_of_k_mip_attention_computes_the_same():
 
 @pytest.mark.slow
 def test_rows_of_reading_and_disk(monkeypatch):
-    for name, small in (("NODES", 64), ("TURN", 1)):
+    for name, small in (("NODES_PER_GRAPH", 64), ("MIN_BATCHES_PER_TURN", 1)):
         monkeypatch.setattr(f"benchmarks.readers.{name}", small)
     monkeypatch.setattr(reading, "keep_freed_memory", lambda: None)  # not in this process
     rows = list(reading.rows(quick=True))
@@ -106,7 +106,9 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_f
             9.0 if nodes < 10**7 else 0, 5, "refused: no room" * (nodes > 10**6)
         )
         sizes.append(country.Country(nodes, costs))
-    assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 2 + 1e-6 * 10**13.5))
+    assert country.fit_growth(sizes, "features", "seconds") == pytest.approx(
+        (1.5, 2 + 1e-6 * 10**13.5)
+    )
     sizes[1].costs["training batch"] = country.Cost(0.5, 5)
     lines = "\n".join(country.report(sizes))
     assert "Extrapolated, features is the first to run out of memory" in lines
@@ -115,7 +117,7 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_f
 
 
 def test_the_stages_of_a_build_are_measured_where_they_run():
-    result = country.measured(1_000, commands=False)
+    result = country.measure_country(1_000, commands=False)
     assert not [
         (stage, cost) for stage, cost in result.costs.items() if cost.reason or not cost.seconds
     ]

@@ -465,7 +465,7 @@ def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, hom
     else:
         Path("roads.xlsx").write_bytes(b"PK\3\4" + bytes(30))
     message = refused("build", "graphs", "--name", "roads", "--archive", "roads.xlsx", code=4)
-    assert "is a spreadsheet, not a table of text.\n  next: save the sheet as CSV, or" in message
+    assert "is a spreadsheet, not a text table.\n  next: save the sheet as CSV, or" in message
     assert ("pip install openpyxl" in message) != can_write
     convert, build = re.search(
         r"(python -c '.*'); then pass the CSV: kmip-data (.*)\n", message

@@ -15,7 +15,7 @@ from support.cli import done, refused
 from kmip_data import GeomGCN
 from kmip_data.builds.home import Home, find_build
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
+from kmip_data.pipelines.datasets.geom_gcn import EDGE_FILE, NODE_FILE
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
@@ -24,7 +24,7 @@ COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 def _random_edges(raw: Path) -> None:
     pairs = itertools.combinations(range(183), 2)
     edges = [f"{a}\t{b}" for a, b in itertools.islice(pairs, 325)]
-    (raw / EDGES).write_text("\n".join(["node_id\tnode_id", *edges]) + "\n")
+    (raw / EDGE_FILE).write_text("\n".join(["node_id\tnode_id", *edges]) + "\n")
 
 
 def _exchanged_parts(raw: Path) -> None:
@@ -83,16 +83,16 @@ def raw(tmp_path_factory):
 
 
 FAULTS = [
-    (NODES, "29\t1,2", "line 31 is not laid out"),
-    (NODES, "30\t1,2\t0", "line 31: '30'"),
-    (NODES, "28\t1,2\t0", "line 31: node 28 occurs a second time"),
-    (NODES, "29\t1,2\t5", "line 31: '5', not 1 integers from 0 to 4"),
-    (NODES, "29\t1,932\t0", "line 31: '1,932', not integers from 0 to 931"),
-    (NODES, "29\t1,,2\t0", "line 31: '1,,2'"),
-    (NODES, "29\t1,9999999999\t0", "line 31: '1,9999999999'"),
-    (EDGES, "1\t30", r"line \d+: '1,30', not 2 integers from 0 to 29"),
-    (EDGES, "1", r"line \d+: '1'"),
-    (EDGES, "one\ttwo", r"line \d+: 'one,two'"),
+    (NODE_FILE, "29\t1,2", "line 31 is not laid out"),
+    (NODE_FILE, "30\t1,2\t0", "line 31: '30'"),
+    (NODE_FILE, "28\t1,2\t0", "line 31: node 28 occurs a second time"),
+    (NODE_FILE, "29\t1,2\t5", "line 31: '5', not 1 integers from 0 to 4"),
+    (NODE_FILE, "29\t1,932\t0", "line 31: '1,932', not integers from 0 to 931"),
+    (NODE_FILE, "29\t1,,2\t0", "line 31: '1,,2'"),
+    (NODE_FILE, "29\t1,9999999999\t0", "line 31: '1,9999999999'"),
+    (EDGE_FILE, "1\t30", r"line \d+: '1,30', not 2 integers from 0 to 29"),
+    (EDGE_FILE, "1", r"line \d+: '1'"),
+    (EDGE_FILE, "one\ttwo", r"line \d+: 'one,two'"),
 ]
 
 
@@ -116,7 +116,7 @@ def test_bad_splits_are_named(raw, tmp_path):
         ({**masks, "test_mask": zeros + 2}, "not 0 and 1"),
         ({**masks, "test_mask": zeros.astype(float)}, "float64"),
         ({**masks, "test_mask": zeros + 1}, "in two parts"),
-        ({**masks, "test_mask": np.array([print])}, "not object"),
+        ({**masks, "test_mask": np.array([print])}, "do not fit object"),
     ):
         np.savez(folder / name, **content)
         refused_folder("actor", folder, message, name)

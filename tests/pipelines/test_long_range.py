@@ -15,7 +15,12 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.datasets.long_range import KEY_BITS, VALUES, LongRangeParams, make_record
+from kmip_data.pipelines.datasets.long_range import (
+    KEY_BITS,
+    NUM_VALUES,
+    LongRangeParams,
+    make_record,
+)
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
 TASKS = ("retrieval", "sssp", "ecc", "diam")
@@ -64,9 +69,9 @@ def test_the_dataset(tmp_path):
     }
     assert [len(part) for part in parts.values()] == [96, 12, 12]
     data = parts["test"][0]
-    assert data.x.shape == (data.num_nodes, KEY_BITS + VALUES)
+    assert data.x.shape == (data.num_nodes, KEY_BITS + NUM_VALUES)
     assert data.x.dtype == torch.float32
-    assert data.y.max() < VALUES
+    assert data.y.max() < NUM_VALUES
     assert (data.distance > 0).all()
     again = build_dataset(
         "long-range", parameters={"graphs": 120, "nodes": 16}, home=Home.locate(tmp_path / "b")

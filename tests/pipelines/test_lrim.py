@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.datasets.lrim_generated import SIGMA, SWEEPS, TEMPERATURE, make_grid
+from kmip_data.pipelines.datasets.lrim_generated import NUM_SWEEPS, SIGMAS, TEMPERATURES, make_grid
 from kmip_data.pipelines.datasets.lrim_generated.clusters import (
     Bonds,
     alias_table,
@@ -46,7 +46,7 @@ def fields_by_fft(spins: np.ndarray, table: np.ndarray) -> np.ndarray:
     return np.fft.irfft2(np.fft.rfft2(spins) * np.fft.rfft2(table), s=spins.shape)
 
 
-@pytest.mark.parametrize("sigma", SIGMA.values())
+@pytest.mark.parametrize("sigma", SIGMAS.values())
 @pytest.mark.parametrize("size", [5, 8])
 def test_energies_equal_the_double_sum_and_an_fft(size: int, sigma: float) -> None:
     spins = random_spins(size, np.random.default_rng(size))
@@ -74,11 +74,11 @@ def test_edges_are_the_periodic_grid() -> None:
     assert all((a % 5 - b % 5) % 5 in {0, 1, 4} for a, b in edges)
 
 
-@pytest.mark.parametrize("difficulty", SIGMA)
+@pytest.mark.parametrize("difficulty", SIGMAS)
 def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(difficulty: str) -> None:
     """4 × 4 spins have 65,536 states; means of 40,000 sweeps agree within five standard errors."""
     size, temperature = 4, 6.0
-    table = couplings_by_displacement(size, SIGMA[difficulty])
+    table = couplings_by_displacement(size, SIGMAS[difficulty])
     states = 2.0 * (np.arange(2**16)[:, None] >> np.arange(16) & 1) - 1
     node = np.arange(16)
     down, right = (np.subtract.outer(a, a) % size for a in (node // size, node % size))
@@ -119,11 +119,11 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("difficulty", SIGMA)
+@pytest.mark.parametrize("difficulty", SIGMAS)
 def test_restricted_oracles_have_the_errors_that_the_authors_published(difficulty: str) -> None:
     """Errors fall smoothly with the radius, and agree with the published files (400 grids: ± 0.04)."""
-    table = couplings_by_displacement(16, SIGMA[difficulty])
-    bonds = Bonds.at_temperature(table, TEMPERATURE[16, difficulty])
+    table = couplings_by_displacement(16, SIGMAS[difficulty])
+    bonds = Bonds.at_temperature(table, TEMPERATURES[16, difficulty])
     grids = [make_grid(table, bonds, np.random.default_rng([5, row])) for row in range(400)]
     errors = {}
     for radius in range(1, 16):
@@ -142,18 +142,18 @@ def test_restricted_oracles_have_the_errors_that_the_authors_published(difficult
         assert errors[1] - errors[8] < easy[1] - easy[8]
 
 
-@pytest.mark.parametrize("difficulty", SIGMA)
+@pytest.mark.parametrize("difficulty", SIGMAS)
 def test_chains_forget_their_start(difficulty: str) -> None:
     """The integrated autocorrelation time of |m| is a tenth of a chain's sweeps at most."""
-    table = couplings_by_displacement(16, SIGMA[difficulty])
+    table = couplings_by_displacement(16, SIGMAS[difficulty])
     rng = np.random.default_rng(3)
-    bonds = Bonds.at_temperature(table, TEMPERATURE[16, difficulty])
+    bonds = Bonds.at_temperature(table, TEMPERATURES[16, difficulty])
     values = np.abs(run_sampler(random_spins(16, rng), bonds, 20_000, rng)[100:]).astype(float)
     values -= values.mean()
     time = 0.5
     for lag in range(1, 50):
         time += (values[lag:] * values[:-lag]).mean() / values.var()
-    assert 1 < time < SWEEPS / 10
+    assert 1 < time < NUM_SWEEPS / 10
 
 
 def test_generated_grids_are_divided_by_number_and_reproducible(tmp_path) -> None:

@@ -21,7 +21,7 @@ from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.malnet_tiny import drop_isolated, read_graph
-from kmip_data.pipelines.formats.text import MAX_ID
+from kmip_data.pipelines.formats.text import MAX_NODE_ID
 from kmip_data.pipelines.raw.extract import recognise_dataset
 
 
@@ -122,7 +122,7 @@ def test_edge_lists_are_whole_and_a_bad_line_is_named():
         with pytest.raises(DamagedInput, match=match):
             read_graph("\n".join(lines).encode(), "file")
 
-    large = (f"0\t{MAX_ID}", "0\t" + "9" * 22)
+    large = (f"0\t{MAX_NODE_ID}", "0\t" + "9" * 22)
     bad = ["1", "1\tx", "1\t2\t3", "-1\t2", "1.5\t2", "", "1,2", "\0\t1", "# late", *large]
     check_each(check, [([*GOOD[:3], line, *GOOD[3:]], "file, line 4: ") for line in bad])
     check_each(
@@ -153,7 +153,7 @@ def test_lists_must_partition_the_graphs(sample, tmp_path):
     check_each(
         check,
         [
-            ("test", lambda text: f"{text}{first}\n", "of one of the five types, or repeated"),
+            ("test", lambda text: f"{text}{first}\n", "of one of the five types, or a duplicate"),
             ("train", lambda text: text.replace(f"{first}\n", ""), "do not partition"),
             ("val", lambda text: f"{text}adware/airpush/{'0' * 64}\n", "do not partition"),
             ("train", lambda _: "../../etc/passwd\n", "line 1: not a graph of one of the five"),

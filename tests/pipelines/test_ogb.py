@@ -61,7 +61,7 @@ def test_numbers_are_parsed_to_the_nearest_float(tmp_path):
         write(path, end.join(lines))
         most = np.inf
         table = NumberTable(
-            path, columns, 10**9, low=-most, high=most, integers=False, missing=True
+            path, columns, 10**9, low=-most, high=most, requires_integers=False, allows_missing=True
         )
         numbers = np.concatenate(list(table.blocks())).ravel()
         assert numbers.view(np.int64).tolist() == wanted.view(np.int64).tolist()
@@ -112,7 +112,9 @@ def test_tables_of_two_graphs_are_not_one(tmp_path):
         half = int(gzip.decompress(path.read_bytes())) // 2
         write(path, f"90\n{half}\n" if name == "node" else f"{half}\n{half}\n")
     refused_folder(
-        "ogbn-arxiv", tmp_path, "num-node-list.csv.gz has 2 graphs|does not have as many lines"
+        "ogbn-arxiv",
+        tmp_path,
+        "num-node-list.csv.gz has 2 graphs|does not have the number of lines",
     )
 
 
@@ -129,7 +131,11 @@ BAD = [
         lambda text: change(text, 2, "0,999\n"),
         r"raw/edge\.csv\.gz, line 2: an edge leads",
     ),
-    ("raw/edge", lambda text: text + "0,1\n", r"raw/edge\.csv\.gz does not have as many lines as"),
+    (
+        "raw/edge",
+        lambda text: text + "0,1\n",
+        r"raw/edge\.csv\.gz does not have the number of lines",
+    ),
     ("raw/edge-feat", lambda text: change(text, 3, "5,0,0\n"), "raw/edge-feat.csv.gz, line 3"),
     ("raw/node-feat", lambda text: change(text, 4, "119" + 8 * ",0" + "\n"), "feat.csv.gz, line 4"),
     ("raw/graph-label", lambda text: text.replace("1", "2", 1), "raw/graph-label.csv.gz, line"),
@@ -157,7 +163,7 @@ BAD_NODES = [
     (
         "raw/edge",
         lambda text: change(text, 2, ""),
-        r"raw/edge\.csv\.gz does not have as many lines as",
+        r"raw/edge\.csv\.gz does not have the number of lines",
     ),
     ("raw/node-label", lambda text: change(text, 7, "40\n"), r"node-label\.csv\.gz, line 7: .* 39"),
     (

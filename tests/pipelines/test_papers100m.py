@@ -217,7 +217,7 @@ def test_damaged_files_of_papers100m_end_in_one_error(raw, tmp_path):
             (lambda: value_at("node_year", 5, 10_001), "node_year: 10001 in row 5"),
             (lambda: labelled(9, 172), "node_label: 172.0 in row 9"),
             (lambda: labelled(9, 0.5), "node_label: 0.5 in row 9"),
-            (lambda: listed(b"0\n700\n"), "split/time, val: node 700 is not one of"),
+            (lambda: listed(b"0\n700\n"), "split/time, val: node 700 is not in"),
             (lambda: listed(b"0\n0\n"), "split/time, val: a node is listed twice"),
         ],
     )

@@ -15,7 +15,7 @@ from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PCQMContact
 from kmip_data.format.writer import Skipped
-from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE, read_record
+from kmip_data.pipelines.datasets.pcqm_contact import SPLIT_FILES, TABLE_FILE, read_record
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError
 from kmip_data.pipelines.sample_writers import write_torch_zip
 
@@ -26,7 +26,7 @@ def raw(tmp_path_factory):
 
 
 def kept_rows(folder):
-    with gzip.open(folder / TABLE, "rt", newline="") as file:
+    with gzip.open(folder / TABLE_FILE, "rt", newline="") as file:
         texts = [row["cxsmiles"] for row in csv.DictReader(file, delimiter="\t")]
     return [text for i, text in enumerate(texts) if i % 6 == 0 and ".contact." in text]
 
@@ -39,7 +39,7 @@ def test_contacts_are_no_edges_and_rows_are_those_of_the_lists(raw, tmp_path):
     # Whoever opens the build without the class sees no contact among the edges.
     assert [record.num_edges for record in records] == [item.num_edges for item in dataset]
     assert all(record.columns["node/contact"].shape == (record.num_nodes, 32) for record in records)
-    for rule, file in LISTS.items():
+    for rule, file in SPLIT_FILES.items():
         lists = torch.load(raw / file, weights_only=False)
         for part, rows in lists.items():
             assert PCQMContact(split=part, split_rule=rule, **options).keys == [
@@ -56,14 +56,14 @@ def test_a_table_of_the_used_rows_alone_has_the_same_records(raw, tmp_path, comp
     folder = tmp_path / "raw"
     shutil.copytree(raw, folder)
     table = "\n".join(["number\tcxsmiles", *(f"0\t{text}" for text in kept_rows(raw))]).encode()
-    (folder / TABLE).write_bytes(gzip.compress(table) if compressed else table)
+    (folder / TABLE_FILE).write_bytes(gzip.compress(table) if compressed else table)
     _, records = records_of_folder("pcqm-contact", folder, tmp_path / "work")
     _, expected = records_of_folder("pcqm-contact", raw, tmp_path / "expected")
     assert [record.key for record in records] == [record.key for record in expected]
     for record, other in zip(records, expected, strict=True):
         for key, column in other.columns.items():
             assert np.array_equal(record.columns[key], column), key
-    (folder / TABLE).write_bytes(table.rpartition(b"\n")[0])
+    (folder / TABLE_FILE).write_bytes(table.rpartition(b"\n")[0])
     refused_folder("pcqm-contact", folder, "does not partition")
 
 
@@ -97,14 +97,14 @@ def test_refused_rows_can_be_skipped(raw, tmp_path):
     texts = kept_rows(raw)[:4]
     texts[2] = "C( |atomProp:0.contact.0|"
     lines = ["\tcxsmiles"] + [line for text in texts for line in [f"0\t{text}"] + ["0\tC"] * 5]
-    (tmp_path / TABLE).write_bytes(gzip.compress("\n".join(lines).encode()))
+    (tmp_path / TABLE_FILE).write_bytes(gzip.compress("\n".join(lines).encode()))
     lists = {"train": np.array([0, 2]), "val": np.array([3]), "test": np.array([1])}
-    for file in LISTS.values():
+    for file in SPLIT_FILES.values():
         write_torch_zip(tmp_path / file, pickle.dumps(lists, 2))
     _, records = records_of_folder("pcqm-contact", tmp_path, tmp_path / "work", on_error="skip")
     assert [isinstance(record, Skipped) for record in records] == [False, False, True, False]
     refused_folder("pcqm-contact", tmp_path, "000002")
-    for file in LISTS.values():
+    for file in SPLIT_FILES.values():
         write_torch_zip(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))
         refused_folder("pcqm-contact", tmp_path, "does not partition")
         write_torch_zip(tmp_path / file, pickle.dumps(lists, 2))

@@ -465,7 +465,7 @@ def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
     line = ("build", "points", "--name=own", f"--archive={tmp_path / '00'}", "--k=4", "--quiet")
     line = (*line, f"--home={tmp_path / 'home'}")
     message = refused(*line, code=4)
-    assert "000000.bin holds bytes" in message
+    assert "000000.bin does not state its columns" in message
     assert "--set bin=x,y,z,intensity, if" in message
     scan = tmp_path / "00" / "velodyne" / "000000.bin"
     assert "kmip-data build points" in refused(
@@ -563,7 +563,7 @@ def test_more_points_than_are_declared_are_refused(tmp_path):
     ply = "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nend_header\n1\n2\n"
     pcd = "FIELDS x\nSIZE 4\nTYPE F\nPOINTS 1\nDATA ascii\n1\n2\n"
     for name, content in (("a.ply", ply), ("a.pcd", pcd)):
-        with pytest.raises(DamagedInput, match="1 points are declared, and the file has more"):
+        with pytest.raises(DamagedInput, match="1 points are declared, but the file has more"):
             columns_of(tmp_path, content, name)
 
 
@@ -638,11 +638,11 @@ def test_compressed_pcd_is_read_field_by_field(tmp_path):
 
 
 TEXTS = [
-    ("1 2 3\n4 5\n", {}, "line 2 has 2 fields, and others have 3: '4 5'"),
+    ("1 2 3\n4 5\n", {}, "line 2 has 2 fields, but others have 3: '4 5'"),
     ("# made today\n\n1 2 3\n\n4 5 6 7\n8 9 1\n", {}, "line 5 has 4 fields"),
     ("1 2 3\n4 five 6\n", {}, "line 2: 'y' is 'five', not a number"),
     ("1 2 3\n4 nan 6\n", {}, "cloud.txt has 1 points, too few"),
-    ("nan 2 3\n4 nan 6\n", {}, "no point has a position"),
+    ("nan 2 3\n4 nan 6\n", {}, "no point has a finite position"),
     ("1 2 3\n4 1e400 6\n", {"feature": ("y",)}, "has 1 points, too few"),
     ("x y\n1 2\n", {}, "'z'"),
     ("x y z\n1 2\n", {}, "line 2 has 2 fields"),
@@ -653,9 +653,9 @@ TEXTS = [
     ("x y z\n", {}, "points"),
     ("1 2 3\n4 5 6\n", {"label_column": "class"}, "'class'"),
     ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3", "task": "classification"}, "such as 1.5"),
-    ("1 2 3 0\n4 5 6 -2\n", {"label_column": "3"}, "are -2, 0, and classes are 0"),
-    ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "are 0, 7, and classes are 0 to 4"),
-    ("1 2 3 a\n4 5 6 b\n", {"label_column": "3", "task": "regression"}, "are texts: a, b"),
+    ("1 2 3 0\n4 5 6 -2\n", {"label_column": "3"}, "are -2, 0; classes must be 0"),
+    ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "are 0, 7; classes must be 0 to 4"),
+    ("1 2 3 a\n4 5 6 b\n", {"label_column": "3", "task": "regression"}, "are strings: a, b"),
     ("1 2 3 a\n4 5 6 b\n", {"feature": ("3",)}, "line 1: '3' is 'a', not a number"),
     ("\n# m\n\nx y z a\n\n1 2 3 5\n4 5 6 b\n", {"feature": ("a",)}, "line 7: 'a' is 'b'"),
     ("nan 2 3 1\n1 2 3 1\n4 5 6 1e99\n", {"feature": ("3",)}, "line 3: the feature 3 is 1e\\+99"),
@@ -664,12 +664,16 @@ TEXTS = [
     (
         "1 2 3 1700000001\n4 5 6 1700000002\n",
         {"feature": ("3",)},
-        "line 1: the feature 3 is 1700000001, and float32",
+        "line 1: the feature 3 is 1700000001, which float32 rounds",
     ),
-    ("1 2 3 303841.1\n4 5 6 303841.3\n", {"feature": ("3",)}, "float32 rounds to 0.03125"),
+    (
+        "1 2 3 303841.1\n4 5 6 303841.3\n",
+        {"feature": ("3",)},
+        "float32 rounds to multiples of 0.03125",
+    ),
     ("1 2 3\n4 5 6\n", {"k": 2}, "k = 2"),
     ("1 2 3\n4 5 6\n", {"block": 1.0}, "cloud.txt.* block"),
-    ("3\n1 2 3\n4 5 6\n", {}, "says 3 points, and 2 lines follow"),
+    ("3\n1 2 3\n4 5 6\n", {}, "declares 3 points, but 2 lines follow"),
     ("0 0 0\n" + "500000 6000000.5 3\n500001 6000002 3\n" * 5, {}, "rounds the positions to 0.5"),
 ]
 

@@ -226,7 +226,7 @@ def test_bad_shapes_name_file_and_line(copy):
     path.write_bytes(b"")
     fails(copy, f"{key}.txt, line 1: not 7 finite decimal numbers")
     path.write_bytes((sound[0] + b"\n") * 65_537)
-    fails(copy, f"{key}.txt has 65537 points; 65536")
+    fails(copy, f"{key}.txt has 65537 points; at most 65536")
     path.write_bytes((sound[0] + b"\n") * 8)
     fails(copy, f"Record {key} has 8 points, too few for k = 8", k=8)
     _, skipped = records_of_folder("shapenet-part", copy, k=8, short_graphs="skip")
@@ -240,7 +240,7 @@ def test_faulty_lists_of_shapes_are_refused(copy):
     path = copy / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
     train = json.loads((copy / "train_test_split/shuffled_train_file_list.json").read_bytes())
-    unknown = "a repeated entry, or one of an unknown category"
+    unknown = "a duplicate entry, or one of an unknown category"
     for more, *patterns in (
         ([listed[0]], unknown),
         ([train[3]], "1 shapes are in two lists"),

@@ -20,7 +20,7 @@ from kmip_data import COCOSP, PascalVOCSP
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS, classes_of
+from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS, classes_from_ids
 
 CLASSES = {"pascalvoc-sp": PascalVOCSP, "coco-sp": COCOSP}
 
@@ -94,10 +94,10 @@ def test_other_forms_give_the_same_records(name, raw, pyg, tmp_path, form):
 
 def test_labels_of_coco_are_renumbered_as_in_pyg():
     pyg = LRGBDataset.label_remap_coco(None)
-    assert {number: int(classes_of(np.array([number]), "")[0]) for number in COCO_IDS} == pyg
+    assert {number: int(classes_from_ids(np.array([number]), "")[0]) for number in COCO_IDS} == pyg
     for number in sorted(set(range(-1, 256)) - set(COCO_IDS)):
         with pytest.raises(DamagedInput, match=f"graph 3: .* {number} "):
-            classes_of(np.array([1, number]), "graph 3")
+            classes_from_ids(np.array([1, number]), "graph 3")
 
 
 FAULTS = [

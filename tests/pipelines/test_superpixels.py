@@ -119,7 +119,7 @@ def slow(picture: np.ndarray, mask: np.ndarray, most: int, rule: str):
 def test_real_pictures_equal_the_slow_construction(name, rule):
     picture = ours.read_picture(shared_data("voc", "JPEGImages", f"{name}.jpg"), name)
     path = shared_data("voc", "SegmentationClass", f"{name}.png")
-    mask = ours.classes_of(ours.read_mask(path, name), range(21), 255, name)
+    mask = ours.classes_from_values(ours.read_mask(path, name), range(21), 255, name)
     x, y, edges = slow(picture, mask, 500, rule)
     segments = segment_superpixels(picture, 500)
     np.testing.assert_allclose(ours.superpixel_features(picture, segments), x, atol=1e-9)
@@ -198,10 +198,10 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     Image.fromarray(classes.astype(np.uint16)).save(tmp_path / "deep.png")
     for name in ("index", "colour", "palette", "deep"):
         values = ours.read_mask(tmp_path / f"{name}.png", name)
-        mask = ours.classes_of(values, range(21), 255, name)
+        mask = ours.classes_from_values(values, range(21), 255, name)
         np.testing.assert_array_equal(mask, classes, err_msg=name)
     with pytest.raises(DamagedInput, match=r"row 1, column 0 .*20"):
-        ours.classes_of(ours.read_mask(tmp_path / "index.png", "m"), range(20), 255, "m")
+        ours.classes_from_values(ours.read_mask(tmp_path / "index.png", "m"), range(20), 255, "m")
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
     with pytest.raises(DamagedInput, match=r"\(7, 7, 7\)"):
         ours.read_mask(tmp_path / "other.png", "m")
@@ -221,7 +221,7 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         path = tmp_path / f"p.{suffix}"
         Image.fromarray(pixels).save(path)
         if white is not None:
-            with pytest.raises(DamagedInput, match=r"which is white|nearly black") as caught:
+            with pytest.raises(DamagedInput, match=r"white is unknown|nearly black") as caught:
                 ours.read_picture(path, name)
             assert caught.value.next.startswith(f"--set white={white}")
         np.testing.assert_array_equal(ours.read_picture(path, name, white=white), bright, name)
@@ -235,7 +235,7 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         values = np.rint(bright * ((2**bits - 1) / 255)).astype("u2")
         tifffile.imwrite(tmp_path / "p.tif", values)
         if bits == 12 and white != 65_535:
-            with pytest.raises(DamagedInput, match=r"16 bits a colour.* 0 to 15"):
+            with pytest.raises(DamagedInput, match=r"16 bits per colour.* 0 to 15"):
                 ours.read_picture(tmp_path / "p.tif", "p", white=white)
             continue
         read = ours.read_picture(tmp_path / "p.tif", "p", white=white)
@@ -279,7 +279,7 @@ def test_pixels_without_a_class_and_masks_of_any_values(tmp_path):
     for name, pixels in kinds.items():
         Image.fromarray(pixels).save(tmp_path / "m.tif")
         read = ours.read_mask(tmp_path / "m.tif", name)
-        mask = ours.classes_of(read, (0, 7), 255, name)
+        mask = ours.classes_from_values(read, (0, 7), 255, name)
         np.testing.assert_array_equal(mask, [[0, 1], [255, 0]], name)
     Image.fromarray(np.full((2, 2), 0.5, "f4")).save(tmp_path / "m.tif")
     with pytest.raises(DamagedInput, match="not an integer"):

@@ -13,7 +13,7 @@ from support.cases import check_each
 from torch_geometric import datasets
 
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
+from kmip_data.pipelines.datasets.zinc import ATOM_TYPE, BOND_TYPE, TARGET
 
 NAMES = ("zinc", "zinc-full")
 
@@ -41,8 +41,8 @@ def test_other_protocols_and_types_give_the_same_records(protocol, raw, copy, tm
     for part in PARTS:
         molecules = load(copy / f"{part}.pickle")
         for molecule in molecules[::2]:
-            molecule[ATOMS] = molecule[ATOMS].long().view(-1, 1)
-            molecule[BONDS] = molecule[BONDS].int()
+            molecule[ATOM_TYPE] = molecule[ATOM_TYPE].long().view(-1, 1)
+            molecule[BOND_TYPE] = molecule[BOND_TYPE].int()
             molecule[TARGET] = molecule[TARGET].double()
         dump(copy / f"{part}.pickle", molecules, protocol)
     assert_same_folders(raw, copy, tmp_path)
@@ -127,12 +127,12 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path):
 
 
 FAULTS = [
-    (ATOMS, lambda atoms: atoms + 28, "not 0 to 27"),
-    (ATOMS, lambda atoms: atoms[1:], "not laid out"),
-    (BONDS, lambda bonds: bonds * 4, "not 1 to 3"),
-    (BONDS, lambda bonds: bonds.triu(), "an edge without its reverse"),
-    (BONDS, lambda bonds: bonds + (bonds == 1).triu(), "an edge without its reverse"),
-    (BONDS, lambda bonds: bonds[0], "not laid out"),
+    (ATOM_TYPE, lambda atoms: atoms + 28, "not 0 to 27"),
+    (ATOM_TYPE, lambda atoms: atoms[1:], "not laid out"),
+    (BOND_TYPE, lambda bonds: bonds * 4, "not 1 to 3"),
+    (BOND_TYPE, lambda bonds: bonds.triu(), "an edge without its reverse"),
+    (BOND_TYPE, lambda bonds: bonds + (bonds == 1).triu(), "an edge without its reverse"),
+    (BOND_TYPE, lambda bonds: bonds[0], "not laid out"),
     (TARGET, lambda target: target.repeat(2), "not laid out"),
 ]
 

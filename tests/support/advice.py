@@ -13,7 +13,7 @@ _OPTION = re.compile(r"--[a-z]+ (?:[a-z_]+=)?(?:'[^']*'|[^\s;,']+(?:,[^\s;,']+)*
 #: Advice that no command can follow.
 BY_HAND = (
     "repair or replace the file",
-    "remove such points",
+    "remove outliers",
     "remove one of them",
     "leave out",
     "need two or three columns",

@@ -1,6 +1,6 @@
 """Four datasets of benchmarking-gnns: images as superpixel graphs, and stochastic block graphs.
 
-Raw layout: one file written by ``torch.save``, a list of three lists (train, val, test) of
+Raw layout: one file saved by ``torch.save``, a list of three lists (train, val, test) of
 dictionaries. ``cifar10`` and ``mnist`` have ``x`` [N, 3] or [N, 1], ``pos`` [N, 2], ``edge_index``
 [2, E], ``edge_attr`` [E] and ``y`` [1], the class of the picture; ``pattern`` and ``cluster`` have
 ``x`` [N, 3] or [N, 7], ``edge_index`` and ``y`` [N], the class of each node. Facts and deviations:
@@ -20,7 +20,7 @@ from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, relea
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
-_FORGOTTEN = 1_000  #: graphs after which pages of the file are dropped from memory
+_GRAPHS_PER_RELEASE = 1_000  #: graphs read before pages of the file are released
 
 
 class BenchmarkPipeline(GraphsInPartsPipeline):
@@ -29,21 +29,21 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
     records_per_unit = 2_000  #: about 20 MB per shard of CIFAR10, 50 MB of PATTERN
 
     def read(self, raw: Raw) -> Iterator[PublishedPart]:
-        """Read the file, which is one pickle, through a map."""
+        """Read the memory-mapped file."""
         path = raw.path(self.manifest.content.anchor)
         mapping = map_file(path)
         lists = read_torch_file(path, mapping=mapping)
-        is_lists = isinstance(lists, list | tuple) and len(lists) == len(PARTS)
-        if not is_lists or not all(type(graphs) is list for graphs in lists):
+        has_three_parts = isinstance(lists, list | tuple) and len(lists) == len(PARTS)
+        if not has_three_parts or not all(type(graphs) is list for graphs in lists):
             raise DamagedInput(f"{path.name} is not three lists of graphs: train, val and test.")
         for part, graphs in zip(PARTS, lists, strict=True):
             yield PublishedPart(part, self._convert_graphs(raw.track_items(part, graphs), mapping))
 
     def _convert_graphs(self, graphs: Iterable[RawGraph], mapping: mmap.mmap) -> Iterator[RawGraph]:
-        pictures = "graph/y" in self.manifest.layout.columns
-        for number, graph in enumerate(graphs):
-            yield _picture_graph(graph) if pictures else graph
-            if number % _FORGOTTEN == 0:
+        is_picture = "graph/y" in self.manifest.layout.columns
+        for index, graph in enumerate(graphs):
+            yield _picture_graph(graph) if is_picture else graph
+            if index % _GRAPHS_PER_RELEASE == 0:
                 release_pages(mapping)
 
 

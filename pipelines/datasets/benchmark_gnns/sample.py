@@ -1,11 +1,11 @@
-"""Sample graphs in the layouts of benchmarking-gnns: generated, never the real data.
+"""Generated graphs in the layouts of benchmarking-gnns.
 
-An image is a coloured shape on a coloured background, cut into cells around jittered grid points;
-cells become graphs like upstream's superpixels: similarities of centres, and eight edges from each
-cell to similar ones. The class decides colour and shape, with some noise.
+A picture is a coloured shape on a coloured background, cut into cells of a jittered grid. The class
+determines colour and shape, with some noise. Like upstream's superpixels, each cell has eight edges
+to the cells with the nearest centres.
 
-Graphs of stochastic blocks have more edges inside a block than between blocks, as upstream's: in
-``pattern`` the task is to find one block, in ``cluster`` one node of each block is known.
+Stochastic block graphs have more edges within blocks than between them. In ``pattern`` the task is
+to find one block; in ``cluster`` one node of each block is labelled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.sample_writers import part_sizes, write_torch_file
 
 DEFAULT_GRAPHS = 120
-CLASSES = 10  #: classes of pictures
+PICTURE_CLASSES = 10
 DEGREE = 8
 
 
@@ -38,28 +38,28 @@ def write_sample(
     if "node/y" in manifest.layout.columns:
         graphs = (_draw_block_graph(name == "pattern", rng) for _ in range(count))
     else:
-        # Classes in turn, so that every part has several.
-        graphs = (_sample_picture(i % CLASSES, name == "mnist", rng) for i in range(count))
+        # Cycle through the classes, so that every part has several.
+        graphs = (_draw_picture(i % PICTURE_CLASSES, name == "mnist", rng) for i in range(count))
     sizes = part_sizes(count, manifest.expected.splits["upstream"])
     parts = [list(itertools.islice(graphs, size)) for size in sizes.values()]
     write_torch_file(folder / manifest.content.anchor, parts)
 
 
-def _draw_block_graph(pattern: bool, rng: Generator) -> dict[str, Array]:
-    """Draw a graph of ``pattern`` (three random signals) or ``cluster`` (one known node of a class)."""
-    sizes = rng.integers(5, 16, 4 if pattern else 6)
+def _draw_block_graph(is_pattern: bool, rng: Generator) -> dict[str, Array]:
+    """Draw a graph of ``pattern`` (three random signals) or ``cluster`` (one labelled node per class)."""
+    sizes = rng.integers(5, 16, 4 if is_pattern else 6)
     block = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
-    inside = block[:, None] == block
-    linked = np.triu(rng.random(inside.shape) < np.where(inside, 0.55, 0.2), 1)
-    edges = np.stack((linked | linked.T).nonzero())
-    if pattern:
+    same_block = block[:, None] == block
+    has_edge = np.triu(rng.random(same_block.shape) < np.where(same_block, 0.55, 0.2), 1)
+    edges = np.stack((has_edge | has_edge.T).nonzero())
+    if is_pattern:
         signal = rng.integers(0, 3, len(block))
         label = block == 0
         width = 3
     else:
         signal = np.zeros(len(block), np.int64)
-        _, known = np.unique(block, return_index=True)
-        signal[known] = block[known] + 1
+        _, labelled = np.unique(block, return_index=True)
+        signal[labelled] = block[labelled] + 1
         label = block
         width = 7
     return {
@@ -69,31 +69,31 @@ def _draw_block_graph(pattern: bool, rng: Generator) -> dict[str, Array]:
     }
 
 
-def _sample_picture(label: int, grey: bool, rng: Generator) -> dict[str, Array]:
-    pos = _draw_centres(7 if grey else 10, rng)
+def _draw_picture(label: int, is_grey: bool, rng: Generator) -> dict[str, Array]:
+    pos = _draw_centres(7 if is_grey else 10, rng)
     colour = _paint_cells(pos, label, rng)
-    if grey:
+    if is_grey:
         colour = colour[:, :1]
 
-    # All but one of the nine most similar cells, as upstream.
-    similar = _cell_similarity(pos)
-    nearest = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
-    left_out = int(rng.integers(DEGREE + 1))
-    chosen = np.delete(nearest, left_out, axis=1)
+    # Drop one of the nine most similar cells, like upstream.
+    similarity = _cell_similarity(pos)
+    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : DEGREE + 1]
+    dropped = int(rng.integers(DEGREE + 1))
+    neighbours = np.delete(nearest, dropped, axis=1)
     source = np.repeat(np.arange(len(pos)), DEGREE)
-    target = np.sort(chosen, axis=1).reshape(-1)
+    target = np.sort(neighbours, axis=1).reshape(-1)
     return {
         "x": _round_to_half(np.clip(colour, 0, 1)),
         "edge_index": np.stack([source, target]).astype(np.int64),
-        "edge_attr": _round_to_half(similar[source, target]),
+        "edge_attr": _round_to_half(similarity[source, target]),
         "y": np.array([label], np.int64),
         "pos": _round_to_half(pos),
     }
 
 
-def _draw_centres(least: int, rng: Generator) -> F64:
-    """Draw the centres of cells (N, 2): nine of ten points of a jittered grid, in no order."""
-    side = int(rng.integers(least, least + 3))
+def _draw_centres(min_side: int, rng: Generator) -> F64:
+    """Draw the centres of cells (N, 2): 90 % of the points of a jittered grid, shuffled."""
+    side = int(rng.integers(min_side, min_side + 3))
     row, column = np.divmod(np.arange(side * side), side)
     middle = (np.column_stack([row, column]) + 0.5) / side
     jitter = rng.normal(0, 0.15 / side, middle.shape)
@@ -103,14 +103,14 @@ def _draw_centres(least: int, rng: Generator) -> F64:
 
 
 def _paint_cells(pos: F64, label: int, rng: Generator) -> F64:
-    """Paint a square or a disc, by the class, in a colour before its complement: (N, 3)."""
+    """Paint a square or a disc, by class, in a colour on its complement, (N, 3)."""
     centre = 0.5 + rng.normal(0, 0.06, 2)
     size = 0.28 + 0.02 * (label % 5)
     offset = np.abs(pos - centre)
     distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
     inside = distance < size
 
-    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / CLASSES
+    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / PICTURE_CLASSES
     phases = np.array([0.0, 2.1, 4.2])  # phases of red, green, blue
     front = 0.5 + 0.35 * np.cos(hue + phases)
     noise = rng.normal(0, 0.06, (len(pos), 3))
@@ -118,15 +118,15 @@ def _paint_cells(pos: F64, label: int, rng: Generator) -> F64:
 
 
 def _round_to_half(values: F64) -> F32:
-    """Round to half precision, kept in float32, as upstream's features are."""
+    """Round to half precision, stored in float32 like upstream's features."""
     return values.astype(np.float16).astype(np.float32)
 
 
 def _cell_similarity(pos: F64) -> F64:
-    """exp(−(distance / width)²), width the mean distance of the eight nearest, made symmetric."""
+    """Return exp(−(distance / width)²), symmetrised; width is the mean distance of the eight nearest."""
     distance = np.linalg.norm(pos[:, None] - pos[None], axis=-1)
     width = np.sort(distance, axis=1)[:, 1 : DEGREE + 1].mean(axis=1, keepdims=True)
     one_way = np.exp(-((distance / width) ** 2))
-    both: F64 = (one_way + one_way.T) / 2
-    np.fill_diagonal(both, 0)
-    return both
+    symmetric: F64 = (one_way + one_way.T) / 2
+    np.fill_diagonal(symmetric, 0)
+    return symmetric

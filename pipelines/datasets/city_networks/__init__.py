@@ -1,4 +1,4 @@
-"""City-Networks: Paris, Shanghai, Los Angeles and London from the authors' tensors.
+"""City-Networks: Paris, Shanghai, Los Angeles and London from the published tensors.
 
 Raw layout of ``NAME.tar.gz``: one folder with ``node_features_augmented.pt`` float32 [N, 37],
 ``edge_indices.pt`` int64 [2, E], ``edge_features.pt`` float32 [E, 25] (its first columns are length
@@ -31,13 +31,13 @@ from kmip_data.pipelines.formats.tensors import read_tensor
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 
 LABELS = "10-chunk_16-hop_node_labels.pt"
-#: Name of the labels when the graphs were directed.
+#: Labels of the earlier, directed graphs.
 DIRECTED_LABELS = "10-chunk_node_labels.pt"
 ECCENTRICITIES = "16-hop_eccentricities.pt"
 CLASSES = 10
 DIRECTED_WARNING = (
-    "The archive is of the time when the graphs were directed: made undirected by the authors' rule and "
-    "split by theirs. Its eccentricities and labels are of the directed graph."
+    "The archive has an earlier, directed graph: it was made undirected and split by the authors' rules, "
+    "but its eccentricities and labels are of the directed graph."
 )
 
 
@@ -56,12 +56,11 @@ PIPELINE = CityNetworksPipeline
 
 
 def read_city_archive(folder: Path) -> CityArrays:
-    """Read the tensors of one city, from today's layout or from the layout of the directed graphs.
+    """Read the tensors of one city, from the current layout or the earlier one of directed graphs.
 
-    A directed graph is made undirected by the authors' rule. Existing eccentricities and labels are
-    used; masks are not read, since the default split is the authors' rule. Its ``facts`` are
-    ``layout``: ``undirected``, or ``directed`` as found. Raises ``DamagedInput`` where a file is
-    missing, cannot be read, or does not fit the others.
+    A directed graph is made undirected by the authors' rule. Masks are not read, because the
+    default split is the authors' rule. The fact ``layout`` is ``undirected`` or ``directed``, as
+    stored. Raises ``DamagedInput`` if a file is missing, damaged, or does not fit the others.
     """
     for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
         if not (folder / name).is_file():
@@ -72,47 +71,47 @@ def read_city_archive(folder: Path) -> CityArrays:
     shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
     check_raw_edges(index, n, "edge_indices.pt")
-    # Today's files are already symmetric.
-    both, street = symmetrise_streets(index, edge_features[:, :2], n)
-    undirected = np.array_equal(both, index)
+    # The current files are already symmetric.
+    symmetric_index, street = symmetrise_streets(index, edge_features[:, :2], n)
+    is_undirected = np.array_equal(symmetric_index, index)
     eccentricity, labels = _published_labels(folder, n)
     city = CityArrays(
         features=features,
-        edge_index=both,
+        edge_index=symmetric_index,
         edge_length=street[:, 0],
         edge_speed=street[:, 1],
         eccentricity=eccentricity,
         labels=labels,
-        facts={"layout": "undirected" if undirected else "directed"},
-        warnings=() if undirected else (DIRECTED_WARNING,),
+        facts={"layout": "undirected" if is_undirected else "directed"},
+        warnings=() if is_undirected else (DIRECTED_WARNING,),
     )
     check_city(city, folder.name)
     return city
 
 
 def check_published(city: CityArrays, manifest: Manifest) -> None:
-    """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
+    """Raise ``DamagedInput`` if the counts of a city differ from the published ones."""
     n = len(city.features)
     expected = manifest.expected
     labels = np.zeros(0, np.int64) if city.labels is None else city.labels
-    chunk = n // CLASSES + 1
+    chunk_size = n // CLASSES + 1
     counts = {
         "intersections": (n, expected.avg_nodes),
         "edges": (city.edge_index.shape[1], expected.avg_edges),
     }
-    # Chunks of the sorted nodes: all classes but the last have equal sizes.
+    # All classes but the last have equal sizes.
     for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
-        counts[f"class {c}"] = (int(count), min(chunk, n - c * chunk))
-    wrong = []
+        counts[f"class {c}"] = (int(count), min(chunk_size, n - c * chunk_size))
+    differences = []
     for name, (count, published) in counts.items():
         if count != published:
-            wrong.append(f"{name} {count:,}, not {published:,.0f}")
-    if wrong:
+            differences.append(f"{name} {count:,}, not {published:,.0f}")
+    if differences:
         raise DamagedInput(
-            f"These are not the published tensors of {manifest.title}: {', '.join(wrong)}; the edges are "
+            f"These are not the published tensors of {manifest.title}: {', '.join(differences)}; the edges are "
             f"{city.facts['layout']} (the authors changed their files on 2025-03-05).",
             next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
-            "--archive PATH, which takes the tensors as they are",
+            "--archive PATH, which accepts any tensors",
         )
 
 
@@ -123,14 +122,14 @@ def _published_labels(folder: Path, n: int) -> tuple[F32 | None, I64 | None]:
         return None, None
     eccentricity = read_tensor(folder / ECCENTRICITIES, "float32", (n,))
     labels = read_tensor(folder / names[0], "int64", (n,))
-    # Sorted by label, eccentricities must rise: labels are chunks of them.
+    # Labels are chunks of sorted eccentricities, which must rise with the label.
     order = np.lexsort((eccentricity, labels))
-    in_order = (np.diff(eccentricity[order]) >= 0).all()  # also False for NaN
+    is_sorted = (np.diff(eccentricity[order]) >= 0).all()  # also False for NaN
     low = labels.min(initial=0)
     high = labels.max(initial=0)
-    if low < 0 or high >= CLASSES or not in_order:
+    if low < 0 or high >= CLASSES or not is_sorted:
         problem = f"labels {low} to {high}"
-        if not in_order:
+        if not is_sorted:
             problem += ", in another order"
         raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {problem}.")
     return eccentricity, labels

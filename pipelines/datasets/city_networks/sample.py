@@ -1,4 +1,4 @@
-"""A generated city in the layout of City-Networks: never real data."""
+"""Generated city in the layout of City-Networks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from kmip_data.pipelines.sample_writers import write_torch_file
 DEFAULT_NODES = 2_000
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
-STEP = 0.001  #: between crossings, degrees
-STREET_FRACTION = 0.67  #: share of the grid edges that are streets
-#: Metres of a degree of longitude and latitude there.
-DEGREE = np.array([71_500.0, 111_200.0])
-CATEGORIES = (2, 9, 3, 9)  #: numbers of categories of oneway, lanes, reversed, highway
+STEP = 0.001  #: distance between crossings, degrees
+STREET_FRACTION = 0.67  #: fraction of the grid edges that are streets
+METRES_PER_DEGREE = np.array([71_500.0, 111_200.0])  #: of longitude and latitude
+CATEGORY_COUNTS = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 
 
 def write_sample(
@@ -30,38 +29,32 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
+    """Write the tensors of a road-like graph with ``limit`` intersections, at least 30.
 
-    Streets are longer in the east, so that labels can be learned from the coordinates. ``limit`` is the
-    number of intersections, at least 30 and by default 2,000.
+    Streets are longer in the east, so that labels can be learned from the coordinates.
     """
     n = max(30, DEFAULT_NODES if limit is None else limit)
     rng = Generator(PCG64(seed))
     lon_lat, streets = bent_grid(n, rng)
     difference = lon_lat[streets[0]] - lon_lat[streets[1]]
-    length = np.linalg.norm(difference * DEGREE, axis=1)
+    length = np.linalg.norm(difference * METRES_PER_DEGREE, axis=1)
     columns = [
         length * rng.uniform(1.0, 1.4, len(length)),
         rng.choice([20.0, 30.0, 50.0], len(length)),
     ]
-    columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
+    columns += [_one_hot(rng, len(length), count) for count in CATEGORY_COUNTS]
     street_features = np.column_stack(columns).astype(np.float32)
     edge_index, edge_features = symmetrise_streets(streets, street_features, n)
 
     street_count = np.bincount(edge_index[0], minlength=n)
     land_use = _one_hot(rng, n, 9)
     node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
-    around = [mean_over_streets(edge_index, column, n) for column in edge_features.T]
-    eccentricity = local_eccentricity(
-        edge_index,
-        edge_features[:, 0],
-        n,
-        quiet=True,
-    )
+    street_means = [mean_over_streets(edge_index, column, n) for column in edge_features.T]
+    eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
     codes = split_codes(n)
     files: dict[str, Array] = {
         "node_features": node_features,
-        "node_features_augmented": np.column_stack([node_features, *around]),
+        "node_features_augmented": np.column_stack([node_features, *street_means]),
         "edge_indices": edge_index,
         "edge_features": edge_features,
         "10-chunk_16-hop_node_labels": chunk_labels(eccentricity, 10).astype(np.int64),
@@ -76,42 +69,42 @@ def write_sample(
 
 
 def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
-    """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
-    # More crossings than are wanted: a third of the sides is missing, and parts fall off.
+    """Return coordinates (n, 2) and streets (2, S) of a connected part of a grid, shuffled."""
+    # Use a larger grid, because missing streets disconnect some crossings.
     side = int(np.ceil(np.sqrt(1.7 * n))) + 3
     number = np.arange(side * side).reshape(side, side)
-    to_the_right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
-    downwards = np.stack([number[:-1].ravel(), number[1:].ravel()])
-    sides = np.concatenate([to_the_right, downwards], axis=1)
-    sides = sides[:, rng.random(sides.shape[1]) < STREET_FRACTION]
+    horizontal = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
+    vertical = np.stack([number[:-1].ravel(), number[1:].ravel()])
+    grid_streets = np.concatenate([horizontal, vertical], axis=1)
+    grid_streets = grid_streets[:, rng.random(grid_streets.shape[1]) < STREET_FRACTION]
 
-    chosen = _connected_part(sides, side, n)
-    new = np.full(side * side, -1)
-    new[chosen] = rng.permutation(len(chosen))
-    streets = new[sides]
+    crossings = _connected_crossings(grid_streets, side, n)
+    new_number = np.full(side * side, -1)
+    new_number[crossings] = rng.permutation(len(crossings))
+    streets = new_number[grid_streets]
 
-    # Nothing lies on the exact grid, and no crossing on another one.
-    column, row = np.divmod(chosen, side)
+    # Shift crossings off the grid.
+    column, row = np.divmod(crossings, side)
     east = column + 0.02 * column**2  # streets get longer
-    shift = rng.uniform(-0.2, 0.2, (len(chosen), 2))
-    places = np.column_stack([east, row]) + shift
-    lon_lat = np.empty((len(chosen), 2))
-    lon_lat[new[chosen]] = np.array([WEST, SOUTH]) + STEP * places
+    shift = rng.uniform(-0.2, 0.2, (len(crossings), 2))
+    positions = np.column_stack([east, row]) + shift
+    lon_lat = np.empty((len(crossings), 2))
+    lon_lat[new_number[crossings]] = np.array([WEST, SOUTH]) + STEP * positions
     return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
 
 
-def _connected_part(sides: I64, side: int, n: int) -> I64:
-    """Return ``n`` crossings that are connected, breadth first from the middle on."""
+def _connected_crossings(streets: I64, side: int, n: int) -> I64:
+    """Return ``n`` connected crossings, breadth-first from the middle."""
     from scipy import sparse
 
     count = side * side
-    source, target = interleave_reverse_edges(sides.T)
+    source, target = interleave_reverse_edges(streets.T)
     order = np.argsort(source, kind="stable")
     begins = np.searchsorted(source[order], np.arange(count + 1))
     arrays = (np.ones(len(order)), target[order], begins)
     graph = sparse.csr_array(arrays, (count, count))
     component = np.empty(0, np.int64)
-    # Until a start lies in a part that is large enough.
+    # Try starts until the component is large enough.
     for start in range(count // 2, count):
         component = sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[:n]
         if len(component) == n:
@@ -121,5 +114,5 @@ def _connected_part(sides: I64, side: int, n: int) -> I64:
 
 def _one_hot(rng: Generator, rows: int, categories: int) -> F64:
     weights = 0.5 ** np.arange(categories)
-    chosen = rng.choice(categories, rows, p=weights / weights.sum())
-    return np.eye(categories)[chosen]
+    category = rng.choice(categories, rows, p=weights / weights.sum())
+    return np.eye(categories)[category]

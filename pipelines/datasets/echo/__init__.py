@@ -1,8 +1,8 @@
-"""ECHO (ICLR 2026): three tasks on 10,080 generated graphs, two on molecules, all of 17 to 40 edges across.
+"""ECHO (ICLR 2026): three tasks on 10,080 generated graphs, two on molecules, of diameter 17 to 40.
 
 Raw layout of each task: ``train_data.pt``, ``val_data.pt`` and ``test_data.pt``, each a list of
-PyTorch Geometric's ``Data`` by ``torch.save``. ``sssp``, ``ecc`` and ``diam`` have the same graphs:
-``x`` [N, 2] and ``y`` [N, 3], whose columns are eccentricity, diameter and distance from the
+PyTorch Geometric's ``Data`` saved by ``torch.save``. ``sssp``, ``ecc`` and ``diam`` share their
+graphs: ``x`` [N, 2] and ``y`` [N, 3], with the columns eccentricity, diameter and distance from the
 source. Molecules have ``x`` [N, 2], ``edge_attr`` [E, 2] and, in column 0 of ``y``, each atom's
 charge or the logarithm of the energy. Facts and deviations: ``docs/datasets/echo.md``,
 ``docs/fidelity.md``.
@@ -20,8 +20,8 @@ from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
-#: Task -> column of y; 0 of the others.
-_COLUMNS = {"echo-diam": 1, "echo-sssp": 2}
+#: Dataset -> target column of y, by default 0.
+_TARGET_COLUMNS = {"echo-diam": 1, "echo-sssp": 2}
 
 
 class EchoPipeline(GraphsInPartsPipeline):
@@ -39,22 +39,23 @@ class EchoPipeline(GraphsInPartsPipeline):
             )
 
     def _convert_graphs(self, raw: Raw, graphs: Iterable[RawGraph]) -> Iterator[RawGraph]:
-        column = _COLUMNS.get(self.manifest.registered_name, 0)
-        of_graph = "graph/y" in self.manifest.layout.columns
+        column = _TARGET_COLUMNS.get(self.manifest.registered_name, 0)
+        is_graph_task = "graph/y" in self.manifest.layout.columns
         for graph in graphs:
-            # Some are float64, which the authors' class converts to float32.
+            # Convert float64 to float32, like the authors' class.
             floats = {"edge_index": graph["edge_index"]}
             with np.errstate(over="ignore"):
                 for name in ("x", "y", "edge_attr"):
                     if name in graph:
                         floats[name] = np.asarray(graph[name], np.float32)
             y = floats["y"][:, column, None]
-            # The energy is one number per molecule; diameters are repeated for every node.
-            if len(y) != (1 if of_graph and column == 0 else len(floats["x"])):
+            # There is one energy per molecule; diameters are repeated for every node.
+            num_rows = 1 if is_graph_task and column == 0 else len(floats["x"])
+            if len(y) != num_rows:
                 raise DamagedInput(
                     f"{raw.current_item}: y has {len(y)} rows: not {self.manifest.title}."
                 )
-            yield {**floats, "y": y[0] if of_graph else y}
+            yield {**floats, "y": y[0] if is_graph_task else y}
 
 
 PIPELINE = EchoPipeline

@@ -1,7 +1,7 @@
-"""Sample graphs in the raw layout of ECHO: generated, never the real data.
+"""Generated graphs in the raw layout of ECHO.
 
-The generated tasks use graphs of this package's ``long-range``, with true targets; molecules are
-trees of atoms with made-up charges and energies.
+Graph tasks use the topologies of ``long-range``, with correct targets. Molecules are trees of atoms
+with artificial charges and energies.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.sample_writers import part_sizes, write_graphs
 
 DEFAULT_GRAPHS = 120
-_SHARES = {"train": 8, "val": 1, "test": 1}
-_ATOMS = (1, 6, 7, 8)
+_PART_WEIGHTS = {"train": 8, "val": 1, "test": 1}
+_ATOMIC_NUMBERS = (1, 6, 7, 8)
 
 
 def write_sample(
@@ -33,7 +33,7 @@ def write_sample(
     task = manifest.registered_name.removeprefix("echo-")
     make = _draw_molecule if task in {"charge", "energy"} else _draw_graph
     row = 0
-    for part, size in part_sizes(limit or DEFAULT_GRAPHS, _SHARES).items():
+    for part, size in part_sizes(limit or DEFAULT_GRAPHS, _PART_WEIGHTS).items():
         graphs = [make(row + i, task, rng) for i in range(size)]
         write_graphs(folder / f"{part}_data.pt", graphs)
         row += size
@@ -46,7 +46,6 @@ def _draw_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     order = rng.permutation(nodes)
     edges = append_reverse_edges(order[make_topology(nodes, rng)])
 
-    # True targets: shortest paths between all nodes.
     distance = hops_between(edges, nodes)
     source = int(rng.integers(nodes))
     is_source = np.arange(nodes) == source
@@ -63,7 +62,7 @@ def _draw_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
 def _draw_molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     atoms = int(rng.integers(30, 60))
     edges = append_reverse_edges(tree(atoms, rng))
-    number = rng.choice(_ATOMS, atoms)
+    number = rng.choice(_ATOMIC_NUMBERS, atoms)
     x = np.stack([number, 10 * rng.random(atoms)], axis=1)
 
     bonds = edges.shape[1] // 2

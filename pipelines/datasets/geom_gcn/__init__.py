@@ -1,10 +1,10 @@
 """Six graphs of Geom-GCN: linked web pages and actors, with a class per node.
 
-Raw layout: ``out1_node_feature_label.txt``, a header and then lines of number, features and label
-with tabs between; the features are 0 and 1 separated by commas, in ``actor`` the numbers of the
-columns that are 1. ``out1_graph_edges.txt``, a header and then two numbers a line. Ten published
-splits, ``NAME_split_0.6_0.2_{0…9}.npz``, with the arrays ``train_mask``, ``val_mask`` and
-``test_mask`` [N]. Facts and deviations: ``docs/datasets/geom-gcn.md``, ``docs/fidelity.md``.
+Raw layout: ``out1_node_feature_label.txt`` has a header, then tab-separated node number, features
+and label; the features are 0 and 1 separated by commas, in ``actor`` the positions of the ones.
+``out1_graph_edges.txt`` has a header, then two node numbers per line. Ten published splits,
+``NAME_split_0.6_0.2_{0…9}.npz``, have the arrays ``train_mask``, ``val_mask`` and ``test_mask``
+[N]. Facts and deviations: ``docs/datasets/geom-gcn.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 
-NODES = "out1_node_feature_label.txt"
-EDGES = "out1_graph_edges.txt"
+NODE_FILE = "out1_node_feature_label.txt"
+EDGE_FILE = "out1_graph_edges.txt"
 
 
 class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
     def read(self, raw: Raw) -> dict[str, Array]:
-        """Read nodes in the order of their numbers; each edge once, by first, then second node."""
+        """Read nodes by number, and distinct edges sorted by first and second node."""
         columns = self.manifest.layout.columns
         (width,) = columns["node/x"].shape
-        nodes = len(read_lines(raw.path(NODES))) - 1
+        nodes = len(read_lines(raw.path(NODE_FILE))) - 1
         x = np.zeros((nodes, width), np.uint8)
         y = np.full(nodes, -1)
-        for line in raw.lines(NODES, header=1):
+        for line in raw.lines(NODE_FILE, header=1):
             number, features, label = line.split("\t")
             (node,) = raw.parse_indices(number, nodes, 1)
             if y[node] >= 0:
@@ -45,13 +45,13 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
 
         pairs = [
             raw.parse_indices(line.replace("\t", ","), nodes, 2)
-            for line in raw.lines(EDGES, header=1)
+            for line in raw.lines(EDGE_FILE, header=1)
         ]
         edges = np.array(pairs, np.int64).reshape(-1, 2)
         return {"x": x, "y": y, "edge_index": np.unique(edges, axis=0).T}
 
     def masks(self, raw: Raw, fold: int) -> list[Array]:
-        """Read the masks of train, val and test of a split."""
+        """Read the train, val and test masks (N,) of a fold."""
         arrays = raw.arrays(f"*_split_0.6_0.2_{fold}.npz")
         return [arrays.load(f"{part}_mask") for part in PARTS]
 

@@ -42,13 +42,12 @@ from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeli
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of features, in the order of the columns of x.
-FEATURE_TYPES = ("numerical", "fraction", "categorical")
+FEATURE_TYPES = ("numerical", "fraction", "categorical")  #: in the column order of x
 QUANTILES = 1_000
-MAX_CATEGORIES = 4_096  #: most categories of one column, each a column of x
-MAX_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
-NEAR = 1e-7  #: tolerance to the smallest and largest value
-_FILE = "streets.npz"
+MAX_CATEGORIES = 4_096  #: categories of one column, each of which is a column of x
+MAX_FEATURE_VALUES = 2**30  #: values of x, 4 GB; the published tables have 2**25
+QUANTILE_TOLERANCE = 1e-7  #: distance from the extremes at which values get the extreme quantiles
+_ARRAYS_FILE = "streets.npz"
 ColumnName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 
 
@@ -60,9 +59,8 @@ class GraphLandParams(OneGraphParams):
         description="standardise the target by mean and deviation of the train streets of this split; "
         "none: as published",
     )
-    #: Names of the columns of x, read from the raw files. They follow from the digests in the build
-    #: key, so they are not part of it.
-    _names: tuple[str, ...] = PrivateAttr(default=())
+    #: Column names of x, read from the raw files. The build key has the files' digests instead.
+    _feature_names: tuple[str, ...] = PrivateAttr(default=())
 
 
 class GraphLandSplitParams(BaseSplitParams):
@@ -70,8 +68,8 @@ class GraphLandSplitParams(BaseSplitParams):
 
     split_rule: Literal["RL", "RH", "stratified"] = Field(
         default="RL",
-        description="RL, RH: as published, 10/10/80 and 50/25/25 of the streets; stratified: in parts of "
-        "RL's sizes drawn anew (at random: there are no classes)",
+        description="RL, RH: as published, 10/10/80 and 50/25/25 % of the streets; stratified: a new draw "
+        "of RL's sizes (at random: there are no classes)",
     )
 
 
@@ -84,18 +82,18 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     SplitParams = GraphLandSplitParams
 
     def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
-        """Return the parameters with the column names of x, which depend on the categories."""
+        """Add the column names of x, which depend on the categories in the data."""
         resolved = params.model_copy()
-        resolved._names = read_features(raw.path).names  # noqa: SLF001
+        resolved._feature_names = read_features(raw.path).names  # noqa: SLF001
         return resolved
 
     def schema(self, params: GraphLandParams) -> Schema:
-        """Return named features, their types as upstream's masks, and the target."""
-        names = params._names  # noqa: SLF001
+        """Return the columns of features and target, and upstream's masks of feature types."""
+        names = params._feature_names  # noqa: SLF001
         target = Column(
             key="node/y", attribute="y", stored="float32", presented="float32", finite=False,
             unit="" if params.target_scaling == "none" else "standard deviations",
-            doc="target; NaN where it is not known",
+            doc="target; NaN if unknown",
         )  # fmt: skip
         masks = (
             Column(
@@ -113,9 +111,9 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         )
 
     def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
-        """Read the tables, check them, transform features and target."""
+        """Read and check the tables, and transform features and target."""
         features = read_features(raw.path)
-        y = _finite_column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
+        y = _read_column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
         edges = read_edges(raw.path / "edgelist.csv", len(features.x))
         facts = {}
         if len(y) != len(features.x):
@@ -128,7 +126,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
             train = y[is_train & ~np.isnan(y)].astype(float)
             if not len(train) or not np.ptp(train):
                 raise DamagedInput(
-                    f"The target of {len(train)} known train streets cannot be standardised."
+                    f"The target of {len(train)} labelled train streets cannot be standardised."
                 )
             mean = train.mean()
             deviation = train.std()
@@ -141,17 +139,17 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
         arrays: dict[str, Array] = {"node/x": features.x, "node/y": y}
         for feature_type in FEATURE_TYPES:
-            is_kind = np.array(features.feature_types) == feature_type
-            arrays[f"graph/x_{feature_type}_mask"] = is_kind.astype(np.uint8)
+            mask = np.array(features.feature_types) == feature_type
+            arrays[f"graph/x_{feature_type}_mask"] = mask.astype(np.uint8)
         arrays["edges"] = undirected_edges(edges.T, len(y))
-        np.savez(workdir / _FILE, **arrays)  # type: ignore[arg-type]
+        np.savez(workdir / _ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
 
     def records(
         self, prepared: Prepared, unit: Unit, params: GraphLandParams
     ) -> Iterator[GraphRecord]:
-        """Yield the one record of a build, the city."""
-        with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
+        """Yield the only record, the city."""
+        with np.load(prepared.path / _ARRAYS_FILE, allow_pickle=False) as stored:
             columns = dict(stored)
         edges = columns.pop("edges")
         yield GraphRecord(
@@ -162,14 +160,14 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         )
 
     def card_additions(self, prepared: Prepared, params: GraphLandParams) -> CardAdditions:
-        """Return the mean and deviation that convert predictions to the table's unit."""
+        """Return the mean and deviation for converting predictions to the table's unit."""
         return CardAdditions({"roads": dict(prepared.plan)})
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
-        """Read the published masks; streets without a known target are in no part."""
+        """Read the published masks; streets without a target are in no part."""
         code = read_masks(require_raw(self.manifest, raw), params.split_rule, int(records.nodes[0]))
         code[np.isnan(records.read_column("node/y"))] = NO_PART
-        note = "the published masks, without streets whose target is not known"
+        note = "the published masks, without streets whose target is unknown"
         return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)
 
 
@@ -177,36 +175,38 @@ PIPELINE = GraphLandPipeline
 
 
 class Features(NamedTuple):
-    """Inputs of N streets, transformed."""
+    """Transformed features of N streets."""
 
     x: F32  #: (N, F)
-    names: tuple[str, ...]  #: names of the columns of x; ``column=category`` of one-hot columns
-    feature_types: tuple[str, ...]  #: one of :data:`FEATURE_TYPES` for each column of x
-    target: str  #: name of the target's column
+    names: tuple[str, ...]  #: column names of x; ``column=category`` for one-hot columns
+    feature_types: tuple[str, ...]  #: type of each column of x, one of :data:`FEATURE_TYPES`
+    target: str  #: name of the target column
 
 
 def read_features(folder: Path) -> Features:
-    """Read features by the types that ``info.yaml`` gives them, and transform them by upstream's defaults.
+    """Read the features and transform them by type, with upstream's defaults.
 
-    Numerical ones are mapped to a normal distribution (:func:`normal_scores`), fractions are unchanged;
-    in both, missing values become the most frequent one. Categories become one-hot columns in
-    numerical order, or one column if there are two. Raises ``DamagedInput`` for any other tables.
+    Numerical features are mapped to a normal distribution (:func:`normal_scores`), fractions are
+    unchanged; missing values of both become the most frequent one. Categories become one-hot
+    columns in numerical order, or one column if there are two. Raises ``DamagedInput`` for any
+    other layout.
     """
-    info = read_info(folder / "info.yaml")
-    fractions = info.fraction_features_names
-    listed = {
+    columns_by_type = read_column_names(folder / "info.yaml")
+    fractions = columns_by_type.fraction_features_names
+    numerical = columns_by_type.numerical_features_names
+    names_by_type = {
         # Fractions are also listed as numerical.
-        "numerical": [name for name in info.numerical_features_names if name not in fractions],
+        "numerical": [name for name in numerical if name not in fractions],
         "fraction": fractions,
-        "categorical": info.categorical_features_names,
+        "categorical": columns_by_type.categorical_features_names,
     }
     table = read_table(folder / "features.csv")
     columns = []
     names: list[str] = []
     feature_types: list[str] = []
-    for feature_type, wanted in listed.items():
-        for name in wanted:
-            values = _finite_column(table, name, "features.csv")
+    for feature_type, names_of_type in names_by_type.items():
+        for name in names_of_type:
+            values = _read_column(table, name, "features.csv")
             if np.isnan(values).all():
                 raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if feature_type == "categorical":
@@ -222,28 +222,30 @@ def read_features(folder: Path) -> Features:
 
     if not columns:
         raise DamagedInput("info.yaml names no features.")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise DamagedInput(f"info.yaml: two columns of x would be called {twice[0]!r}.")
-    return Features(np.column_stack(columns), tuple(names), tuple(feature_types), info.target_name)
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise DamagedInput(f"info.yaml: two columns of x would be called {duplicates[0]!r}.")
+    return Features(
+        np.column_stack(columns), tuple(names), tuple(feature_types), columns_by_type.target_name
+    )
 
 
-def _indicator_categories(values: F32, name: str, columns_before: int) -> F32:
-    """Return the categories of a column that become columns of x: of two, the second alone.
+def _indicator_categories(values: F32, name: str, num_columns: int) -> F32:
+    """Return the categories that become one-hot columns; for two categories only the second one.
 
-    ``columns_before`` is the number of columns that x has already.
+    ``num_columns`` is the number of columns that x already has.
     """
     categories = np.unique(values)
-    numbers = (columns_before + len(categories)) * len(values)
-    too_many = len(categories) > MAX_CATEGORIES or numbers > MAX_NUMBERS
+    num_values = (num_columns + len(categories)) * len(values)
+    too_many = len(categories) > MAX_CATEGORIES or num_values > MAX_FEATURE_VALUES
     if too_many or np.isnan(values).any() or (categories != np.rint(categories)).any():
-        raise DamagedInput(f"features.csv: the column {name!r} is not one of numbered categories.")
+        raise DamagedInput(f"features.csv: the column {name!r} does not have numbered categories.")
     if len(categories) == 2:
         return categories[1:]
     return categories
 
 
 def fill_missing(values: F32) -> F32:
-    """Replace NaN in a column (N,) by its most frequent value, the smallest among ties."""
+    """Replace NaN in a column (N,) with its most frequent value, the smallest on a tie."""
     missing = np.isnan(values)
     distinct, count = np.unique(values[~missing], return_counts=True)
     return np.where(missing, distinct[count.argmax()], values)
@@ -256,23 +258,24 @@ def normal_scores(values: F32) -> F32:
     1.9, fitted before missing values are filled: 1,000 quantiles, linear interpolation, and ±5.2 at
     the ends.
     """
-    # Quantiles of the known values; missing ones are filled afterwards, as upstream does.
-    shares = np.linspace(0, 1, min(QUANTILES, len(values)))
-    marks = np.nanpercentile(values, 100 * shares)
+    # Fit the quantiles before filling missing values, like upstream.
+    probabilities = np.linspace(0, 1, min(QUANTILES, len(values)))
+    quantiles = np.nanpercentile(values, 100 * probabilities)
     values = fill_missing(values)
-    # From below and above, so that equal values get the midpoint of their quantiles.
-    upwards = np.interp(values, marks, shares)
-    downwards = np.interp(-values, -marks[::-1], -shares[::-1])
-    share = (0.5 * (upwards - downwards)).astype(np.float32)
-    share[values + NEAR > marks[-1]] = 1
-    share[values - NEAR < marks[0]] = 0
-    # Shares of 0 and 1 become the ends, as clipping the quantiles makes them.
-    least = NEAR - np.spacing(1)
-    return normal_quantile(np.clip(share.astype(float), least, 1 - least)).astype(np.float32)
+    # Average the interpolation from below and above, which differ for repeated values.
+    upwards = np.interp(values, quantiles, probabilities)
+    downwards = np.interp(-values, -quantiles[::-1], -probabilities[::-1])
+    probability = (0.5 * (upwards - downwards)).astype(np.float32)
+    probability[values + QUANTILE_TOLERANCE > quantiles[-1]] = 1
+    probability[values - QUANTILE_TOLERANCE < quantiles[0]] = 0
+    # Clip the extremes to finite scores.
+    lowest = QUANTILE_TOLERANCE - np.spacing(1)
+    clipped = np.clip(probability.astype(float), lowest, 1 - lowest)
+    return normal_quantile(clipped).astype(np.float32)
 
 
-class Info(BaseModel):
-    """Names of the features of each type, and of the target."""
+class ColumnNames(BaseModel):
+    """Column names of ``info.yaml``: features by type, and the target."""
 
     numerical_features_names: list[ColumnName]
     fraction_features_names: list[ColumnName]
@@ -280,36 +283,36 @@ class Info(BaseModel):
     target_name: ColumnName
 
 
-def read_info(path: Path) -> Info:
+def read_column_names(path: Path) -> ColumnNames:
     """Read the names of the columns."""
     import yaml
 
     try:
-        # Scalars stay text and merge keys are ignored, as the file is untrusted.
-        info = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
-        return Info.model_validate(info)
+        # BaseLoader keeps scalars as strings and ignores merge keys of the untrusted file.
+        content = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
+        return ColumnNames.model_validate(content)
     except ValidationError as error:
         raise DamagedInput(
             f"{path.name} does not name the columns.",
-            expected=", ".join(Info.model_fields),
+            expected=", ".join(ColumnNames.model_fields),
             found=first_problem(error),
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
 
 
-def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
-    """Read a table with a header and row numbers in the first column."""
+def read_table(path: Path, index_column: int | None = 0) -> pd.DataFrame:
+    """Read a table with a header, by default with row numbers in the first column."""
     import pandas as pd
 
     try:
-        return pd.read_csv(path, index_col=index)
-    except (ValueError, OSError, IndexError) as error:  # pandas' own errors derive from it
+        return pd.read_csv(path, index_col=index_column)
+    except (ValueError, OSError, IndexError) as error:  # pandas' errors derive from ValueError
         raise DamagedInput(f"{path.name} is not a table: {str(error)[:200]}") from error
 
 
-def _finite_column(table: pd.DataFrame, name: str, file: str) -> F32:
-    """Return the finite numbers of a column, float32 (N,), NaN if none."""
+def _read_column(table: pd.DataFrame, name: str, file: str) -> F32:
+    """Return the finite numbers of a column, float32 (N,), NaN if missing."""
     if name not in table:
         raise DamagedInput(
             f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500]
@@ -319,7 +322,7 @@ def _finite_column(table: pd.DataFrame, name: str, file: str) -> F32:
             values: F32 = table[name].to_numpy().astype(np.float32)
     except (ValueError, TypeError) as error:
         raise DamagedInput(
-            f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
+            f"{file}: the column {name!r} is not numeric: {str(error)[:100]}"
         ) from error
     if np.isinf(values).any():
         raise DamagedInput(f"{file}: the column {name!r} has an infinite value.")
@@ -327,8 +330,8 @@ def _finite_column(table: pd.DataFrame, name: str, file: str) -> F32:
 
 
 def read_edges(path: Path, nodes: int) -> I64:
-    """Return the edges as listed, int64 (2, E)."""
-    values = read_table(path, index=None).to_numpy()
+    """Return the edges in file order, int64 (2, E)."""
+    values = read_table(path, index_column=None).to_numpy()
     if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
         raise DamagedInput(f"{path.name} is not a list of edges: two columns of integers.")
     check_raw_edges(values, nodes, path.name)
@@ -336,8 +339,8 @@ def read_edges(path: Path, nodes: int) -> I64:
 
 
 def read_masks(folder: Path, rule: str, nodes: int) -> U8:
-    """Return the part of each node in a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
+    """Return the part of each node in a published split, (N,): 0 train, 1 val, 2 test, 255 none."""
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
-    masks = [_finite_column(table, part, name) for part in PARTS]
+    masks = [_read_column(table, part, name) for part in PARTS]
     return part_codes_from_masks(masks, nodes, name, dtype_kinds="f")

@@ -1,4 +1,4 @@
-"""A generated city in the layout of GraphLand: never real data, as the name of each column says."""
+"""Generated city in the layout of GraphLand; the column names mark it as a sample."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ categorical_features_names:
 - sample_surface
 target_name: sample_speed
 """
-SPLITS = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
-MISSING = 0.03  #: share of values that are not known
+SPLIT_FRACTIONS = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: fractions of train and val
+MISSING_FRACTION = 0.03  #: missing values of a column
 
 
 def write_sample(
@@ -37,9 +37,7 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write the tables of a road-like graph into ``folder``.
-
-    ``limit`` is the number of streets, from 30.
+    """Write the tables of a road-like graph with ``limit`` streets, at least 30.
 
     The speed depends on a street's limit and surface, and on the lengths of its neighbours.
     """
@@ -52,31 +50,29 @@ def write_sample(
     edges = np.concatenate([streets, streets[::-1, both_ways]], axis=1)
 
     length = rng.lognormal(4, 0.7, n)
-    allowed = rng.choice([20, 30, 50, 80], n)
+    speed_limit = rng.choice([20, 30, 50, 80], n)
     surface = rng.integers(1, 5, n)
     degree = np.maximum(np.bincount(edges[0], minlength=n), 1)
-    around = np.bincount(edges[0], length[edges[1]], n) / degree
+    neighbour_length = np.bincount(edges[0], length[edges[1]], n) / degree
     noise = rng.normal(0, 2, n)
-    # A target that can be learned from features and neighbours.
-    speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + noise
+    speed = 0.6 * speed_limit - 2 * surface + 6 * np.log1p(neighbour_length) + noise
     paved = rng.beta(2, 2, n)
     for column in (length, paved, speed):
-        column[rng.random(n) < MISSING] = np.nan
+        column[rng.random(n) < MISSING_FRACTION] = np.nan
     bus = rng.integers(0, 2, n)
 
     write_lines(folder / "info.yaml", INFO.splitlines())
     tables = {
         "features": {
             "sample_length": length,
-            "sample_limit": allowed,
+            "sample_limit": speed_limit,
             "sample_paved": paved,
             "sample_bus": bus,
             "sample_surface": surface,
         },
         "targets": {"sample_speed": speed},
     }
-    for rule, (train, val) in SPLITS.items():
-        # Draws below the fraction of train are train, below the fraction of both val.
+    for rule, (train, val) in SPLIT_FRACTIONS.items():
         draw = rng.permutation(n) / n
         part = (draw >= train).astype(int) + (draw >= train + val)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}

@@ -1,4 +1,4 @@
-"""Node benchmarks of Platonov et al.: one ``.npz`` with a graph and ten splits.
+"""Node classification benchmarks of Platonov et al.: a graph with ten splits in one ``.npz``.
 
 Raw layout: ``node_features`` [N, F], ``node_labels`` [N], ``edges`` [E, 2], each edge once, and
 ``train_masks``, ``val_masks``, ``test_masks`` [10, N].
@@ -16,7 +16,7 @@ class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
 
     def read(self, raw: Raw) -> dict[str, Array]:
-        """Read the arrays of the one graph."""
+        """Read the arrays of the graph."""
         arrays = raw.arrays("*.npz")
         return {
             "x": arrays.load("node_features"),
@@ -25,7 +25,7 @@ class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):
         }
 
     def masks(self, raw: Raw, fold: int) -> list[Array]:
-        """Read the masks of train, val and test of a split, each (N,)."""
+        """Read the train, val and test masks (N,) of a fold."""
         arrays = raw.arrays("*.npz")
         return [arrays.load(f"{part}_masks")[fold] for part in PARTS]
 

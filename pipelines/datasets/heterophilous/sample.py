@@ -1,4 +1,4 @@
-"""A generated graph in the raw layout of Platonov et al.: never the real data."""
+"""Generated graph in the raw layout of Platonov et al."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kmip_data.manifest import Manifest
 
 DEFAULT_NODES = 200
 MIN_NODES = 30
-SHARES = (0.5, 0.25)  #: shares of train and val
+PART_FRACTIONS = (0.5, 0.25)  #: train and val
 
 
 def write_sample(
@@ -20,7 +20,7 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write the file; ``limit`` is the number of nodes, from 30."""
+    """Write a graph with ``limit`` nodes, at least 30."""
     layout = manifest.layout
     n = max(MIN_NODES, limit or DEFAULT_NODES)
     features = layout.columns["node/x"]
@@ -28,7 +28,7 @@ def write_sample(
     rng = np.random.Generator(np.random.PCG64(seed))
     y = rng.permutation(np.arange(n) % classes)
 
-    # Each class raises its own feature; values stay within the column's bounds.
+    # Each class raises one feature within the column's bounds.
     x = rng.random((n, *features.shape), dtype=np.float32)
     x[np.arange(n), y % features.shape[0]] += 1
     if features.stored == "uint8":
@@ -39,7 +39,7 @@ def write_sample(
     masks = np.zeros((len(PARTS), layout.folds, n), bool)
     for fold in range(layout.folds):
         order = rng.permutation(n)
-        cuts = np.cumsum([round(share * n) for share in SHARES])
+        cuts = np.cumsum([round(fraction * n) for fraction in PART_FRACTIONS])
         for part, nodes in enumerate(np.split(order, cuts)):
             masks[part, fold, nodes] = True
     np.savez_compressed(

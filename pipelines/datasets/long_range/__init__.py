@@ -1,8 +1,8 @@
-"""Long-range: generated graphs with targets that lie many edges away.
+"""Generated graphs whose targets depend on nodes many edges away.
 
 Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a
-pure function of the seed and ``i``; nothing is read. Topologies and the tasks ``sssp``, ``ecc`` and
-``diam`` follow the ECHO benchmark (ICLR 2026); ``retrieval`` is ours. Facts:
+pure function of the seed and ``i``; no files are read. Topologies and the tasks ``sssp``, ``ecc``
+and ``diam`` follow the ECHO benchmark (ICLR 2026); ``retrieval`` is our own. Facts:
 ``docs/datasets/long-range.md``.
 """
 
@@ -34,10 +34,10 @@ from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.record_assignment import units_of_rows
 
 Rng = np.random.Generator
-VALUES = 8  #: number of possible node values; a guess is right once in eight
+NUM_VALUES = 8  #: node values
 KEY_BITS = 16  #: bits of the key shared by two nodes
 RECORDS_PER_UNIT = 2_000
-IN_TURN = (*["train"] * 8, "val", "test")  #: parts of ten rounds through the topologies
+PART_CYCLE = (*["train"] * 8, "val", "test")  #: parts of consecutive rounds through the topologies
 
 
 class LongRangeParams(BuildParams):
@@ -45,20 +45,20 @@ class LongRangeParams(BuildParams):
 
     task: Literal["retrieval", "sssp", "ecc", "diam"] = Field(
         default="retrieval",
-        description="retrieval: the value held by the one other node with the same key; sssp: distance from "
+        description="retrieval: value of the only other node with the same key; sssp: distance from "
         "a marked node; ecc: largest distance from each node; diam: largest distance in the graph",
     )
     graphs: int = Field(
         default=3_000,
         ge=10,
         le=1_000_000,
-        description="number of graphs, topologies in turn",
+        description="number of graphs, cycling through the topologies",
     )
     nodes: int = Field(
         default=64,
         ge=8,
         le=4_096,
-        description="nodes of the largest graph; least: half as many",
+        description="maximum nodes of a graph; the minimum is half as many",
     )
     seed: int = Field(
         default=0,
@@ -74,10 +74,7 @@ def line(nodes: int, _rng: Rng) -> I64:
 
 
 def grid(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
-    """Return the edges of a grid of ``rows`` rows, square by default.
-
-    The last row may be incomplete.
-    """
+    """Return the edges of a grid, square by default; the last row may be incomplete."""
     columns = -(-nodes // (rows or int(np.sqrt(nodes))))
     node = np.arange(nodes)
     right = node[(node % columns < columns - 1) & (node + 1 < nodes)]
@@ -100,7 +97,7 @@ def caterpillar(nodes: int, rng: Rng) -> I64:
 
 
 def lobster(nodes: int, rng: Rng) -> I64:
-    """Return the edges of a caterpillar of two thirds of the nodes, with the others attached to its legs."""
+    """Return the edges of a caterpillar of 2/3 of the nodes, with the others attached to its legs."""
     spine = nodes // 3
     legs = 2 * nodes // 3
     edges = _attach_nodes(line(spine, rng), spine, 0, legs, rng)
@@ -114,7 +111,7 @@ def _attach_nodes(
     last: int,
     rng: Rng,
 ) -> I64:
-    """Attach nodes ``first`` to ``last - 1``, each to a random one of ``low`` to ``first - 1``."""
+    """Attach nodes ``first`` to ``last - 1`` to random nodes in ``low`` to ``first - 1``."""
     child = np.arange(first, last)
     parent = rng.integers(low, first, len(child))
     return np.concatenate([edges, np.stack([parent, child])], axis=1)
@@ -140,24 +137,17 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     def schema(self, params: LongRangeParams) -> Schema:
         """Return features by task, the target, and for node tasks the distance to the answer."""
         fields = FIELDS.get(params.task, ("constant",))
-        columns = [
-            feature_column(
-                "node/x",
-                fields,
-                "input of the task",
-                stored="int8",
-            )
-        ]
-        target = class_column("node/y", VALUES, "value of the other node with this key")
+        columns = [feature_column("node/x", fields, "input of the task", stored="int8")]
+        target = class_column("node/y", NUM_VALUES, "value of the other node with this key")
         if params.task != "retrieval":
-            # Targets stored as real numbers are for regression.
+            # Distances are regression targets.
             target = Column(
                 key="graph/y" if params.task == "diam" else "node/y", attribute="y", stored="float32",
                 presented="float32", shape=(1,), unit="edges", doc="target",
             )  # fmt: skip
         distance = Column(
             key="node/distance", attribute="distance", stored="uint16", presented="int64", unit="edges",
-            doc="to the node that is asked for",
+            doc="distance to the node that determines the target",
         )  # fmt: skip
         columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
         return Schema(
@@ -168,12 +158,9 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         )
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
-        """Distribute the graphs over the units in turn.
-
-        With a limit the first ones, which have every topology and part.
-        """
-        chosen = range(min(params.limit or params.graphs, params.graphs))
-        return units_of_rows(chosen, RECORDS_PER_UNIT, "graphs")
+        """Assign graphs in order; a limit keeps the first ones, with every topology and part."""
+        rows = range(min(params.limit or params.graphs, params.graphs))
+        return units_of_rows(rows, RECORDS_PER_UNIT, "graphs")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: LongRangeParams
@@ -183,7 +170,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
             yield make_record(row, params)
 
     def card_additions(self, prepared: Prepared, params: LongRangeParams) -> CardAdditions:
-        """Note that the graphs are generated and complete."""
+        """State that the dataset is generated and complete."""
         note = f"Generated from seed {params.seed}: the dataset itself, not a sample of another."
         return CardAdditions(notes=[note])
 
@@ -196,28 +183,27 @@ PIPELINE = LongRangePipeline
 FIELDS = {
     "retrieval": (
         *(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)),
-        *(f"value {i}" for i in range(VALUES)),
+        *(f"value {i}" for i in range(NUM_VALUES)),
     ),
     "sssp": ("source",),
 }
 
 
 def make_record(row: int, params: LongRangeParams) -> GraphRecord:
-    """Return graph ``row``: size, numbering, edges and targets are drawn in this order."""
+    """Return graph ``row``, drawing size, numbering, edges and targets in this order."""
     names = list(TOPOLOGIES)
     name = names[row % len(names)]
     rng = np.random.default_rng([params.seed, row])
-    # An even number of nodes, as keys are shared by pairs.
+    # Draw an even number of nodes, because keys are shared by pairs.
     nodes = 2 * int(rng.integers(params.nodes // 4, params.nodes // 2, endpoint=True))
-    # Shuffle node numbers, so that they do not reveal positions.
+    # Shuffle nodes, so that their numbers do not reveal positions.
     number = rng.permutation(nodes)
     edges = number[TOPOLOGIES[name](nodes, rng)]
-    both = append_reverse_edges(edges)
-    edge_index = both[:, np.lexsort(both)]
+    both_directions = append_reverse_edges(edges)
+    edge_index = both_directions[:, np.lexsort(both_directions)]
 
     distance = hops_between(edge_index, nodes).astype(np.uint16)
-
-    part = IN_TURN[row // len(names) % len(IN_TURN)]
+    part = PART_CYCLE[row // len(names) % len(PART_CYCLE)]
     return GraphRecord(
         key=f"{part}/{name}/{row:07d}",
         num_nodes=nodes,
@@ -227,7 +213,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
 
 
 def hops_between(edge_index: I64, nodes: int) -> F64:
-    """Return the edges of a shortest path between any two of the nodes, (N, N)."""
+    """Return the number of edges on a shortest path between any two nodes, (N, N)."""
     ones = np.ones(edge_index.shape[1], np.int8)
     adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
     distance: F64 = shortest_path(adjacency.tocsr(), unweighted=True)
@@ -235,7 +221,7 @@ def hops_between(edge_index: I64, nodes: int) -> F64:
 
 
 def _task_columns(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
-    """Return the columns of a task, by the distances between all nodes."""
+    """Return the columns of a task from the distances between all nodes."""
     nodes = len(distance)
     if task == "retrieval":
         return _retrieval_columns(distance, rng)
@@ -254,9 +240,9 @@ def _task_columns(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str
 
 
 def _retrieval_columns(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
-    """Pair the nodes; each pair has its own key, each node a value."""
+    """Pair the nodes, with a unique key per pair and a value per node."""
     nodes = len(distance)
-    # Pair consecutive nodes of a random order, anywhere in the graph.
+    # Pair consecutive nodes of a random order.
     order = rng.permutation(nodes)
     partner = np.empty(nodes, np.int64)
     partner[order[0::2]] = order[1::2]
@@ -265,10 +251,10 @@ def _retrieval_columns(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Arra
     keys = rng.choice(2**KEY_BITS, nodes // 2, replace=False)
     code = np.empty(nodes, np.int64)
     code[order] = np.repeat(keys, 2)
-    value = rng.integers(0, VALUES, nodes)
-    # The key as 16 columns of -1 and 1.
+    value = rng.integers(0, NUM_VALUES, nodes)
+    # Encode the key in columns of -1 and 1.
     bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
-    one_hot = np.eye(VALUES, dtype=np.int64)[value]
+    one_hot = np.eye(NUM_VALUES, dtype=np.int64)[value]
     return {
         "node/x": np.hstack([bits, one_hot]).astype(np.int8),
         "node/y": value[partner].astype(np.uint8),

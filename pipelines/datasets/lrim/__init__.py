@@ -1,7 +1,7 @@
-"""LRIM (ICLR 2026): spins of a long-range Ising model on periodic grids, and energies of flips.
+"""LRIM (ICLR 2026): spins of a long-range Ising model on periodic grids, and flip energies.
 
-Raw layout of each set: ``lrim_{L}_{sigma}_10k.pt``, a list of PyTorch Geometric's ``Data`` by
-``torch.save`` with ``x`` [N, 1], one number of ``y`` a node, and one direction of each edge. Facts
+Raw layout: ``lrim_{L}_{sigma}_10k.pt``, a list of PyTorch Geometric's ``Data`` saved by
+``torch.save``, with ``x`` [N, 1], one value of ``y`` per node, and one direction of each edge. Facts
 and deviations: ``docs/datasets/lrim.md``, ``docs/fidelity.md``.
 """
 
@@ -25,10 +25,10 @@ class LRIMPipeline(GraphsInPartsPipeline):
     records_per_unit = 64
 
     def read(self, raw: Raw) -> Iterator[PublishedPart]:
-        """Read the graphs of the one file, which the authors split by their numbers."""
+        """Read the graphs of the only file, which the authors split by position."""
         path = raw.path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))
-        graphs = map(_graph_columns, raw.track_items("graph", stream_graphs(path)))
+        graphs = map(_convert_graph, raw.track_items("graph", stream_graphs(path)))
         sizes = (ceil(0.8 * total), int(0.1 * total), total)
         for part, size in zip(PARTS, sizes, strict=True):
             yield PublishedPart(part, islice(graphs, size))
@@ -37,7 +37,7 @@ class LRIMPipeline(GraphsInPartsPipeline):
 PIPELINE = LRIMPipeline
 
 
-def _graph_columns(graph: RawGraph) -> RawGraph:
-    # Some files may have targets of shape (N,), others (N, 1).
+def _convert_graph(graph: RawGraph) -> RawGraph:
+    # Targets may have shape (N,) or (N, 1).
     y = np.asarray(graph["y"]).reshape(len(graph["x"]), 1)
     return {"x": graph["x"], "edge_index": graph["edge_index"], "y": y.astype(np.float32)}

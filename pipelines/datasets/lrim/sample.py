@@ -1,7 +1,4 @@
-"""Sample grids in the raw layout of LRIM: generated, never the real data.
-
-Spins and energies are true ones of ``lrim-generated``, on grids of 16 × 16 at most.
-"""
+"""Generated grids in the raw layout of LRIM, with the construction of ``lrim-generated``."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.lrim_generated import SIGMA, TEMPERATURE, make_grid
+from kmip_data.pipelines.datasets.lrim_generated import SIGMAS, TEMPERATURES, make_grid
 from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds
 from kmip_data.pipelines.datasets.lrim_generated.ising import couplings_by_displacement, grid_edges
 from kmip_data.pipelines.sample_writers import write_graphs
 
 DEFAULT_GRAPHS = 120
-SIZE = 16
+GRID_SIZE = 16  #: rows and columns
 
 
 def write_sample(
@@ -26,12 +23,12 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write ``limit`` grids into the one raw file."""
+    """Write ``limit`` grids to the raw file."""
     difficulty = "hard" if manifest.registered_name.endswith("hard") else "easy"
-    table = couplings_by_displacement(SIZE, SIGMA[difficulty])
-    bonds = Bonds.at_temperature(table, TEMPERATURE[SIZE, difficulty])
-    edges = grid_edges(SIZE)
-    # One direction of each edge, as published.
+    table = couplings_by_displacement(GRID_SIZE, SIGMAS[difficulty])
+    bonds = Bonds.at_temperature(table, TEMPERATURES[GRID_SIZE, difficulty])
+    edges = grid_edges(GRID_SIZE)
+    # Keep one direction of each edge, as published.
     edges = edges[:, edges[0] < edges[1]]
     graphs = []
     for row in range(limit or DEFAULT_GRAPHS):

@@ -1,7 +1,8 @@
-"""LRIM's construction (ICLR 2026): spins of the long-range Ising model at criticality, and energies of flips.
+"""LRIM's construction (ICLR 2026): critical spins of the long-range Ising model, and flip energies.
 
-Record ``i`` is a pure function of the parameters and ``i``: its own Markov chain from random spins.
-Nothing is read. The published files are ``lrim-16-hard`` and its like. Facts: ``docs/datasets/lrim.md``.
+Record ``i`` is a pure function of the parameters and ``i``: a separate Markov chain from random
+spins. No files are read; for the published ones see ``lrim-16-hard`` and others. Facts:
+``docs/datasets/lrim.md``.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from kmip_data.pipelines.datasets.lrim_generated.ising import (
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.record_assignment import units_of_rows
 
-SIGMA: dict[str, float] = {"hard": 0.6, "easy": 1.5}
-#: Temperatures at which grids have the errors of the authors' one-hop oracle on the published files
+SIGMAS: dict[str, float] = {"hard": 0.6, "easy": 1.5}
+#: Temperatures at which the authors' one-hop oracle has its error on the published files
 #: (docs/datasets/lrim.md).
-TEMPERATURE: dict[tuple[int, str], float] = {
+TEMPERATURES: dict[tuple[int, str], float] = {
     (16, "hard"): 8.89,
     (16, "easy"): 5.415,
     (32, "hard"): 10.248,
@@ -52,13 +53,12 @@ TEMPERATURE: dict[tuple[int, str], float] = {
     (256, "hard"): 11.91,
     (256, "easy"): 5.605,
 }
-#: Sweeps of a chain from random spins: at least ten autocorrelation times of the magnetisation.
-SWEEPS = 100
-UNIT_NODES = 2**22
+NUM_SWEEPS = 100  #: at least ten autocorrelation times of the magnetisation
+NODES_PER_UNIT = 2**22
 
 
 def _parse_digits(value: object) -> object:
-    """Return text of digits, as of the command line, as a number; anything else unchanged."""
+    """Convert a string of digits from the command line to a number."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -71,7 +71,7 @@ class LRIMParams(BuildParams):
     )
     difficulty: Literal["hard", "easy"] = Field(
         default="hard",
-        description="hard: sigma 0.6; easy: sigma 1.5, where far nodes count less",
+        description="hard: sigma 0.6; easy: sigma 1.5, with weaker long-range couplings",
     )
     graphs: int = Field(default=10_000, ge=10, le=1_000_000, description="number of grids")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of all grids")
@@ -93,14 +93,14 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
         )
 
     def units(self, prepared: Prepared, params: LRIMParams) -> list[Unit]:
-        """Assign grids in their order."""
-        size = min(1_000, UNIT_NODES // params.size**2)
+        """Assign grids in order."""
+        size = min(1_000, NODES_PER_UNIT // params.size**2)
         return units_of_rows(params.positions_to_build(params.graphs), size, "graphs")
 
     def records(self, prepared: Prepared, unit: Unit, params: LRIMParams) -> Iterator[GraphRecord]:
         """Generate each grid from the seed and its number."""
-        table = couplings_by_displacement(params.size, SIGMA[params.difficulty])
-        bonds = Bonds.at_temperature(table, TEMPERATURE[params.size, params.difficulty])
+        table = couplings_by_displacement(params.size, SIGMAS[params.difficulty])
+        bonds = Bonds.at_temperature(table, TEMPERATURES[params.size, params.difficulty])
         edge_index = grid_edges(params.size).astype(self.schema(params).index_dtype)
         for row in unit.items["rows"]:
             x, y = make_grid(table, bonds, np.random.default_rng([params.seed, row]))
@@ -115,16 +115,16 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
             )
 
     def card_additions(self, prepared: Prepared, params: LRIMParams) -> CardAdditions:
-        """Note the numbers of the construction."""
-        temperature = TEMPERATURE[params.size, params.difficulty]
+        """State the parameters of the construction."""
+        temperature = TEMPERATURES[params.size, params.difficulty]
         note = (
             f"Generated here from seed {params.seed}, not the published files: sigma"
-            f" {SIGMA[params.difficulty]}, temperature {temperature}, {SWEEPS} sweeps a grid."
+            f" {SIGMAS[params.difficulty]}, temperature {temperature}, {NUM_SWEEPS} sweeps per grid."
         )
         return CardAdditions(notes=[note])
 
     def folder_name_pieces(self, params: LRIMParams) -> list[str]:
-        """Return the benchmark's name of the set."""
+        """Return the benchmark's name of the dataset."""
         return [f"{params.size}-{params.difficulty}"]
 
 
@@ -132,8 +132,8 @@ PIPELINE = LRIMGeneratedPipeline
 
 
 def make_grid(table: F64, bonds: Bonds, rng: Rng) -> tuple[I8, F32]:
-    """Return spins and energies of one grid, (L², 1) each, row after row."""
+    """Return spins and energies of one grid, (L², 1) each, in row-major order."""
     spins = random_spins(len(table), rng)
-    run_sampler(spins, bonds, SWEEPS, rng)
+    run_sampler(spins, bonds, NUM_SWEEPS, rng)
     energies = flip_energies(spins, table)
     return spins.reshape(-1, 1), energies.reshape(-1, 1).astype(np.float32)

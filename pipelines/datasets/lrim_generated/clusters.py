@@ -1,9 +1,9 @@
 """Swendsen-Wang sampler of the long-range Ising model, in time proportional to the nodes.
 
-Parallel spins are joined with probability 1 - exp(-2 J / T), as if a Poisson process of rate 2 J / T
-had an event. Each node draws its number of events, with mean sum J / T, and from an alias table of
-J the other node of each; a pair is drawn from both ends, which gives the rate (Luijten and Blöte,
-1995; Fukui and Todo, 2009). Then every cluster takes either sign.
+Parallel spins are joined with probability 1 - exp(-2 J / T), that of an event in a Poisson process
+of rate 2 J / T. Each node draws its number of events, with mean sum J / T, and the other node of
+each event from an alias table of J. Both ends draw each pair, which gives the rate (Luijten and
+Blöte, 1995; Fukui and Todo, 2009). Then each cluster takes a random sign.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Bonds:
-    """Tables from which nodes draw bonds at a temperature; equal on every processor."""
+    """Tables for drawing the bonds of nodes at a temperature; equal on every CPU."""
 
-    counts: F64  #: cumulative distribution of the number of bonds that a node draws
-    keep: F64  #: (L²,) probability that a displacement drawn uniformly is kept
+    cumulative: F64  #: cumulative distribution of the bonds per node
+    keep_probability: F64  #: (L²,) probability to keep a uniformly drawn displacement
     alias: I64  #: (L²,) displacement that replaces it otherwise
 
     @classmethod
@@ -37,30 +37,30 @@ class Bonds:
 
 def poisson_table(mean: float) -> F64:
     """Return the cumulative Poisson distribution; the last value is 1."""
-    chance = float((-Decimal(mean)).exp())
-    sums = [chance]
-    while chance > 1e-20:
-        chance *= mean / len(sums)
-        sums.append(sums[-1] + chance)
+    probability = float((-Decimal(mean)).exp())
+    sums = [probability]
+    while probability > 1e-20:
+        probability *= mean / len(sums)
+        sums.append(sums[-1] + probability)
     sums[-1] = 1.0
     return np.array(sums)
 
 
 def alias_table(weights: F64) -> tuple[F64, I64]:
-    """Return Walker's tables of weights (N,): the probability to keep each, and its replacement."""
-    keep = weights * (len(weights) / math.fsum(weights))
+    """Return Walker's alias tables of weights (N,): probability to keep an entry, and its alias."""
+    keep_probability = weights * (len(weights) / math.fsum(weights))
     alias = np.arange(len(weights))
-    small = np.flatnonzero(keep < 1).tolist()
-    large = np.flatnonzero(keep >= 1).tolist()
+    small = np.flatnonzero(keep_probability < 1).tolist()
+    large = np.flatnonzero(keep_probability >= 1).tolist()
     while small and large:
-        poor = small.pop()
-        rich = large[-1]
-        alias[poor] = rich
-        keep[rich] -= 1 - keep[poor]
-        if keep[rich] < 1:
+        low = small.pop()
+        high = large[-1]
+        alias[low] = high
+        keep_probability[high] -= 1 - keep_probability[low]
+        if keep_probability[high] < 1:
             small.append(large.pop())
-    keep[small + large] = 1  # 1 up to rounding
-    return keep, alias
+    keep_probability[small + large] = 1  # 1 up to rounding
+    return keep_probability, alias
 
 
 def random_spins(size: int, rng: Rng) -> I8:
@@ -69,14 +69,16 @@ def random_spins(size: int, rng: Rng) -> I8:
 
 
 def run_sampler(spins: I8, bonds: Bonds, sweeps: int, rng: Rng) -> I64:
-    """Move spins (L, L) along their chain, in place; return their sum after each sweep, (sweeps,)."""
+    """Update spins (L, L) in place; return their sum after each sweep, (sweeps,)."""
     sums = np.empty(sweeps, np.int64)
-    _run_updates(spins, bonds.counts, bonds.keep, bonds.alias, rng, sums)
+    _run_updates(spins, bonds.cumulative, bonds.keep_probability, bonds.alias, rng, sums)
     return sums
 
 
 @njit_nogil()
-def _run_updates(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: I64) -> None:
+def _run_updates(
+    spins: I8, cumulative: F64, keep_probability: F64, alias: I64, rng: Rng, sums: I64
+) -> None:
     size = len(spins)
     nodes = size * size
     flat = spins.ravel()
@@ -84,24 +86,24 @@ def _run_updates(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: 
     for sweep in range(len(sums)):
         # 1. Join parallel spins that have a bond. The root of a cluster is its first node.
         for node in range(nodes):
-            chance = rng.random()
+            draw = rng.random()
             bonds = 0
-            while chance >= counts[bonds]:
+            while draw >= cumulative[bonds]:
                 bonds += 1
             for _ in range(bonds):
-                place = rng.random() * nodes
-                step = int(place)
-                if place - step >= keep[step]:
-                    step = alias[step]
-                row = (node // size + step // size) % size
-                column = (node + step) % size
+                position = rng.random() * nodes
+                displacement = int(position)
+                if position - displacement >= keep_probability[displacement]:
+                    displacement = alias[displacement]
+                row = (node // size + displacement // size) % size
+                column = (node + displacement) % size
                 other = row * size + column
                 if flat[node] == flat[other]:
-                    one = _find_root(root, node)
-                    two = _find_root(root, other)
-                    root[max(one, two)] = min(one, two)
+                    root_a = _find_root(root, node)
+                    root_b = _find_root(root, other)
+                    root[max(root_a, root_b)] = min(root_a, root_b)
 
-        # 2. Each cluster takes either sign: its root draws, and the others, which follow, copy.
+        # 2. Draw the sign of each cluster at its root, and copy it to the later nodes.
         total = 0
         for node in range(nodes):
             if root[node] == node:
@@ -116,7 +118,7 @@ def _run_updates(spins: I8, counts: F64, keep: F64, alias: I64, rng: Rng, sums: 
 
 @njit_nogil()
 def _find_root(root: I64, node: int) -> int:
-    """Return the root of a node, and halve the path to it."""
+    """Return the root of a node, halving the path to it."""
     while root[node] != node:
         root[node] = root[root[node]]
         node = root[node]

@@ -15,10 +15,10 @@ from kmip_data.runtime.parallel import njit_nogil
 
 
 def couplings_by_displacement(size: int, sigma: float) -> F64:
-    """Return J for each displacement (rows, columns) modulo L: (L, L); a node has none to itself."""
+    """Return J for each displacement (rows, columns) modulo L, (L, L); 0 for no displacement."""
     steps = np.minimum(np.arange(size), size - np.arange(size))
     squares = np.add.outer(steps**2, steps**2)
-    # Decimals give the same bits on every processor, which powers of floats do not.
+    # Powers of floats differ between CPUs; decimals do not.
     exponent = -(2 + Decimal(str(sigma))) / 2
     values = {0: 0.0}
     for square in np.unique(squares)[1:].tolist():
@@ -27,17 +27,17 @@ def couplings_by_displacement(size: int, sigma: float) -> F64:
 
 
 def grid_edges(size: int) -> I64:
-    """Return both directions of the edges to the four nearest nodes, sorted: (2, 4·L²)."""
+    """Return the sorted edges to the four nearest nodes, in both directions, (2, 4·L²)."""
     node = np.arange(size * size).reshape(size, size)
-    neighbors = [np.roll(node, shift, axis) for axis in (0, 1) for shift in (1, -1)]
-    target = np.sort(np.stack(neighbors, axis=-1).reshape(-1, 4), axis=1)
+    neighbours = [np.roll(node, shift, axis) for axis in (0, 1) for shift in (1, -1)]
+    target = np.sort(np.stack(neighbours, axis=-1).reshape(-1, 4), axis=1)
     return np.stack([np.repeat(node, 4), target.ravel()])
 
 
 def flip_energies(spins: Array, table: F64) -> F64:
     """Return s_i · sum_j J_ij s_j of each node, (L, L), for spins of -1 and 1.
 
-    The benchmark's target: half of the energy that flipping the spin costs.
+    This is the benchmark's target, half the energy needed to flip the spin.
     """
     field = np.zeros(spins.shape)
     _add_fields(np.ascontiguousarray(spins, np.float64), table, field)
@@ -46,8 +46,8 @@ def flip_energies(spins: Array, table: F64) -> F64:
 
 @njit_nogil()
 def _add_fields(spins: F64, table: F64, field: F64) -> None:
-    # An FFT would round differently on other processors. Here each node adds its L² terms in the
-    # same order everywhere, and the innermost loop, over nodes, is one of vectors.
+    # An FFT would round differently on other CPUs. Here each node adds its L² terms in a fixed
+    # order, and the innermost loop, over nodes, is vectorised.
     size = len(spins)
     for down in range(size):
         for right in range(size):

@@ -1,7 +1,7 @@
 """MalNet-Tiny: function call graphs of five types of Android apps, without features.
 
-Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per
-line; and ``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
+Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, with five comment lines and one directed edge per
+line, and ``type/{train,val,test}.txt``, with the path of one graph per line. Facts and deviations:
 ``docs/datasets/malnet-tiny.md``, ``docs/fidelity.md``.
 """
 
@@ -40,7 +40,7 @@ LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),
     "first-seen": ("adware", "benign", "downloader", "trojan", "addisplay"),
 }
-TEXT_PER_UNIT = 8 * 2**20  #: bytes of edge lists that become one shard, about a third of them
+EDGE_LIST_BYTES_PER_UNIT = 8 * 2**20  #: a shard has about a third of these bytes
 
 
 class MalNetTinyParams(BuildParams):
@@ -48,13 +48,13 @@ class MalNetTinyParams(BuildParams):
 
     isolated: Literal["drop", "keep"] = Field(
         default="drop",
-        description="drop: only nodes with an edge to another node, as GraphGPS and the k-MIP code; keep: "
-        "all node numbers up to the largest, as PyTorch Geometric since 2.1",
+        description="drop: only nodes with an edge to another node, as in GraphGPS and the k-MIP code; keep: "
+        "all node numbers up to the largest, as in PyTorch Geometric since 2.1",
     )
     label_order: Literal["alphabetical", "first-seen"] = Field(
         default="alphabetical",
-        description="alphabetical: addisplay 0 to trojan 4, as GraphGPS and the k-MIP code; first-seen: "
-        "adware 0, benign 1, downloader 2, trojan 3, addisplay 4, as PyTorch Geometric since 2.1",
+        description="alphabetical: addisplay 0 to trojan 4, as in GraphGPS and the k-MIP code; first-seen: "
+        "adware 0, benign 1, downloader 2, trojan 3, addisplay 4, as in PyTorch Geometric since 2.1",
     )
 
 
@@ -66,7 +66,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     Params = MalNetTinyParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:
-        """Return directed edges, and the type of the app."""
+        """Return the schema: directed edges, and the type of the app as label."""
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
         return Schema(
@@ -76,12 +76,11 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         )
 
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
-        """Types of apps in the chosen order."""
+        """Return the types of apps in label order."""
         return LABEL_ORDERS[params.label_order]
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
-        """Check that the lists name every graph and no other."""
-        # Lists and files must name the same graphs, or part of an archive would pass as complete.
+        """Check that the lists name exactly the existing graphs, so that the archive is complete."""
         listed: set[str] = set()
         for names in read_split_lists(raw.path).values():
             listed.update(f"{name}.edgelist" for name in names)
@@ -103,18 +102,17 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         for position in params.positions_to_build(len(names)):
             name = names[position]
             sizes[name] = (prepared.path / f"{name}.edgelist").stat().st_size
-        return units_by_size(sizes, TEXT_PER_UNIT, "graphs")
+        return units_by_size(sizes, EDGE_LIST_BYTES_PER_UNIT, "graphs")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: MalNetTinyParams
     ) -> Iterator[GraphRecord]:
-        """Yield the graphs of one unit in the order of the lists."""
+        """Yield the graphs of one unit in list order."""
         label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
         for name in unit.items["graphs"]:
             file = f"{name}.edgelist"
             edges = read_graph((prepared.path / file).read_bytes(), file)
             nodes = int(edges.max()) + 1
-            # The number of nodes is not in the file: it follows from the largest one.
             if params.isolated == "drop":
                 nodes, edges = drop_isolated(edges)
             malware_type, _, key = name.split("/")
@@ -127,7 +125,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
             )
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Apply the published lists, in their order."""
+        """Apply the published lists in their order."""
         lists = read_split_lists(require_raw(self.manifest, raw))
         keys = {}
         for part, names in lists.items():
@@ -139,20 +137,18 @@ PIPELINE = MalNetTinyPipeline
 
 
 def read_graph(data: bytes, name: str) -> I32:
-    """Return the edges of one file, int32 (2, E), as many in all as its comment lines declare."""
+    """Return the edges of one file, int32 (2, E), checked against the counts in its comments."""
     header, edges = parse_edges(data, name=name)
     if not edges.size:
         raise DamagedInput(f"{name} has no edges.")
-    # A file cut at a line break is well-formed: only its counts reveal it.
+    # Only the counts reveal a file that was truncated at a line break.
     declared = next(filter(_COUNTS.fullmatch, header), None)
     if declared is None:
         raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
     nodes = np.count_nonzero(np.bincount(edges.reshape(-1)))
     counted = f"# Nodes: {nodes}, Edges: {edges.shape[1]}"
     if counted != declared.strip():
-        raise DamagedInput(
-            f"{name} is incomplete: {counted!r} was counted, not {declared.strip()!r}."
-        )
+        raise DamagedInput(f"{name} is incomplete: it has {counted!r}, not {declared.strip()!r}.")
     return edges
 
 
@@ -160,44 +156,42 @@ _COUNTS = re.compile(r"# Nodes: \d{1,9}, Edges: \d{1,9}\s*")
 
 
 def drop_isolated(edges: I32) -> tuple[int, I32]:
-    """Keep nodes with an edge to another node, renumbered in order.
+    """Keep the nodes with an edge to another node; return their number and int32 (2, E').
 
-    Self-loops of remaining nodes move to the end, in node order, as in PyTorch Geometric's
-    ``remove_isolated_nodes``, which GraphGPS applies to these graphs. Returns the number of nodes
-    and int32 (2, E').
+    Remaining self-loops move to the end, in node order, like PyTorch Geometric's
+    ``remove_isolated_nodes``, which GraphGPS applies to these graphs.
     """
-    loop = edges[0] == edges[1]
-    between = edges[:, ~loop]
-    # Nodes with an edge to another one keep their order; the others lose their numbers.
-    linked = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
-    linked[between.reshape(-1)] = True
-    number = np.cumsum(linked, dtype=np.int32) - 1
-    # Self-loops move to the end, as upstream.
-    looped = np.unique(edges[0, loop])
-    loops = number[looped[linked[looped]]]
-    renumbered = np.concatenate([number[between], np.stack([loops, loops])], axis=1)
-    return int(linked.sum()), renumbered
+    is_loop = edges[0] == edges[1]
+    other_edges = edges[:, ~is_loop]
+    is_kept = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
+    is_kept[other_edges.reshape(-1)] = True
+    new_number = np.cumsum(is_kept, dtype=np.int32) - 1
+    loop_nodes = np.unique(edges[0, is_loop])
+    loops = new_number[loop_nodes[is_kept[loop_nodes]]]
+    renumbered = np.concatenate([new_number[other_edges], np.stack([loops, loops])], axis=1)
+    return int(is_kept.sum()), renumbered
 
 
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
-    """Return ``{train, val, test: [<type>/<family>/<SHA-256>, …]}`` in the order of the lists."""
+    """Return the graphs of each part, ``<type>/<family>/<SHA-256>``, in list order."""
     lists = {}
-    seen = set()
+    digests = set()
     for part in PARTS:
         file = f"type/{part}.txt"
         path = folder / file
-        # A subset may have no graph in some part of the split.
-        lists[part] = [] if path.is_file() and not path.stat().st_size else read_lines(path)
-        for number, line in enumerate(lists[part], 1):
-            match = _GRAPH.fullmatch(line)
-            if match is None or match[1] not in LABEL_ORDERS["alphabetical"] or match[2] in seen:
+        # The list of a part may be empty in a subset.
+        is_empty = path.is_file() and not path.stat().st_size
+        lists[part] = [] if is_empty else read_lines(path)
+        for line_number, line in enumerate(lists[part], 1):
+            match = _GRAPH_NAME.fullmatch(line)
+            if match is None or match[1] not in LABEL_ORDERS["alphabetical"] or match[2] in digests:
                 raise DamagedInput(
-                    f"{file}, line {number}: not a graph of one of the five types, or repeated: "
+                    f"{file}, line {line_number}: not a graph of one of the five types, or a duplicate: "
                     f"{line[:160]!r}",
                     expected="<type>/<family>/<SHA-256>",
                 )
-            seen.add(match[2])
+            digests.add(match[2])
     return lists
 
 
-_GRAPH = re.compile(r"([a-z]+)/[A-Za-z0-9_-]{1,64}/([0-9A-F]{64})")
+_GRAPH_NAME = re.compile(r"([a-z]+)/[A-Za-z0-9_-]{1,64}/([0-9A-F]{64})")

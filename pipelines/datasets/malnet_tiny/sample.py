@@ -1,8 +1,8 @@
-"""Sample call graphs in the layout of MalNet-Tiny: generated, never the real data.
+"""Generated call graphs in the layout of MalNet-Tiny.
 
-Most calls go to a few popular functions; number, popularity and depth depend on the type of the
-app, so that types can be learned. As in the published graphs, some numbers are missing, some
-functions call themselves, and some call nothing else.
+Most calls are to a few popular functions; size and popularity depend on the type of the app, so
+that types can be learned. As in the published graphs, some node numbers are missing, and some
+functions call themselves, or only themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kmip_data.pipelines.sample_writers import write_lines
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_GRAPHS = 50
-#: Family and sizes of the graphs of each type.
+#: Family and graph sizes of each type.
 MALWARE_TYPES = read_shipped("tables", "call-graphs")
 
 
@@ -42,37 +42,37 @@ def write_sample(
         )
         names[malware_type].append(name)
 
-    for part, listed in _split_lists(names, rng).items():
-        write_lines(folder / f"type/{part}.txt", listed)
+    for part, part_names in _split_lists(names, rng).items():
+        write_lines(folder / f"type/{part}.txt", part_names)
 
 
 def _draw_calls(malware_type: str, rng: Generator) -> I64:
-    """Make the calls of one app, (2, E), each once, in the order of the callers."""
-    _, low, high, calls, unevenness, leaves = MALWARE_TYPES[malware_type]
+    """Draw the distinct calls of one app, (2, E), sorted by caller."""
+    _, low, high, calls, exponent, leaf_fraction = MALWARE_TYPES[malware_type]
     functions = int(rng.integers(low, high + 1))
-    # Some numbers are missing, and the last function calls only itself.
-    lonely = functions + functions // 12 + 1
-    numbers = np.sort(rng.permutation(lonely)[:functions])
+    # Skip some numbers, and let a last function call only itself.
+    isolated = functions + functions // 12 + 1
+    numbers = np.sort(rng.permutation(isolated)[:functions])
 
-    # Calls go to few functions: popularity falls by a power of the rank.
-    popularity = (1.0 + np.arange(functions)) ** -unevenness
+    # Popularity follows a power law of the rank.
+    popularity = (1.0 + np.arange(functions)) ** -exponent
     popularity = rng.permutation(popularity / popularity.sum())
-    is_caller = rng.random(functions) >= leaves
-    degree = 1 + rng.poisson(calls / (1 - leaves), functions)
+    is_caller = rng.random(functions) >= leaf_fraction
+    degree = 1 + rng.poisson(calls / (1 - leaf_fraction), functions)
     source = np.repeat(np.arange(functions), np.where(is_caller, degree, 0))
     target = rng.choice(functions, len(source), p=popularity)
 
-    # Each also calls a nearby function, so that the graph is connected.
-    near = np.arange(1, functions)
-    steps_back = rng.integers(0, np.minimum(near, 8))
-    before = near - 1 - steps_back
+    # Connect each function to a nearby previous one.
+    later = np.arange(1, functions)
+    steps_back = rng.integers(0, np.minimum(later, 8))
+    earlier = later - 1 - steps_back
     # One function in two hundred calls itself.
     recursive = rng.permutation(functions)[: 1 + functions // 200]
-    source = numbers[np.concatenate([source, near, recursive])]
-    target = numbers[np.concatenate([target, before, recursive])]
+    source = numbers[np.concatenate([source, later, recursive])]
+    target = numbers[np.concatenate([target, earlier, recursive])]
     pairs = np.unique(np.stack([source, target]), axis=1)
     if rng.random() < 0.3:
-        pairs = np.concatenate([pairs, [[lonely], [lonely]]], axis=1)
+        pairs = np.concatenate([pairs, [[isolated], [isolated]]], axis=1)
     return pairs
 
 
@@ -89,16 +89,12 @@ def _edge_list_lines(edges: I64, digest: str) -> list[str]:
 
 
 def _split_lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
-    """Distribute each type over the parts by the published shares.
-
-    A part is empty only where there are few.
-    """
+    """Distribute each type over the parts in the published proportions, 7 : 1 : 2."""
     parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for position in range(max(map(len, names.values()))):
-        # 7 of 10 to train, 1 to val, 2 to test, spread.
         part = {3: "val", 6: "test", 9: "test"}.get(position * 3 % 10, "train")
-        for listed in names.values():
-            parts[part] += listed[position : position + 1]
-    for listed in parts.values():
-        rng.shuffle(listed)
+        for type_names in names.values():
+            parts[part] += type_names[position : position + 1]
+    for part_names in parts.values():
+        rng.shuffle(part_names)
     return parts

@@ -1,8 +1,8 @@
-"""Open Graph Benchmark: molecules, node classification graphs, and PCQM4Mv2, from the published tables.
+"""Open Graph Benchmark: molecules, node classification graphs and PCQM4Mv2 from published tables.
 
-Raw layout: a folder ``raw`` of gzip-compressed tables of numbers without a header, all graphs one
-after the other, and ``split/RULE/{train,valid,test}.csv.gz`` with the numbers of graphs or nodes.
-Facts and deviations: ``docs/datasets/ogb.md``, ``docs/fidelity.md``.
+Raw layout: ``raw`` has gzipped tables of numbers without a header, in which all graphs are
+concatenated; ``split/RULE/{train,valid,test}.csv.gz`` list rows of graphs or nodes. Facts and
+deviations: ``docs/datasets/ogb.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBGraphsPipeline, OG
 from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 
-#: Datasets that are not tables of molecules.
-_OTHERS: dict[str, type[AnyPipeline]] = {
+#: Pipelines of datasets other than tables of molecules.
+_PIPELINES: dict[str, type[AnyPipeline]] = {
     "ogbn-arxiv": OGBNodesPipeline,
     "ogbn-papers100m": PapersPipeline,
     "ogbn-products": OGBNodesPipeline,
@@ -23,7 +23,7 @@ _OTHERS: dict[str, type[AnyPipeline]] = {
 }
 
 
-def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
+def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- called like a class
     """Return the pipeline of the manifest's dataset."""
-    pipeline = _OTHERS.get(manifest.registered_name, OGBGraphsPipeline)
+    pipeline = _PIPELINES.get(manifest.registered_name, OGBGraphsPipeline)
     return pipeline(manifest)

@@ -1,4 +1,4 @@
-"""OGB's tables of graphs: numbers of nodes and edges, one table per column, and split lists."""
+"""Read OGB's tables of graphs: numbers of nodes and edges, one table per column, and split lists."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 from kmip_data.pipelines.manifest_pipelines import MappedGraphsPipeline
 from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline, split_from_lists
 
-MAX_BYTES = 20_000_000_000  #: most bytes of a decompressed table
+MAX_BYTES = 20_000_000_000  #: maximum size of a decompressed table
 MAX_ROWS = 2**31
-#: Part of a split -> its file.
-FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
-#: Column -> its table.
-_TABLES = {
+#: Split part -> name of its list.
+PART_FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
+#: Column key -> name of its table.
+_TABLE_NAMES = {
     "node/x": "node-feat",
     "node/y": "node-label",
     "node/year": "node_year",
     "edge/attr": "edge-feat",
     "graph/y": "graph-label",
 }
-_THERE_AND_BACK = [0, 1, 1, 0]  #: ends of an edge, and of its reverse next to it
+_EDGE_AND_REVERSE = [0, 1, 1, 0]  #: columns of an edge and its reverse
 
 
 def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> NumberTable:
-    """Return a table of the raw folder, with its bounds."""
+    """Return a table of the raw folder with bounds on its values."""
     return NumberTable(folder / "raw" / f"{name}.csv.gz", columns, MAX_BYTES, **bounds)
 
 
@@ -62,12 +62,12 @@ def store_graphs(
     raw: Path,
     folder: Path,
     schema: Schema,
-    highs: Mapping[str, Sequence[int]] = {},
+    upper_bounds: Mapping[str, Sequence[int]] = {},
 ) -> I64:
-    """Write the tables as ``MappedGraphs``, checked line by line; return the number of nodes of each graph.
+    """Write the tables as ``MappedGraphs``, checking every value; return the node count of each graph.
 
-    With an undirected schema, each edge is followed by its reverse. ``highs`` are upper bounds of the
-    components of a column, where they differ.
+    With an undirected schema, each edge is followed by its reverse. ``upper_bounds`` has the bounds
+    of columns whose components differ.
     """
     nodes = raw_table(raw, "num-node-list", 1, low=1, high=schema.max_nodes).column()
     edges = raw_table(raw, "num-edge-list", 1, low=0, high=MAX_ROWS).column()
@@ -79,12 +79,12 @@ def store_graphs(
     edge_ends = np.cumsum(edges)
 
     def check_ends(ends: F64, first: int) -> None:
-        """Refuse an edge out of its graph."""
-        # Nodes are numbered in their graph: an edge must stay below its number of nodes.
+        """Raise ``DamagedInput`` for an edge that leaves its graph."""
+        # Nodes are numbered per graph.
         graph = np.searchsorted(edge_ends, np.arange(first, first + len(ends)), side="right")
-        leads_out = (ends >= nodes[graph, None]).any(axis=1)
-        if leads_out.any():
-            row = int(leads_out.argmax())
+        is_outside = (ends >= nodes[graph, None]).any(axis=1)
+        if is_outside.any():
+            row = int(is_outside.argmax())
             raise DamagedInput(
                 f"raw/edge.csv.gz, line {first + row + 1}: an edge leads out of its graph.",
                 expected=f"numbers below {nodes[graph[row]]}, the nodes of graph {graph[row]}",
@@ -95,16 +95,16 @@ def store_graphs(
     layout: dict[str, tuple[str, Sequence[int]]] = {}
     counts = []
     for column in schema.columns:
-        table = _table_of(raw, column, highs.get(column.key))
-        both_ways = column.level == "edge" and not schema.directed
-        take = list(range(table.columns)) * (1 + both_ways)
+        table = _column_table(raw, column, upper_bounds.get(column.key))
+        has_reverse = column.level == "edge" and not schema.directed
+        take = list(range(table.columns)) * (1 + has_reverse)
         total = int(rows[column.level].sum())
         table.store(folder / column.attribute, column.stored, total, take=take)
         layout[column.attribute] = (column.stored, column.shape)
-        counts.append(rows[column.level] * (1 + both_ways))
+        counts.append(rows[column.level] * (1 + has_reverse))
 
     table = raw_table(raw, "edge", 2, low=0, high=schema.max_nodes - 1)
-    take = [0, 1] if schema.directed else _THERE_AND_BACK
+    take = [0, 1] if schema.directed else _EDGE_AND_REVERSE
     table.store(
         folder / "edge_index",
         schema.index_dtype,
@@ -118,45 +118,48 @@ def store_graphs(
     return nodes
 
 
-def _table_of(raw: Path, column: Column, high: Sequence[int] | None) -> NumberTable:
-    bounds: dict[str, Any] = {"integers": column.low is not None, "missing": not column.finite}
+def _column_table(raw: Path, column: Column, high: Sequence[int] | None) -> NumberTable:
+    bounds: dict[str, Any] = {
+        "requires_integers": column.low is not None,
+        "allows_missing": not column.finite,
+    }
     if column.low is not None:
         bounds |= {"low": column.low, "high": high or column.upper_bound}
-    return raw_table(raw, _TABLES[column.key], *(column.shape or (1,)), **bounds)
+    return raw_table(raw, _TABLE_NAMES[column.key], *(column.shape or (1,)), **bounds)
 
 
 def published_rule(manifest: Manifest) -> str:
-    """Return the rule of the published split: the folder of its lists."""
+    """Return the published split rule, which is the folder name of its lists."""
     return Path(manifest.content.anchor).parent.name
 
 
-def read_lists(folder: Path, rule: str) -> dict[str, I64]:
-    """Return the numbers of each part."""
+def read_part_lists(folder: Path, rule: str) -> dict[str, I64]:
+    """Return the listed rows of each part."""
     lists = {}
-    for part, name in FILES.items():
+    for part, name in PART_FILES.items():
         path = folder / "split" / rule / f"{name}.csv.gz"
-        lists[part] = NumberTable(path, 1, MAX_BYTES, low=0, high=MAX_ROWS, empty=True).column()
+        lists[part] = NumberTable(
+            path, 1, MAX_BYTES, low=0, high=MAX_ROWS, allows_empty=True
+        ).column()
     return lists
 
 
 def read_split(folder: Path, rule: str, rows: int | None) -> dict[str, I64]:
-    """Return the numbers of each part, checked to be those from 0 to ``rows``, each in one part."""
-    return check_partition(read_lists(folder, rule), rows, name=f"split/{rule}")
+    """Return the listed rows of each part; raises an error unless each row is in one part."""
+    return check_partition(read_part_lists(folder, rule), rows, name=f"split/{rule}")
 
 
 # --- Molecules ------------------------------------------------------------------------------------
 
-# Molecules: ``ogbg-molhiv``, ``ogbg-molpcba`` and others in that layout.
-
 #: Upper bound of each component of a column.
-_HIGHS = {
+_UPPER_BOUNDS = {
     "node/x": [size - 1 for size in ATOM_SIZES],
     "edge/attr": [size - 1 for size in BOND_SIZES],
 }
 
 
 class OGBGraphsPipeline(MappedGraphsPipeline):
-    """Molecules with one known label, or several possibly unknown ones."""
+    """Pipeline of molecules (``ogbg-molhiv``, ``ogbg-molpcba``) with one or more labels."""
 
     parts = ("graphs",)
     key = "{number:06d}"
@@ -165,13 +168,14 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
     def schema(self, params: BuildParams) -> Schema:
         """Return the columns of atoms, bonds and labels."""
         labels = self.manifest.expected.classes or 1
+        # Only a single label is always known; others may be NaN.
         is_known = labels == 1
         target = Column(
             key="graph/y", attribute="y", shape=(labels,), num_classes=labels,
-            stored="uint8" if is_known else "float16",  # which has NaN where one is unknown
+            stored="uint8" if is_known else "float16",
             presented="int64" if is_known else "float32",
             low=0, high=1, finite=is_known, fields=self.manifest.class_names,
-            doc="label: 0 or 1" if is_known else "labels: 0, 1, or NaN where it is not known",
+            doc="label: 0 or 1" if is_known else "labels: 0, 1, or NaN if unknown",
         )  # fmt: skip
         return Schema(
             columns=(*molecule_columns(), target),
@@ -181,13 +185,13 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
         )
 
     def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
-        """Write the tables as memory-mapped arrays; check the split."""
-        nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _HIGHS)
+        """Convert the tables to memory-mapped arrays, and check the split."""
+        nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _UPPER_BOUNDS)
         read_split(raw.path, published_rule(self.manifest), len(nodes))
         return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "listed_numbers": {}})
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Apply the published lists, which keep molecules of a scaffold in one part."""
+        """Apply the published lists, which keep the molecules of a scaffold together."""
         lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), None)
         rows = [int(key) for key in records.keys]
         return split_from_lists(
@@ -199,33 +203,31 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
 
 # --- Node classification graphs -------------------------------------------------------------------
 
-# Node classification graphs: ``ogbn-arxiv`` and ``ogbn-products``.
-
 
 class OGBNodesParams(OneGraphParams):
     """Parameters that change the record."""
 
     edges: Literal["published", "undirected"] = Field(
         default="published",
-        description="published: as OGB's class has them, citations one way, links of products there and, "
-        "next to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected",
+        description="published: as in OGB, with citations one way, and product links followed by their reverse; "
+        "undirected: both directions, sorted, without duplicates, like PyG's ToUndirected",
     )
 
 
 class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
-    """A graph with real features."""
+    """Pipeline of single graphs (``ogbn-arxiv``, ``ogbn-products``) with real-valued features."""
 
     version = 1
     folder_name_templates = (("edges", "{}"),)
     Params = OGBNodesParams
 
     def schema(self, params: OGBNodesParams) -> Schema:
-        """Return the columns of the layout."""
+        """Return the schema of the manifest; undirected edges on request."""
         schema = schema_of(self.manifest)
         return replace(schema, directed=schema.directed and params.edges == "published")
 
     def prepare(self, raw: RawFolder, params: OGBNodesParams, workdir: Path) -> Prepared:
-        """Write the tables as memory-mapped arrays; check the split."""
+        """Convert the tables to memory-mapped arrays, and check the split."""
         nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
         if len(nodes) != 1:
             raise DamagedInput(f"raw/num-node-list.csv.gz has {len(nodes):,} graphs, not one.")
@@ -235,7 +237,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     def records(
         self, prepared: Prepared, unit: Unit, params: OGBNodesParams
     ) -> Iterator[GraphRecord]:
-        """Yield the one record of a build, the graph."""
+        """Yield the only record, the graph."""
         graph = MappedGraphs(prepared.path / "graph")[0]
         schema = self.schema(params)
         if params.edges == "undirected":
@@ -246,7 +248,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         yield record_of(unit.name, graph, schema)
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Divide the nodes by the published lists."""
+        """Split the nodes by the published lists."""
         nodes = int(records.nodes[0])
         codes = np.empty(nodes, np.uint8)
         lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), nodes)

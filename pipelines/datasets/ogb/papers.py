@@ -1,9 +1,9 @@
-"""``ogbn-papers100M``: a graph of 10⁸ nodes, read as streams and built in bounded memory.
+"""``ogbn-papers100M``: a graph of 10⁸ nodes, streamed and built in bounded memory.
 
 Raw layout: ``raw/data.npz`` with ``edge_index`` (2, E), ``node_feat`` (N, 128), ``node_year`` (N, 1),
-``num_nodes_list`` and ``num_edges_list`` (1,), in any order, stored or deflated;
-``raw/node-label.npz`` with ``node_label`` (N, 1), NaN where unknown; ``split/time``. Two passes sort
-the edges by target on disk; features go from the archive into the shard as it is written.
+``num_nodes_list`` and ``num_edges_list`` (1,), in any order, compressed or not;
+``raw/node-label.npz`` with ``node_label`` (N, 1), NaN if unknown; ``split/time``. Two passes sort the
+edges by target on disk; features are copied from the archive while the shard is written.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from kmip_data.pipelines.base import (
     Unit,
     require_raw,
 )
-from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_lists
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_part_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
 from kmip_data.pipelines.record_assignment import OneGraphPipeline
 from kmip_data.runtime.parallel import prepare_ahead
 
 FEATURES = 128
-YEARS = 10_000  #: upper bound of a year
-UNKNOWN = -1  #: class of a node without a label
-_RULE = "time"
-_DATA = "raw/data.npz"
-_LABELS = "raw/node-label.npz"
-_ROWS = 2**20  #: labels or years that are converted at a time
-_AHEAD = 4  #: blocks that are inflated before they are needed
+MAX_YEAR = 10_000
+UNKNOWN_CLASS = -1
+_SPLIT_RULE = "time"
+_DATA_FILE = "raw/data.npz"
+_LABEL_FILE = "raw/node-label.npz"
+_ROWS_PER_BLOCK = 2**20  #: labels or years converted at a time
+_BLOCKS_AHEAD = 4  #: blocks decompressed in advance
 
 
 class PapersParams(OGBNodesParams):
@@ -52,8 +52,8 @@ class PapersParams(OGBNodesParams):
 
     features: Literal["float32", "float16"] = Field(
         default="float32",
-        description="dtype of the stored features; float16: half the bytes, values change by at most 1/2048 "
-        "of themselves, or 3e-8 below 6e-5; refused where one is beyond 65,504",
+        description="dtype of the stored features; float16: half the size, relative error at most 1/2048, "
+        "absolute error at most 3e-8 below 6e-5; refused if a value exceeds 65,504",
     )
 
 
@@ -70,20 +70,20 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         self.classes = manifest.expected.classes or 2
 
     def schema(self, params: PapersParams) -> Schema:
-        """Features, class and year; edges sorted by target."""
+        """Return the columns of features, class and year; edges are sorted by target."""
         columns = (
             Column(
                 key="node/x", attribute="x", shape=(FEATURES,), stored=params.features,
-                presented="float32", doc="mean of the vectors of the words of title and abstract",
+                presented="float32", doc="mean word vector of title and abstract",
             ),
             Column(
                 key="node/y", attribute="y", stored="int16", presented="int64",
-                low=UNKNOWN, high=self.classes - 1, num_classes=self.classes,
-                doc="subject, or -1 where it is not known",
+                low=UNKNOWN_CLASS, high=self.classes - 1, num_classes=self.classes,
+                doc="subject, or -1 if unknown",
             ),
             Column(
                 key="node/year", attribute="node_year", shape=(1,), stored="int16", presented="int64",
-                low=0, high=YEARS, doc="year of publication",
+                low=0, high=MAX_YEAR, doc="year of publication",
             ),
         )  # fmt: skip
         return Schema(
@@ -94,8 +94,8 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         )
 
     def prepare(self, raw: RawFolder, params: PapersParams, workdir: Path) -> Prepared:
-        """First pass: check array headers and the split; partition the edges by target."""
-        data = NpzFile(raw.path / _DATA)
+        """First pass: check array headers and the split, and partition the edges by target."""
+        data = NpzFile(raw.path / _DATA_FILE)
         nodes = data.number("num_nodes_list")
         edges = data.number("num_edges_list")
         _open_features(raw.path, nodes)
@@ -112,12 +112,14 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         return Prepared(workdir, {"nodes": nodes, "raw": str(raw.path)})
 
     def sort(self, prepared: Prepared, params: PapersParams, workdir: Path) -> Prepared:
-        """Second pass: sort the runs; convert labels and years, checked value by value."""
+        """Second pass: sort the runs, and convert and check labels and years."""
         nodes = prepared.plan["nodes"]
         raw = Path(prepared.plan["raw"])
-        years = _open_years(NpzFile(raw / _DATA), nodes)
-        _write_int16(years, nodes, workdir / "year", 0, YEARS)
-        _write_int16(_open_labels(raw, nodes), nodes, workdir / "y", UNKNOWN, self.classes - 1)
+        years = _open_years(NpzFile(raw / _DATA_FILE), nodes)
+        _write_int16(years, nodes, workdir / "year", 0, MAX_YEAR)
+        _write_int16(
+            _open_labels(raw, nodes), nodes, workdir / "y", UNKNOWN_CLASS, self.classes - 1
+        )
         count, room = external_edge_sort.sort_runs(
             prepared.path,
             nodes,
@@ -129,7 +131,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
     def records(
         self, prepared: Prepared, unit: Unit, params: PapersParams
     ) -> Iterator[GraphRecord]:
-        """Yield the graph; features are read as they are written."""
+        """Yield the graph, whose features are read while they are written."""
         plan = prepared.plan
         folder = prepared.path
         nodes = plan["nodes"]
@@ -143,34 +145,34 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         yield GraphRecord(
             key=unit.name,
             num_nodes=nodes,
-            columns=columns,  # type: ignore[arg-type] # rows that are computed where they are written
+            columns=columns,  # type: ignore[arg-type] # rows computed while written
             edge_index=edges.astype(self.schema(params).index_dtype, copy=False),
         )
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Apply the published lists; most nodes are in none."""
+        """Apply the published lists; most nodes are in no part."""
         codes = _part_codes(require_raw(self.manifest, raw), int(records.nodes[0]))
         if records.node_labels is not None:
             labels = records.node_labels[0]
             unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))
             if len(unknown):
-                raise DamagedInput(f"split/{_RULE}: node {unknown[0]} has no label.")
-        note = f"the published lists, by {_RULE}; nodes without a label are in none"
+                raise DamagedInput(f"split/{_SPLIT_RULE}: node {unknown[0]} has no label.")
+        note = f"the published lists, by {_SPLIT_RULE}; nodes without a label are in no part"
         return Split("upstream", "upstream", {}, note=note, node_code=codes)
 
 
 class FeatureStream:
-    """Rows of ``node_feat``, inflated ahead of the writer, which requests them in order."""
+    """Rows of ``node_feat``, decompressed ahead of the writer, which requests them in order."""
 
     def __init__(self, raw: Path, nodes: int, dtype: np.dtype[np.floating]) -> None:
         self.dtype = dtype
         self._raw = raw
         self._nodes = nodes
-        self._next = (0, 0)  #: rows that the blocks yield next
+        self._next = (0, 0)  #: row range of the next block
         self._blocks: Iterator[Array] = iter(())
 
     def __call__(self, start: int, stop: int) -> Array:
-        """Return stored rows ``start:stop``; raise ``DamagedInput`` if they cannot be read."""
+        """Return rows ``start:stop`` as stored; raises ``DamagedInput`` if they are damaged."""
         if (start, stop) != self._next:
             self._begin_reading(start, stop - start)
         rows = next(self._blocks)
@@ -179,7 +181,7 @@ class FeatureStream:
         return rows
 
     def _begin_reading(self, first: int, step: int) -> None:
-        """Read from row ``first`` on, ``step`` rows at a time."""
+        """Start reading at row ``first``, ``step`` rows at a time."""
         stream = _open_features(self._raw, self._nodes)
         stream.skip(first * FEATURES)
         bounds = [*range(first, self._nodes, max(step, 1)), self._nodes]
@@ -198,12 +200,14 @@ class FeatureStream:
                 )
             return stored
 
-        self._blocks = prepare_ahead(pairwise(bounds), feature_block, threads=1, depth=_AHEAD)
+        self._blocks = prepare_ahead(
+            pairwise(bounds), feature_block, threads=1, depth=_BLOCKS_AHEAD
+        )
 
 
 def _open_features(raw: Path, nodes: int) -> ArrayStream:
-    stream = NpzFile(raw / _DATA).array("node_feat", "f", (nodes, FEATURES))
-    if stream.by_columns:
+    stream = NpzFile(raw / _DATA_FILE).array("node_feat", "f", (nodes, FEATURES))
+    if stream.is_fortran_order:
         raise DamagedInput(
             f"{stream.name} is stored by columns.",
             next="save it again: numpy.ascontiguousarray(array)",
@@ -216,24 +220,24 @@ def _open_years(data: NpzFile, nodes: int) -> ArrayStream:
 
 
 def _open_labels(raw: Path, nodes: int) -> ArrayStream:
-    return NpzFile(raw / _LABELS).array("node_label", "fiu", (nodes, 1))
+    return NpzFile(raw / _LABEL_FILE).array("node_label", "fiu", (nodes, 1))
 
 
 def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
-    """Yield sources and targets of the edges in order, int64, all below ``nodes``.
+    """Yield the sources and targets of the edges in order, int64, all below ``nodes``.
 
-    In row-major arrays all sources precede all targets, so the array is inflated twice, at two
-    positions; in column-major ones they alternate.
+    In row-major arrays all sources precede all targets, so two streams read the array at two
+    positions. In column-major arrays they alternate.
     """
     streams = [data.array("edge_index", "iu", (2, edges)) for _ in range(2)]
     name = streams[0].name
-    by_columns = streams[0].by_columns
-    if not by_columns:
+    is_fortran_order = streams[0].is_fortran_order
+    if not is_fortran_order:
         streams[1].skip(edges)
 
     def edge_block(start: int) -> Array:
         count = min(external_edge_sort.BLOCK_EDGES, edges - start)
-        if by_columns:
+        if is_fortran_order:
             ends = streams[0].take(2 * count).reshape(-1, 2).T
         else:
             ends = np.stack([stream.take(count) for stream in streams])
@@ -247,41 +251,41 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
         return ends.astype(np.int64, copy=False)
 
     starts = range(0, edges, external_edge_sort.BLOCK_EDGES)
-    for ends in prepare_ahead(starts, edge_block, threads=1, depth=_AHEAD):
+    for ends in prepare_ahead(starts, edge_block, threads=1, depth=_BLOCKS_AHEAD):
         yield ends[0], ends[1]
 
 
 def _write_int16(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
-    """Write integers from ``low`` to ``high`` as int16, and NaN as ``UNKNOWN``."""
+    """Write integers from ``low`` to ``high`` as int16, and NaN as ``UNKNOWN_CLASS``."""
     with path.open("wb") as file:
-        for start in range(0, nodes, _ROWS):
-            values = stream.take(min(_ROWS, nodes - start))
+        for start in range(0, nodes, _ROWS_PER_BLOCK):
+            values = stream.take(min(_ROWS_PER_BLOCK, nodes - start))
             missing = np.isnan(values)
-            known = np.where(missing, 0, values)
-            is_bad = (known < 0) | (known > high) | (known != np.rint(known))
+            filled = np.where(missing, 0, values)
+            is_invalid = (filled < 0) | (filled > high) | (filled != np.rint(filled))
             if low == 0:
-                is_bad |= missing
-            if is_bad.any():
-                row = int(is_bad.argmax())
+                is_invalid |= missing
+            if is_invalid.any():
+                row = int(is_invalid.argmax())
                 raise DamagedInput(
                     f"{stream.name}: {values[row]} in row {start + row:,}.",
                     expected=f"an integer from 0 to {high:,}",
                 )
-            stored = known.astype(np.int16)
-            stored[missing] = UNKNOWN
+            stored = filled.astype(np.int16)
+            stored[missing] = UNKNOWN_CLASS
             file.write(stored.data)
 
 
 def _part_codes(folder: Path, nodes: int) -> Array:
-    """Return the part of each node by the published lists, uint8 (N,)."""
+    """Return the part code of each node in the published lists, uint8 (N,)."""
     codes = np.full(nodes, NO_PART, np.uint8)
-    for code, (part, rows) in enumerate(read_lists(folder, _RULE).items()):
+    for code, (part, rows) in enumerate(read_part_lists(folder, _SPLIT_RULE).items()):
         outside = rows[rows >= nodes]
         if len(outside):
             raise DamagedInput(
-                f"split/{_RULE}, {part}: node {outside[0]} is not one of 0 to {nodes - 1:,}."
+                f"split/{_SPLIT_RULE}, {part}: node {outside[0]} is not in 0 to {nodes - 1:,}."
             )
         if (codes[rows] != NO_PART).any() or len(np.unique(rows)) < len(rows):
-            raise DamagedInput(f"split/{_RULE}, {part}: a node is listed twice.")
+            raise DamagedInput(f"split/{_SPLIT_RULE}, {part}: a node is listed twice.")
         codes[rows] = code
     return codes

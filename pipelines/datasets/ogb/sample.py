@@ -1,8 +1,8 @@
-"""Samples in the layout of the Open Graph Benchmark: generated, never the real data.
+"""Generated samples in the layout of the Open Graph Benchmark.
 
-Molecules are trees of a few atoms, some with a ring; labels follow from the elements, with some
-noise, so that they can be learned. In single graphs, nodes of a class have similar features and
-most edges among each other.
+Molecules are small trees of atoms, some with a ring; their labels depend on the elements and some
+noise, so they can be learned. In single graphs, nodes of a class have similar features, and most
+edges are within a class.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kmip_data.arrays import I64, Array
 from kmip_data.files.reading import csv_bytes
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.ogb.csv_pipelines import FILES, published_rule
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import PART_FILES, published_rule
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
-from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
+from kmip_data.pipelines.datasets.ogb.smiles import PUBLISHED_PARTS, SPLIT_FILE, TABLE_FILE
 from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzip_bytes,
@@ -27,16 +27,16 @@ from kmip_data.pipelines.sample_writers import (
     write_torch_zip,
 )
 
-DEFAULT_MOLECULES = 128
-SIZES = (3, 40)  #: atoms
-SHARES = {"train": 8, "val": 1, "test": 1}
+DEFAULT_NUM_MOLECULES = 128
+ATOM_COUNTS = (3, 40)  #: minimum and maximum atoms of a molecule
+PART_WEIGHTS = {"train": 8, "val": 1, "test": 1}
 ELEMENTS = (5, 6, 7, 8, 15, 16)  #: carbon and others, numbered from 0
-UNKNOWN = 0.2  #: share of the labels, where there are several
-DEFAULT_NODES = 2_000
-EDGES = 6  #: edges of a node
-ALIKE = 0.7  #: share of the edges and citations that lead to a node of the same class
-#: Rule of the split of a graph -> shares of its parts, in percent.
-NODE_SHARES = {
+UNKNOWN_FRACTION = 0.2  #: unknown labels, for molecules with more than one
+DEFAULT_NUM_NODES = 2_000
+EDGES_PER_NODE = 6
+SAME_CLASS_FRACTION = 0.7  #: edges and citations within a class
+#: Split rule of a graph -> percentage of each part.
+NODE_PART_WEIGHTS = {
     "time": {"train": 54, "val": 18, "test": 28},
     "sales_ranking": {"train": 8, "val": 2, "test": 90},
 }
@@ -48,21 +48,21 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50."""
+    """Write ``limit`` molecules, or a graph of ``limit`` nodes, at least 50."""
     rng = Generator(PCG64(seed))
     classes = manifest.expected.classes or 1
     if manifest.layout.columns:
-        write_graph(folder, max(50, limit or DEFAULT_NODES), rng, manifest)
+        write_graph(folder, max(50, limit or DEFAULT_NUM_NODES), rng, manifest)
     elif manifest.registered_name == "ogbn-papers100m":
-        write_papers(folder, max(200, limit or DEFAULT_NODES), classes, seed)
+        write_papers(folder, max(200, limit or DEFAULT_NUM_NODES), classes, seed)
     elif manifest.registered_name.startswith("ogbg-"):
-        write_molecules(folder, limit or DEFAULT_MOLECULES, rng, labels=classes)
+        write_molecules(folder, limit or DEFAULT_NUM_MOLECULES, rng, labels=classes)
     else:
-        write_smiles(folder, limit or DEFAULT_MOLECULES, rng)
+        write_smiles(folder, limit or DEFAULT_NUM_MOLECULES, rng)
 
 
 def write_smiles(folder: Path, count: int, rng: Generator) -> None:
-    """Write a table of SMILES, chains with a ring at times, whose gap falls with their length."""
+    """Write a table of SMILES: chains, some with a ring, whose gap falls with their length."""
     published = divide_rows(rng.permutation(count))
     hidden = np.concatenate([published["test-dev"], published["test-challenge"]]).tolist()
     rows = []
@@ -73,14 +73,14 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
         rows.append([row, chain + ring, "" if row in hidden else repr(float(gap))])
     (folder / "raw").mkdir(parents=True)
     table = csv_bytes(["idx", "smiles", "homolumogap"], rows)
-    (folder / TABLE).write_bytes(gzip_bytes(table))
-    write_torch_zip(folder / LISTS, pickle.dumps(published, protocol=2))
+    (folder / TABLE_FILE).write_bytes(gzip_bytes(table))
+    write_torch_zip(folder / SPLIT_FILE, pickle.dumps(published, protocol=2))
 
 
 def divide_rows(rows: I64) -> dict[str, I64]:
-    """Divide rows (n,) among the four published parts, the first two nonempty if possible."""
+    """Divide rows (n,) among the four published parts, keeping train the largest."""
     eighth = len(rows) // 8
-    sizes = dict.fromkeys(PUBLISHED, eighth)
+    sizes = dict.fromkeys(PUBLISHED_PARTS, eighth)
     sizes["train"] = len(rows) - 3 * eighth
     return {name: np.sort(part) for name, part in cut_into_parts(rows, sizes).items()}
 
@@ -91,7 +91,7 @@ def write_graph(
     rng: Generator,
     manifest: Manifest,
 ) -> None:
-    """Write a graph of ``count`` nodes with real features; every class occurs."""
+    """Write a graph of ``count`` nodes with real-valued features, in which every class occurs."""
     columns = manifest.layout.columns
     (features,) = columns["node/x"].shape
     classes = columns["node/y"].classes or 2
@@ -100,15 +100,15 @@ def write_graph(
     centres = rng.normal(size=(classes, features))
     x = np.round(centres[label] + 2 * rng.normal(size=(count, features)), 6)
 
-    # Nodes of a class lie next to each other in this order.
+    # Draw most targets from the nodes of the source's class, contiguous in ``by_class``.
     by_class = np.argsort(label, kind="stable")
     size = np.bincount(label)
     start = np.cumsum(size) - size
-    source = np.repeat(np.arange(count), EDGES)
+    source = np.repeat(np.arange(count), EDGES_PER_NODE)
     target = rng.integers(0, count, len(source))
-    alike = rng.random(len(source)) < ALIKE
-    of_class = label[source[alike]]
-    target[alike] = by_class[start[of_class] + rng.integers(0, size[of_class])]
+    same_class = rng.random(len(source)) < SAME_CLASS_FRACTION
+    source_class = label[source[same_class]]
+    target[same_class] = by_class[start[source_class] + rng.integers(0, size[source_class])]
     edges = np.stack([source, target], axis=1)[source != target]
 
     files: dict[str, Array] = {
@@ -124,16 +124,16 @@ def write_graph(
         order = np.argsort(year, kind="stable")
         files["node_year"] = year
     write_tables(folder, files)
-    write_split(folder, rule, cut_into_parts(order, part_sizes(count, NODE_SHARES[rule])))
+    write_split(folder, rule, cut_into_parts(order, part_sizes(count, NODE_PART_WEIGHTS[rule])))
 
 
 def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) -> None:
     """Write molecules with their labels."""
-    nodes = rng.integers(SIZES[0], SIZES[1] + 1, count)
+    nodes = rng.integers(ATOM_COUNTS[0], ATOM_COUNTS[1] + 1, count)
     bonds = [_draw_bonds(int(size), rng) for size in nodes]
     elements = rng.choice(ELEMENTS, nodes.sum(), p=[0.7, 0.1, 0.1, 0.04, 0.03, 0.03])
 
-    # Features are drawn from the lower half of their values, as most features of molecules are.
+    # Draw features from the lower half of their range, like most real ones.
     atoms = rng.integers(0, (np.array(ATOM_SIZES) + 1) // 2, (len(elements), len(ATOM_SIZES)))
     atoms[:, 0] = elements
     edges = np.concatenate(bonds)
@@ -151,12 +151,12 @@ def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) ->
     }
     write_tables(folder, files)
     write_split(
-        folder, "scaffold", cut_into_parts(rng.permutation(count), part_sizes(count, SHARES))
+        folder, "scaffold", cut_into_parts(rng.permutation(count), part_sizes(count, PART_WEIGHTS))
     )
 
 
 def write_tables(folder: Path, files: dict[str, Array]) -> None:
-    """Write tables, (rows,) or (rows, columns), into the folder ``raw``."""
+    """Write tables, (rows,) or (rows, columns), to the folder ``raw``."""
     (folder / "raw").mkdir(parents=True)
     for name, values in files.items():
         write_table(folder / "raw" / f"{name}.csv.gz", values)
@@ -166,11 +166,11 @@ def write_split(folder: Path, rule: str, parts: dict[str, I64]) -> None:
     """Write the lists (n,) of a split."""
     (folder / "split" / rule).mkdir(parents=True)
     for part, rows in parts.items():
-        write_table(folder / "split" / rule / f"{FILES[part]}.csv.gz", np.sort(rows))
+        write_table(folder / "split" / rule / f"{PART_FILES[part]}.csv.gz", np.sort(rows))
 
 
 def write_table(path: Path, values: Array) -> None:
-    """Write numbers (n,) or (n, C) as OGB's files have them: no header, nothing for NaN."""
+    """Write numbers (n,) or (n, C) in OGB's format: no header, empty fields for NaN."""
     import pandas as pd
 
     text = pd.DataFrame(values).to_csv(header=False, index=False)
@@ -178,10 +178,10 @@ def write_table(path: Path, values: Array) -> None:
 
 
 def _draw_bonds(size: int, rng: Generator) -> I64:
-    """Draw bonds of a tree, (B, 2), each atom bound to one of the previous three; occasionally a ring."""
+    """Draw the bonds (B, 2) of a tree, binding each atom to one of the previous three; or a ring."""
     atom = np.arange(1, size)
-    before = np.maximum(0, atom - rng.integers(1, 4, size - 1))
-    pairs = np.stack([before, atom], axis=1)
+    previous = np.maximum(0, atom - rng.integers(1, 4, size - 1))
+    pairs = np.stack([previous, atom], axis=1)
     if size > 5 and rng.random() < 0.5:
         pairs = np.concatenate([pairs, [[0, size - 1]]])
     return pairs
@@ -194,39 +194,39 @@ def _draw_labels(
     labels: int,
     rng: Generator,
 ) -> Array:
-    """Label i is 1 if element i exceeds its mean, with some noise."""
-    share = np.stack(
+    """Set label i to 1 if the fraction of element i exceeds its mean, with some noise."""
+    fraction = np.stack(
         [
             np.bincount(molecule, elements == element, minlength=len(nodes)) / nodes
             for element in ELEMENTS
         ],
         axis=1,
     )
-    score = share - share.mean(axis=0)
+    score = fraction - fraction.mean(axis=0)
     score = score[:, np.arange(labels) % len(ELEMENTS)]
     score += rng.normal(0, 0.02, score.shape)
     values: Array = (score > 0).astype(np.int64)
     if labels == 1:
         return values
     values = values.astype(np.float64)
-    values[rng.random(values.shape) < UNKNOWN] = np.nan
+    values[rng.random(values.shape) < UNKNOWN_FRACTION] = np.nan
     return values
 
 
 # --- Papers ---------------------------------------------------------------------------------------
 
-CITATIONS = 14.548  #: edges per node of the published graph
-LABELLED = 0.3  #: share of labels in a sample, 0.0139 of the published nodes
-POWER = 3  #: in-degree of rank r falls as r^(1/3 - 1): an exponent of 2.5
-NOISE = 2**14  #: rows of noise, of which each node has one
-MULTIPLIER = 2_654_435_761  #: spreads the ranks over the nodes
+CITATIONS_PER_PAPER = 14.548  #: as in the published graph
+LABELLED_FRACTION = 0.3  #: 0.0139 in the published graph
+RANK_POWER = 3  #: in-degree of rank r falls as r^(1/3 - 1): a degree exponent of 2.5
+NUM_NOISE_ROWS = 2**14  #: noise vectors shared by the nodes
+RANK_MULTIPLIER = 2_654_435_761  #: spreads the ranks over the nodes
 
 
 def write_papers(folder: Path, nodes: int, classes: int, seed: int) -> None:
     """Write a graph of papers in the layout of ogbn-papers100M, with uncompressed arrays.
 
-    In-degrees follow a power law; features and most citations follow a paper's class, known for few
-    papers.
+    In-degrees follow a power law. Features and most citations depend on a paper's class, which few
+    papers state.
     """
 
     def stream(*numbers: int) -> Generator:
@@ -234,32 +234,33 @@ def write_papers(folder: Path, nodes: int, classes: int, seed: int) -> None:
 
     year = stream(0, 0).integers(1990, 2021, nodes)
     node_class = np.arange(nodes) % classes
-    is_known = stream(1, 0).random(nodes) < LABELLED
+    is_known = stream(1, 0).random(nodes) < LABELLED_FRACTION
     label = np.where(is_known, node_class, np.nan).astype(np.float32)
     rng = stream(2)
     centres = rng.standard_normal((classes, FEATURES), np.float32)
-    noise = rng.standard_normal((NOISE, FEATURES), np.float32)
-    x = noise[stream(3, 0).integers(0, NOISE, nodes)] + centres[node_class]
+    noise = rng.standard_normal((NUM_NOISE_ROWS, FEATURES), np.float32)
+    x = noise[stream(3, 0).integers(0, NUM_NOISE_ROWS, nodes)] + centres[node_class]
 
-    # Papers in order, each with its citations.
-    edges = int(CITATIONS * nodes)
+    # Draw the citations of each paper, in order.
+    edges = int(CITATIONS_PER_PAPER * nodes)
     rng = stream(4, 0)
     source = np.sort(rng.integers(0, edges, edges)) * nodes // edges
-    rank = (nodes * rng.random(edges) ** POWER).astype(np.int64)
-    target = rank * MULTIPLIER % nodes
-    near = target - target % classes + source % classes
-    is_alike = (rng.random(edges) < ALIKE) & (near < nodes)
+    rank = (nodes * rng.random(edges) ** RANK_POWER).astype(np.int64)
+    target = rank * RANK_MULTIPLIER % nodes
+    # Replace most targets by the nearest paper of the source's class.
+    same_class = target - target % classes + source % classes
+    is_replaced = (rng.random(edges) < SAME_CLASS_FRACTION) & (same_class < nodes)
 
     (folder / "raw").mkdir(parents=True)
     np.savez(
         folder / "raw/data.npz",
-        edge_index=np.stack([source, np.where(is_alike, near, target)]),
+        edge_index=np.stack([source, np.where(is_replaced, same_class, target)]),
         num_nodes_list=np.array([nodes]),
         num_edges_list=np.array([edges]),
         node_feat=x,
         node_year=year[:, None],
     )
     np.savez(folder / "raw/node-label.npz", node_label=label[:, None])
-    of_part = np.digitize(year, [2018, 2019])
-    lists = {part: np.flatnonzero(is_known & (of_part == i)) for i, part in enumerate(FILES)}
+    part_code = np.digitize(year, [2018, 2019])
+    lists = {part: np.flatnonzero(is_known & (part_code == i)) for i, part in enumerate(PART_FILES)}
     write_split(folder, "time", lists)

@@ -1,8 +1,8 @@
-"""Any city of OpenStreetMap as a long-range benchmark graph of the City-Networks kind.
+"""Any OpenStreetMap city as a long-range benchmark graph in the style of City-Networks.
 
-A raw extract, street graph or archive of tensors becomes one record. Everything up to the tensors
-happens in ``prepare``, once; the record adds eccentricity and labels. Facts: ``docs/cities.md``;
-deviations from City-Networks' own generator: ``docs/fidelity.md``.
+An extract, street graph or tensor archive becomes one record. ``prepare`` computes the tensors
+once; the record adds eccentricity and labels. Facts: ``docs/cities.md``; deviations from
+City-Networks' generator: ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kmip_data.pipelines.raw.find_or_download import show_license
 
 
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
-    """Pipeline of Helsinki, and of the recipe ``city`` for any name."""
+    """Pipeline of Helsinki and of the recipe ``city``."""
 
     Params = OpenStreetMapParams
     node_ids = True
@@ -38,7 +38,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         offline: bool,
         quiet: bool,
     ) -> tuple[RawFolder, bool]:
-        """Copy or download the source of a city; return the copy, and True if it is new."""
+        """Copy or download the source of a city; return the copy and True if it is new."""
         from kmip_data.pipelines.datasets.openstreetmap.sources import obtain_city
 
         check_source(source, params.model_dump(include=params.model_fields_set))
@@ -54,29 +54,27 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         )
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write a generated city as an extract."""
+        """Write an extract of a generated city."""
         from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 
         write_sample(folder / self.manifest.content.anchor, limit=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
-        """Read the map and make the arrays of the city."""
-        # Only here: it loads pyosmium.
-        from kmip_data.pipelines.datasets.openstreetmap.reading import (
-            read_city,
-        )
+        """Read the map and store the arrays of the city."""
+        # Import lazily: this loads pyosmium.
+        from kmip_data.pipelines.datasets.openstreetmap.reading import read_city
 
         city = read_city(raw, params, workdir)
         check_city(city, self.manifest.name)
-        # Refuse early: labels are chunks of this many nodes.
+        # Fail early if the city has too few nodes for the number of classes.
         chunk_labels(np.zeros(len(city.features), np.float32), params.classes)
         return store_city(city, workdir)
 
     def advice_on_damage(self) -> None:
-        """Return None, as errors state their next step."""
+        """Return None; the errors state their next step."""
 
     def folder_name_pieces(self, params: OpenStreetMapParams) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
+        """Return folder name parts for non-default values."""
         parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
         return [*parts, *(["bbox"] if params.bbox else []), *super().folder_name_pieces(params)]
 

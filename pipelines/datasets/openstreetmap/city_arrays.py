@@ -1,4 +1,4 @@
-"""Convert a street graph to the arrays of a city: the authors' 37 columns, and their categories."""
+"""Convert a street graph to the arrays of a city: the 37 feature columns of City-Networks."""
 
 from __future__ import annotations
 
@@ -23,121 +23,116 @@ from kmip_data.pipelines.domains.cities import (
 from kmip_data.runtime.memory import require_memory
 from kmip_data.strict_model import Strict
 
-OTHERS = "others"
-MISSING = "nan"  #: a street without the tag, as upstream's text of a missing value
-EDGE_BYTES = 60  #: memory for each directed edge besides the street graph; 50 of 25 million
-WIDTH = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
+OTHER = "others"
+MISSING_TAG = "nan"  #: upstream's category of a street without the tag
+BYTES_PER_EDGE = 60  #: peak memory besides the street graph; 50 measured at 25 million edges
+CATEGORY_COLUMNS = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
 
-#: Of ``oneway`` (the first two) and ``reversed``: in all published cities the same, and here fixed.
-FLAGS = ("False", "True", "[False, True]")
+#: Categories of ``reversed``, and the first two of ``oneway``, in all published cities.
+FLAG_NAMES = ("False", "True", "[False, True]")
 
 
 class Vocabulary(Strict):
-    """The category of each one-hot column, in order.
+    """Category of each one-hot column, in order; the last columns may be unused."""
 
-    A city with fewer leaves the last columns zero.
-    """
-
-    landuse: tuple[str, ...] = Field(max_length=WIDTH)
-    lanes: tuple[str, ...] = Field(max_length=WIDTH)
-    highway: tuple[str, ...] = Field(max_length=WIDTH)
+    landuse: tuple[str, ...] = Field(max_length=CATEGORY_COLUMNS)
+    lanes: tuple[str, ...] = Field(max_length=CATEGORY_COLUMNS)
+    highway: tuple[str, ...] = Field(max_length=CATEGORY_COLUMNS)
 
 
 def frequent_categories(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return upstream's choice: the eight most frequent categories and ``others`` for the rest.
+    """Return the eight most frequent categories, and ``others`` for the rest, like upstream.
 
-    ``others`` is also ordered by frequency; ties are ordered as text (upstream: by occurrence).
+    ``others`` is also ranked by frequency. Ties are sorted by name (upstream: by occurrence).
     """
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
-    frequent = ranked[: WIDTH - 1]
-    rest = ranked[WIDTH - 1 :]
+    frequent = ranked[: CATEGORY_COLUMNS - 1]
+    rest = ranked[CATEGORY_COLUMNS - 1 :]
     totals = {name: counts[name] for name in frequent}
     if rest:
-        totals[OTHERS] = totals.get(OTHERS, 0) + sum(counts[name] for name in rest)
+        totals[OTHER] = totals.get(OTHER, 0) + sum(counts[name] for name in rest)
     return tuple(sorted(totals, key=lambda name: (-totals[name], name)))
 
 
-class Coded(NamedTuple):
-    """Category of each node or edge, as a position in the list of names."""
+class Categories(NamedTuple):
+    """Category of each node or edge."""
 
-    code: Integers
+    code: Integers  #: position in ``names``
     names: list[str]
 
     def counts(self) -> dict[str, int]:
-        """Return the counts of existing categories."""
+        """Count the elements of each non-empty category."""
         counts = np.bincount(self.code).tolist()
         return {self.names[i]: count for i, count in enumerate(counts) if count}
 
-    def column_of(self, vocabulary: tuple[str, ...]) -> I8:
-        """Return the position of each category in the vocabulary, -1 if both it and ``others`` are missing."""
-        position = {name: number for number, name in enumerate(vocabulary)}
-        rest = position.get(OTHERS, -1)
+    def to_columns(self, vocabulary: tuple[str, ...]) -> I8:
+        """Map categories to vocabulary positions; unknown ones to ``others``, or -1 without it."""
+        position = {name: i for i, name in enumerate(vocabulary)}
+        rest = position.get(OTHER, -1)
         column = np.array([position.get(name, rest) for name in self.names], np.int8)
         return np.asarray(column[self.code])
 
 
 def city_arrays(
     graph: StreetGraph,
-    uses: Coded | None,
+    land_use: Categories | None,
     workdir: Path,
     *,
     vocabulary: Vocabulary | None = None,
     facts: Mapping[str, object],
     warnings: tuple[str, ...] = (),
 ) -> CityArrays:
-    """Return the city of a simplified street graph.
+    """Return the arrays of a city, adding its vocabulary and counts to ``facts``.
 
-    Its vocabulary and counts are added to ``facts``.
-
-    Without ``uses`` their nine columns are zero, with a warning. ``vocabulary`` defaults to the
-    city's own, by frequency. The features are written into ``workdir``. Raises ``OutOfResources``
-    if the estimated memory exceeds the free memory.
+    Without ``land_use`` its nine columns are zero, with a warning. ``vocabulary`` defaults to the
+    city's most frequent categories. The features are written into ``workdir``. Raises
+    ``OutOfResources`` if the estimated memory exceeds the free memory.
     """
     n = graph.num_nodes
-    # Refuse before the work; small cities are not checked.
-    needed = graph.num_edges * EDGE_BYTES
-    if needed > 2**28:
+    # Small cities skip the check.
+    estimated_bytes = graph.num_edges * BYTES_PER_EDGE
+    if estimated_bytes > 2**28:
         require_memory(
-            needed,
+            estimated_bytes,
             f"A city of {n:,} intersections",
             "free some memory, or build a part of the map: --set bbox=W,S,E,N",
         )
 
-    coded = {
-        "oneway": Coded(graph.oneway, [*FLAGS]),
+    categories = {
+        "oneway": Categories(graph.oneway, [*FLAG_NAMES]),
         "lanes": _categories_of_tag(graph, "lanes"),
-        "reversed": Coded(graph.reversed, [*FLAGS]),
+        "reversed": Categories(graph.reversed, [*FLAG_NAMES]),
         "highway": _categories_of_tag(graph, "highway"),
     }
-    if uses:
-        coded["landuse"] = uses
+    if land_use:
+        categories["landuse"] = land_use
     if vocabulary is None:
-        lanes = coded["lanes"].counts()
+        lanes = categories["lanes"].counts()
         # Untagged streets come first, as in the published cities.
-        lanes[MISSING] = sum(lanes.values()) + 1
+        lanes[MISSING_TAG] = sum(lanes.values()) + 1
         vocabulary = Vocabulary(
-            landuse=frequent_categories(uses.counts()) if uses else (),
+            landuse=frequent_categories(land_use.counts()) if land_use else (),
             lanes=frequent_categories(lanes),
-            highway=frequent_categories(coded["highway"].counts()),
+            highway=frequent_categories(categories["highway"].counts()),
         )
-    # One column per category; values in no column are counted, and the card states the number.
-    words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
-    column = {name: categories.column_of(words[name]) for name, categories in coded.items()}
-    without = {name: int((number < 0).sum()) for name, number in column.items()}
+    # The card states how many values have no column.
+    column_names = {"oneway": FLAG_NAMES[:2], "reversed": FLAG_NAMES, **dict(vocabulary)}
+    column = {name: coded.to_columns(column_names[name]) for name, coded in categories.items()}
+    num_without_column = {name: int((index < 0).sum()) for name, index in column.items()}
 
     speed = street_speeds(graph.tags, graph.values)
-    no_speed = not np.isfinite(speed).any()
+    has_speed = bool(np.isfinite(speed).any())
     kmh = np.nan_to_num(speed).astype(np.float32)
-    del coded, speed  # 0.4 GB of a graph of 10⁷ nodes, before the most is in memory
+    del categories, speed  # frees 0.4 GB at 10⁷ nodes before memory use peaks
     streets = join_streets(graph.source, graph.target, n)
     length = streets.mean(graph.length.astype(np.float32)[streets.member])
     speed_mean = streets.mean(kmh[streets.member])
 
-    if not uses:
+    if not land_use:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
-    if no_speed:
+    if not has_speed:
         warnings += ("No street has a maxspeed: the speed column is zero.",)
-    dropped = [f"{count:,} values of {name}" for name, count in without.items() if count]
+    dropped = [f"{count:,} values of {name}" for name, count in num_without_column.items() if count]
     if dropped:
         warnings += (f"{', '.join(dropped)} are not in the vocabulary and were dropped.",)
 
@@ -146,13 +141,13 @@ def city_arrays(
         features=store_features(columns, n, workdir),
         edge_index=streets.edge_index,
         edge_length=length,
-        edge_speed=None if no_speed else speed_mean,
+        edge_speed=speed_mean if has_speed else None,
         node_ids=graph.node_id,
         facts={
             **facts,
             "intersections": n,
             "directed_edges": graph.num_edges,
-            "without_column": without,
+            "without_column": num_without_column,
             "vocabulary": vocabulary.model_dump(mode="json"),
         },
         warnings=warnings,
@@ -165,46 +160,44 @@ def _feature_columns(
     means: tuple[F32, F32],
     column: Mapping[str, I8],
 ) -> Iterator[Array]:
-    """Yield the columns of the features, (N,) each: all of the streets of a country would take 5 GB at once.
+    """Yield the feature columns (N,) lazily; together those of a country would take 5 GB.
 
-    ``means`` are length and speed of each street, ``column`` the category of each edge
-    (``landuse``: node).
+    ``means`` are length and speed of each street; ``column`` has the category of each edge, or for
+    ``landuse`` of each node.
     """
-    from kmip_data.graphs.kernels.streets import add_category_fractions  # loads numba
+    # Import lazily: this loads numba.
+    from kmip_data.graphs.kernels.streets import add_category_fractions
 
     n = graph.num_nodes
     yield graph.lon
     yield graph.lat
     yield count_streets(graph) if graph.street_count is None else graph.street_count
-    for number in range(WIDTH):
-        yield column["landuse"] == number if "landuse" in column else np.zeros(n)
+    for index in range(CATEGORY_COLUMNS):
+        yield column["landuse"] == index if "landuse" in column else np.zeros(n)
 
     for mean in means:
         yield mean_over_streets(streets.edge_index, mean, n)
     target = streets.edge_index[1]
-    into = np.maximum(np.bincount(target, minlength=n), 1)
-    widths = {"oneway": 2, "lanes": WIDTH, "reversed": 3, "highway": WIDTH}
+    in_degree = np.maximum(np.bincount(target, minlength=n), 1)
+    widths = {"oneway": 2, "lanes": CATEGORY_COLUMNS, "reversed": 3, "highway": CATEGORY_COLUMNS}
     for name, width in widths.items():
         category = column[name][streets.member]
-        for number in range(width):
-            # The mean of a one-hot column: the share of the edges with this category.
+        for index in range(width):
+            # The mean of a one-hot column is the fraction of edges in this category.
             total = np.zeros(n)
-            add_category_fractions(category, number, streets.first, target, total)
-            yield total / into
+            add_category_fractions(category, index, streets.first, target, total)
+            yield total / in_degree
 
 
-def land_use_of_nodes(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
-    """Return the land use of each node: the nearest area's.
-
-    ``None`` where there is no area.
-    """
+def land_use_of_nodes(graph: StreetGraph, land_use: LandUse | None) -> Categories | None:
+    """Return the land use of the area nearest to each node; None without areas."""
     if land_use is None or not land_use.value:
         return None
-    names, of_area = np.unique(np.array(land_use.value, object), return_inverse=True)
-    return Coded(of_area[nearest_land_use(land_use, graph.lon, graph.lat)], names.tolist())
+    names, area_code = np.unique(np.array(land_use.value, object), return_inverse=True)
+    return Categories(area_code[nearest_land_use(land_use, graph.lon, graph.lat)], names.tolist())
 
 
-def _categories_of_tag(graph: StreetGraph, key: str) -> Coded:
-    """Return the categories of a tag: its text, or where a street has several, their list."""
+def _categories_of_tag(graph: StreetGraph, key: str) -> Categories:
+    """Return the values of a tag as categories; several values form a list."""
     names = [values[0] if len(values) == 1 else str(list(values)) for values in graph.values[key]]
-    return Coded(graph.tags[key] % (len(names) + 1), [*names, MISSING])
+    return Categories(graph.tags[key] % (len(names) + 1), [*names, MISSING_TAG])

@@ -1,4 +1,4 @@
-"""Areas of land use, and the nearest one of each intersection."""
+"""Land-use areas, and the nearest area to each intersection."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kmip_data.runtime.parallel import run_in_ranges
 if TYPE_CHECKING:
     from shapely import Geometry
 
-_POINTS = 2**16  #: points of shapely that are made at a time: one takes 200 bytes
-_MAX_BYTES = 2**29  #: most bytes of the GeoJSON file; a city has tens of MB
+_MAX_POINTS_PER_TASK = 2**16  #: shapely points in memory per thread; each takes 200 bytes
+_MAX_GEOJSON_BYTES = 2**29  #: a city has tens of MB
 
 
 class LandUse(NamedTuple):
-    """Areas in OpenStreetMap's order: closed ways, then relations, each by number."""
+    """Areas in OpenStreetMap's order: closed ways by id, then relations by id."""
 
     value: list[str]  #: value of ``landuse`` for each area
     area: Array  #: (A,) polygons and multipolygons in degrees
 
     def areas_meeting(self, polygon: Geometry) -> LandUse:
-        """Return the areas that meet ``polygon``, whole."""
+        """Return the areas that intersect ``polygon``, uncut."""
         import shapely
 
         meets = shapely.intersects(self.area, polygon)
@@ -38,39 +38,37 @@ class LandUse(NamedTuple):
 
 
 def assemble_areas(
-    closed: Mapping[int, tuple[str, F64]],
+    closed_ways: Mapping[int, tuple[str, F64]],
     relations: Mapping[int, tuple[str, list[int]]],
-    lines: Mapping[int, F64],
+    member_coordinates: Mapping[int, F64],
 ) -> LandUse:
-    """Make polygons of closed ways and of multipolygon relations, each by its number.
+    """Build polygons from closed ways and multipolygon relations, skipping incomplete ones.
 
-    Areas that reach over the border of the file are left out.
-
-    A way has its land use and its ring, (n, 2) degrees, NaN where a node is missing; a relation its
-    land use and the numbers of its member ways, whose nodes are in ``lines`` unless the file lacks
-    them.
+    All mappings are by OpenStreetMap id. A closed way has its land use and its ring, (n, 2) degrees
+    with NaN for missing nodes. A relation has its land use and the ids of its member ways, which
+    ``member_coordinates`` locates if the file has them.
     """
     import shapely
 
     value = []
     rings = []
-    for _, (use, ring) in sorted(closed.items()):
+    for _, (use, ring) in sorted(closed_ways.items()):
         if not np.isnan(ring).any():
             value.append(use)
             rings.append(ring)
-    # All at once: a Python object takes five times as long as its polygon.
+    # Build all polygons in one call: one call per polygon takes five times as long.
     points = np.concatenate([np.empty((0, 2)), *rings])
-    ring_of = np.repeat(np.arange(len(rings)), list(map(len, rings)))
-    polygons = [*shapely.polygons(shapely.linearrings(points, indices=ring_of))]
+    ring_index = np.repeat(np.arange(len(rings)), list(map(len, rings)))
+    polygons = [*shapely.polygons(shapely.linearrings(points, indices=ring_index))]
 
     missing = np.full((1, 2), np.nan)
     for _, (use, members) in sorted(relations.items()):
-        lines_of_relation = [lines.get(member, missing) for member in members]
-        complete = all(len(line) > 1 and not np.isnan(line).any() for line in lines_of_relation)
-        if not complete:
+        lines = [member_coordinates.get(member, missing) for member in members]
+        is_complete = all(len(line) > 1 and not np.isnan(line).any() for line in lines)
+        if not is_complete:
             continue
-        # Holes are found by nesting, whatever roles the members have.
-        area = shapely.build_area(shapely.MultiLineString(lines_of_relation))
+        # build_area detects holes by nesting; the members' roles are ignored.
+        area = shapely.build_area(shapely.MultiLineString(lines))
         if area is not None and not area.is_empty:
             value.append(use)
             polygons.append(area)
@@ -83,7 +81,7 @@ def assemble_areas(
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """Return the position of the area nearest to each point, (N,) int64.
 
-    Distances are in degrees, as on paper, without a limit, and 0 inside an area: upstream's
+    Distances are planar, in degrees, unlimited, and 0 inside an area, like upstream's
     ``sjoin_nearest`` in EPSG:4326. Ties go to the first area in OpenStreetMap's order.
     """
     import shapely
@@ -96,15 +94,15 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
         point, area = tree.query_nearest(points)
         np.minimum.at(nearest, start + point, area)
 
-    search(0, 1)  # builds the tree, which threads must not
-    run_in_ranges(search, len(lon), grain=_POINTS // 16, most=_POINTS)
+    search(0, 1)  # builds the tree lazily, which is not thread-safe
+    run_in_ranges(search, len(lon), grain=_MAX_POINTS_PER_TASK // 16, most=_MAX_POINTS_PER_TASK)
     return nearest
 
 
 def read_land_use(path: Path) -> LandUse:
-    """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file."""
+    """Read areas from GeoJSON features with the property ``landuse``, in file order."""
     with geojson_errors(f"{path.name} has no features with a property landuse"):
-        features = read_json(path, _MAX_BYTES)["features"]
+        features = read_json(path, _MAX_GEOJSON_BYTES)["features"]
         area = np.empty(len(features), object)
         area[:] = [geometry_of(feature["geometry"]) for feature in features]
         value = [str(feature["properties"]["landuse"]) for feature in features]
@@ -112,7 +110,7 @@ def read_land_use(path: Path) -> LandUse:
 
 
 def geometry_of(shape: object) -> Geometry:
-    """Return the shape of a GeoJSON geometry."""
+    """Convert a GeoJSON geometry to shapely."""
     import shapely
 
     return shapely.from_geojson(json.dumps(shape))
@@ -120,7 +118,7 @@ def geometry_of(shape: object) -> Geometry:
 
 @contextmanager
 def geojson_errors(message: str, **advice: str) -> Iterator[None]:
-    """Convert the errors of a GeoJSON file in another layout to ``DamagedInput``."""
+    """Convert the errors of an unexpected GeoJSON layout to ``DamagedInput``."""
     import shapely
 
     try:

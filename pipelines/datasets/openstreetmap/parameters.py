@@ -1,4 +1,4 @@
-"""Sources and parameters of a city; loads nothing that reads maps."""
+"""Sources and parameters of a city; imports no map reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRAPHML = "network.graphml"
 
 
 def parse_bbox(text: str) -> tuple[float, float, float, float]:
-    """Read ``W,S,E,N`` in degrees; ``ValueError`` where they are not a box on the map.
+    """Parse ``W,S,E,N`` in degrees; raises ``ValueError`` if they are not a box on the map.
 
     >>> parse_bbox("24.93,60.16,24.95,60.18")
     (24.93, 60.16, 24.95, 60.18)
@@ -79,22 +79,22 @@ class OpenStreetMapParams(CityParams):
 
 
 def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
-    """Refuse no or several sources, and options or given ``parameters`` that mean nothing with the source."""
+    """Raise ``UsageError`` unless there is one source, and all ``parameters`` apply to it."""
     all_sources = ("osm_file", "graphml", "place", "archive")
-    chosen_sources = [name for name in all_sources if getattr(source, name) is not None]
-    if len(chosen_sources) != 1:
+    sources = [name for name in all_sources if getattr(source, name) is not None]
+    if len(sources) != 1:
         raise UsageError(
             "A city is built from one source.",
             expected="--archive (a map, street graph or tensors) or --place",
-            found=" and ".join(chosen_sources) or "none",
+            found=" and ".join(sources) or "none",
             next="kmip-data build city --name NAME --archive FILE",
         )
-    idle = {
+    inapplicable = {
         "graphml": {"network_type"},
         "archive": {"network_type", "bbox", "polygon", "vocabulary"},
-    }.get(chosen_sources[0], set())
+    }.get(sources[0], set())
     for name, value in {**parameters, **source.model_dump()}.items():
-        if name in idle and value is not None:
+        if name in inapplicable and value is not None:
             raise UsageError(
                 f"--set {name}= has no effect on a finished street graph or tensors.",
                 next="kmip-data info city",

@@ -1,4 +1,4 @@
-"""Convert the raw members of a city to tensors, for all four sources."""
+"""Convert the raw files of a city to tensors, for all four sources."""
 
 from __future__ import annotations
 
@@ -47,13 +47,12 @@ from kmip_data.pipelines.domains.cities import CityArrays
 if TYPE_CHECKING:
     from shapely import Geometry
 
-#: Metres around an area within which streets are counted and joined, as OSMnx does.
-MARGIN = 500.0
-_MAX_BYTES = 50_000_000
+MARGIN_METRES = 500.0  #: OSMnx's margin around an area, within which it joins and counts streets
+_MAX_POLYGON_BYTES = 50_000_000
 
 
 def read_polygon(path: Path) -> Geometry:
-    """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees)."""
+    """Return the union of all polygons in a GeoJSON file, in degrees as RFC 7946 defines."""
     import shapely
 
     message = f"{path.name} does not outline an area"
@@ -62,7 +61,7 @@ def read_polygon(path: Path) -> Geometry:
         "next": "draw a polygon at https://geojson.io",
     }
     with geojson_errors(message, **advice):
-        shape = geometry_of(read_json(path, _MAX_BYTES))
+        shape = geometry_of(read_json(path, _MAX_POLYGON_BYTES))
         area = shapely.Polygon()
         if shapely.is_valid(shape):
             parts = shapely.get_parts(shapely.union_all(shape))
@@ -76,12 +75,11 @@ def read_polygon(path: Path) -> Geometry:
 
 
 def extend_by_margin(area: Geometry) -> Geometry:
-    """Return the area extended by :data:`MARGIN`, measured in its UTM zone."""
+    """Extend the area by :data:`MARGIN_METRES`, measured in its UTM zone."""
     import pyproj
     import shapely
 
-    # UTM zones are 6 degrees wide; EPSG numbers the northern zones from 32601, the southern ones from
-    # 32701.
+    # UTM zones are 6 degrees wide; northern EPSG codes start at 32601, southern ones at 32701.
     west, south, east, north = area.bounds
     zone = min(int(((west + east) / 2 + 180) // 6) + 1, 60)
     first = 32600 if south + north >= 0 else 32700
@@ -90,27 +88,26 @@ def extend_by_margin(area: Geometry) -> Geometry:
     project = pyproj.Transformer.from_crs(degrees, metres, always_xy=True).transform
     unproject = pyproj.Transformer.from_crs(metres, degrees, always_xy=True).transform
 
-    # A margin in metres needs a projection; degrees have no one length.
     projected = shapely.transform(area, project, interleaved=False)
-    margin = shapely.transform(projected.buffer(MARGIN), unproject, interleaved=False)
+    margin = shapely.transform(projected.buffer(MARGIN_METRES), unproject, interleaved=False)
 
-    def unwrapped(lon_lat: F64) -> F64:
-        # A margin over the antimeridian continues beyond 180 degrees instead of around the world.
+    def unwrap(lon_lat: F64) -> F64:
+        # Continue beyond 180 degrees if the margin crosses the antimeridian.
         lon_lat[:, 0] = west + np.mod(lon_lat[:, 0] - west + 180, 360) - 180
         return lon_lat
 
-    return shapely.transform(margin, unwrapped)
+    return shapely.transform(margin, unwrap)
 
 
 def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityArrays:
-    """Return the tensors of the city in ``raw``; raises an error for an area without streets."""
+    """Return the tensors of the city in ``raw``; raises an error if its area has no streets."""
     extract = next((name for name in raw.members if ".osm" in name), None)
     if extract is None and GRAPHML not in raw.members:
         from kmip_data.pipelines.datasets.city_networks import read_city_archive
 
         return read_city_archive(raw.path)
 
-    area = _chosen_area(raw, params)
+    area = _requested_area(raw, params)
     facts: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
@@ -125,15 +122,15 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
             warnings = (
                 f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.",
             )
-    uses = land_use_of_nodes(graph, land_use)
-    del land_use  # 0.3 GB for a country
+    node_land_use = land_use_of_nodes(graph, land_use)
+    del land_use  # frees 0.3 GB for a country
     vocabulary = None
     if VOCABULARY in raw.members:
         hint = "build the city again with another --set vocabulary=NAME"
         vocabulary = read_model(raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=hint)
     return city_arrays(
         graph,
-        uses,
+        node_land_use,
         workdir,
         vocabulary=vocabulary,
         facts=facts,
@@ -141,18 +138,18 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     )
 
 
-def _chosen_area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
-    """Return the chosen part of the map, ``None`` for all of it."""
+def _requested_area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
+    """Return the intersection of bbox and polygon, or None for the entire map."""
     import shapely
 
-    parts = []
+    areas = []
     if params.bbox is not None:
-        parts.append(shapely.box(*parse_bbox(params.bbox)))
+        areas.append(shapely.box(*parse_bbox(params.bbox)))
     if POLYGON in raw.members:
-        parts.append(read_polygon(raw.path / POLYGON))
-    if not parts:
+        areas.append(read_polygon(raw.path / POLYGON))
+    if not areas:
         return None
-    return shapely.intersection_all(parts)
+    return shapely.intersection_all(areas)
 
 
 def _read_extract(
@@ -162,31 +159,23 @@ def _read_extract(
     area: Geometry | None,
     workdir: Path,
 ) -> tuple[StreetGraph, LandUse, dict[str, int]]:
-    """Follow OSMnx: the largest component, simplified.
-
-    With an area, first of the area and its margin.
-    """
+    """Return the simplified largest component, cut to the area like OSMnx, with land use and facts."""
     name = raw.receipts[0].origin
-    ways, land_use = read_extract(
-        raw.path / member,
-        params.network_type,
-        workdir,
-        name=name,
-    )
-    facts = {"ways": len(ways), "ways_cut": ways.incomplete}
-    everything = None
+    ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
+    facts = {"ways": len(ways), "ways_cut": ways.num_incomplete}
+    entire_map = None
     if area is not None and ways.num_nodes:
-        everything = ways
+        entire_map = ways
         land_use = land_use.areas_meeting(area)
         ways = truncate_to_polygon(ways, extend_by_margin(area))
 
     ways = largest_component(ways)
     graph = map_to_disk(simplify_graph(ways), workdir)
-    del ways  # a gigabyte of mapped files for a country
-    # Count streets before removing the margin, so that streets across the border count.
+    del ways  # frees a gigabyte of mapped files for a country
+    # Count streets before removing the margin, to include those across the border.
     graph = replace(graph, street_count=count_streets(graph))
-    if everything is not None and area is not None:
-        graph = _largest_part_inside(graph, area, everything)
+    if entire_map is not None and area is not None:
+        graph = _largest_part_inside(graph, area, entire_map)
     if not graph.num_edges:
         raise DamagedInput(
             f"{name} has no connected streets: {facts['ways']} ways of network type {params.network_type!r}.",
@@ -197,21 +186,21 @@ def _read_extract(
 
 
 def _largest_part_inside(
-    graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways
+    graph: StreetGraph, area: Geometry, entire_map: StreetGraph | Ways
 ) -> StreetGraph:
-    """Return the largest component of the part inside the area."""
+    """Return the largest component inside the area."""
     component = largest_component(truncate_to_polygon(graph, area))
     if not component.num_edges:
-        lon = everything.lon
-        lat = everything.lat
-        asked_box = _box_text(area.bounds)
-        map_box = _box_text((lon.min(), lat.min(), lon.max(), lat.max()))
+        lon = entire_map.lon
+        lat = entire_map.lat
+        area_bounds = _format_bounds(area.bounds)
+        map_bounds = _format_bounds((lon.min(), lat.min(), lon.max(), lat.max()))
         raise UsageError(
-            f"The area {asked_box} has no streets; the map is {map_box} (W,S,E,N).",
+            f"The area {area_bounds} has no streets; the map is {map_bounds} (W,S,E,N).",
             next="use another bbox or polygon; longitude comes before latitude",
         )
     return component
 
 
-def _box_text(bounds: Iterable[float]) -> str:
+def _format_bounds(bounds: Iterable[float]) -> str:
     return ",".join(f"{degrees:.4f}" for degrees in bounds)

@@ -1,4 +1,4 @@
-"""A generated city as an extract of OpenStreetMap: a bent grid of streets, blocks of land use, a park."""
+"""Extract of a generated city: an irregular street grid, blocks of land use, and a park."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 DEFAULT_INTERSECTIONS = 400
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
-STEP = 0.001  #: between crossings, degrees
+STEP = 0.001  #: distance between crossings, degrees
 USES = (
     "residential", "commercial", "grass", "retail", "industrial", "forest", "farmland", "railway", "basin",
     "quarry",
@@ -26,10 +26,7 @@ HIGHWAYS = (
 
 
 def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write a PBF file with about ``limit`` crossings (at least 25).
-
-    Equal seeds give equal maps.
-    """
+    """Write a reproducible PBF file with about ``limit`` crossings, at least 25."""
     import osmium
 
     make = osmium.osm.mutable
@@ -37,27 +34,20 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
     generator = Generator(PCG64(seed))
     crossing = 1 + np.arange(side * side).reshape(side, side)
     bends = crossing.size + 1 + np.arange(2 * side * side).reshape(2, side, side)
-    # Nothing lies on the exact grid: angles and lengths differ as in a city.
+    # Shift every node off the grid to vary angles and lengths.
     shift = generator.uniform(-0.2, 0.2, (3, side, side, 2))
-    numbers = itertools.count(1)
+    way_ids = itertools.count(1)
     with osmium.SimpleWriter(str(path), overwrite=True) as writer:
 
         def add_way(corners: Iterable[SupportsInt], tags: dict[str, str]) -> int:
-            number = next(numbers)
+            way_id = next(way_ids)
             nodes = [int(corner) for corner in corners]
-            writer.add_way(
-                make.Way(
-                    id=number,
-                    version=1,
-                    nodes=nodes,
-                    tags=tags,
-                )
-            )
-            return number
+            writer.add_way(make.Way(id=way_id, version=1, nodes=nodes, tags=tags))
+            return way_id
 
-        # Crossings, then the bends of the streets to the east and to the north of each.
+        # Write the crossings, then the bends of the streets to the east and north of each.
         offsets = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5))
-        for number, (layer, i, j) in enumerate(np.ndindex(3, side, side), 1):
+        for node_id, (layer, i, j) in enumerate(np.ndindex(3, side, side), 1):
             row = i
             column = j
             if layer == 2:
@@ -67,19 +57,13 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             dx, dy = shift[layer, i, j]
             lon = WEST + STEP * (column + east + dx)
             lat = SOUTH + STEP * (row + north + dy)
-            writer.add_node(
-                make.Node(
-                    id=number,
-                    version=1,
-                    location=(lon, lat),
-                )
-            )
+            writer.add_node(make.Node(id=node_id, version=1, location=(lon, lat)))
 
         for axis, lines in enumerate((crossing, crossing.T)):
             for row, line in enumerate(lines):
                 for column in range(side - 1):
                     if generator.random() < 0.15:
-                        continue  # a gap: blocks of different sizes
+                        continue  # gaps vary the block sizes
                     nodes = line[column], bends[axis, row, column], line[column + 1]
                     add_way(nodes, _draw_street_tags(generator))
 
@@ -88,18 +72,11 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             ring = crossing[[i, i, i + 1, i + 1, i], [j, j + 1, j + 1, j, j]]
             tags = {"landuse": USES[generator.integers(len(USES))]}
             if (i, j) == blocks[-1]:
-                tags = {}  # its use is on a relation, as for areas with holes
-            last = add_way(ring, tags)
+                tags = {}  # its land use is on a relation, as for areas with holes
+            last_way = add_way(ring, tags)
         tags = {"type": "multipolygon", "landuse": "recreation_ground"}
-        members = [("w", last, "outer")]
-        writer.add_relation(
-            make.Relation(
-                id=1,
-                version=1,
-                members=members,
-                tags=tags,
-            )
-        )
+        members = [("w", last_way, "outer")]
+        writer.add_relation(make.Relation(id=1, version=1, members=members, tags=tags))
 
 
 def _draw_street_tags(generator: Generator) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Obtain the source of a city: a map, a street graph, tensors, or a place downloaded by OSMnx."""
+"""Obtain the source of a city: a map, street graph, tensor archive, or place for OSMnx."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def obtain_city(
     offline: bool,
     quiet: bool,
 ) -> tuple[RawFolder, bool]:
-    """Return the raw copy of a city, obtained if missing, and True if it is new."""
+    """Return the raw copy of a city, and True if it is new."""
     folder = home.raw / manifest.name
     origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
     vocabulary = None
     if source.vocabulary is not None:
-        vocabulary = _vocabulary_of_build(source.vocabulary, home)
+        vocabulary = _read_vocabulary(source.vocabulary, home)
 
     # Do not download a place twice.
     if source.place is not None and source.polygon is None and vocabulary is None:
@@ -61,7 +61,7 @@ def obtain_city(
             if origins == {origin} and not copy_problems(copy):
                 return copy, False
 
-    def make(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
+    def copy_source(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
         if source.archive is not None:
             return unpack_archive(source.archive, manifest, destination, quiet=quiet)
         with convert_write_errors(destination):
@@ -93,12 +93,12 @@ def obtain_city(
                 _file_receipt(destination / VOCABULARY, f"vocabulary of {source.vocabulary}")
             )
 
-        # Members by name, so that the digest of the copy does not depend on the options' order.
+        # Sort by name, so that the copy's digest does not depend on the order of options.
         by_name = sorted(receipts, key=lambda receipt: receipt.name)
         members = {receipt.name: receipt.sha256 for receipt in by_name}
         return members, receipts
 
-    return store_user_files(folder, make, quiet=quiet)
+    return store_user_files(folder, copy_source, quiet=quiet)
 
 
 def _copy_file(path: Path, destination: Path) -> Receipt:
@@ -113,8 +113,8 @@ def _file_receipt(path: Path, origin: str) -> Receipt:
     return Receipt(name=path.name, origin=origin, sha256=digest, bytes=size)
 
 
-def _vocabulary_of_build(name: str, home: Home) -> Vocabulary:
-    """Return the vocabulary on the card of a build."""
+def _read_vocabulary(name: str, home: Home) -> Vocabulary:
+    """Return the vocabulary from the card of a build."""
     build = build_of_folder(name) or require_build(home, name, {}, defaults={}, sample=False)
     try:
         text = json.dumps(build.card.statistics["city"]["vocabulary"])
@@ -134,17 +134,17 @@ def download_place(
     dataset: str,
     offline: bool,
 ) -> list[Path]:
-    """Write the simplified street graph of a place, and its land use if any, to ``folder``."""
+    """Download the simplified street graph of a place, and its land use if any, to ``folder``."""
     if offline:
         raise _unavailable_error(place, dataset, "nothing is downloaded offline")
     import osmnx
 
-    # OSMnx has no network type for all ways, so pass its filter string.
-    any_way = None
+    # OSMnx has no network type for all ways, so pass a filter.
+    custom_filter = None
     if network_type == "any":
-        any_way = '["highway"]'
+        custom_filter = '["highway"]'
         network_type = "all"
-    with _check_answers(place, dataset):
+    with _checked_answers(place, dataset):
         try:
             outline = osmnx.geocode_to_gdf(place).union_all()
         except (ValueError, TypeError) as error:
@@ -154,14 +154,14 @@ def download_place(
             ) from error
         try:
             graph = osmnx.graph_from_polygon(
-                outline, network_type=network_type, custom_filter=any_way
+                outline, network_type=network_type, custom_filter=custom_filter
             )
         except ValueError as error:  # "Found no graph nodes within the requested polygon."
             raise DamagedInput(
                 f"{place} has no streets of this network type: {str(error)[:200]}",
                 next="use a larger place, or another network_type",
             ) from error
-        areas = _land_use(outline)
+        areas = _download_land_use(outline)
 
     # Write only when both answers are complete.
     written = [folder / GRAPHML]
@@ -174,13 +174,13 @@ def download_place(
     return written
 
 
-def _land_use(outline: object) -> list[dict[str, object]]:
-    """Return the areas of land use as GeoJSON features: ways, then relations, each by number."""
+def _download_land_use(outline: object) -> list[dict[str, object]]:
+    """Return the land-use areas as GeoJSON features: ways by id, then relations by id."""
     import osmnx
 
     try:
         areas = osmnx.features_from_polygon(outline, tags={"landuse": True})
-    except ValueError:  # there is none
+    except ValueError:  # no areas
         return []
     # Ignore points and lines tagged landuse.
     areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
@@ -198,11 +198,10 @@ def _land_use(outline: object) -> list[dict[str, object]]:
 
 
 @contextmanager
-def _check_answers(place: str, dataset: str) -> Iterator[None]:
-    """Run OSMnx with a check of each server answer.
+def _checked_answers(place: str, dataset: str) -> Iterator[None]:
+    """Check every server answer to OSMnx, and disable its cache in the working folder.
 
-    OSMnx accepts an incomplete answer with an error in its ``remark``, and returns part of the
-    city. Its cache in the working folder is disabled.
+    OSMnx accepts an incomplete answer with an error in its ``remark``, and returns part of the city.
     """
     import osmnx
     from requests.exceptions import RequestException
@@ -217,7 +216,7 @@ def _check_answers(place: str, dataset: str) -> Iterator[None]:
             raise _unavailable_error(place, dataset, f"{response.url} {answer_problem}")
 
     settings = osmnx.settings
-    before = settings.use_cache, settings.requests_kwargs
+    previous = settings.use_cache, settings.requests_kwargs
     settings.use_cache = False
     settings.requests_kwargs = {**settings.requests_kwargs, "hooks": {"response": check_answer}}
     try:
@@ -229,11 +228,11 @@ def _check_answers(place: str, dataset: str) -> Iterator[None]:
     except OSError as error:
         raise _unavailable_error(place, dataset, f"{type(error).__name__}: {error}") from error
     finally:
-        settings.use_cache, settings.requests_kwargs = before
+        settings.use_cache, settings.requests_kwargs = previous
 
 
 def _answer_problem(response: Response) -> str:
-    """Return why a server's answer cannot be used; empty if it can."""
+    """Return the problem of a server's answer; empty if it is usable."""
     if not response.ok:
         return f"answers {response.status_code}"
     data = response.content

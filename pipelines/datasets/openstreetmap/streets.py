@@ -1,14 +1,13 @@
-"""Streets among the ways of OpenStreetMap, their directions and speeds: OSMnx's rules.
+"""OSMnx's rules for streets among OpenStreetMap's ways, their directions and their speeds.
 
-Which ways are streets: OSMnx puts its rules for each network type into Overpass queries, where
-``["key"!~"a|b"]`` leaves out every way with a value of that key that *contains* ``a`` or ``b``.
-``tests/pipelines/openstreetmap`` compares the table with the queries. ``any`` is none of OSMnx's
-types: every way tagged ``highway``.
+OSMnx states which ways are streets in Overpass queries, one per network type: ``["key"!~"a|b"]``
+excludes ways whose value of that key *contains* ``a`` or ``b``. ``tests/pipelines/openstreetmap``
+compares our table with the queries. ``any`` is our own type: every way tagged ``highway``.
 
-Speeds, in km/h from ``maxspeed`` tags, follow ``osmnx.add_edge_speeds``. A missing speed is the
-mean of the streets of the same ``highway`` value; where none of them has one, the mean of these
-means. A street with several values of ``highway`` counts as the first of them (sorted; OSMnx takes
-the first of an order that depends on the hash seed).
+Speeds, in km/h from ``maxspeed`` tags, follow ``osmnx.add_edge_speeds``. A missing speed becomes
+the mean of the streets with the same ``highway`` value, or if they have none, the mean of these
+means. A street with several ``highway`` values counts as the first in sorted order; OSMnx's order
+depends on the hash seed.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from kmip_data.arrays import F64, I32
 from kmip_data.strict_model import read_shipped
 
 _RULES = read_shipped("tables", "streets")
-#: Network type -> key -> values, any of which leaves a way out.
-LEFT_OUT: Mapping[str, Mapping[str, str]] = _RULES["left_out"]
+#: Network type -> key -> values that exclude a way.
+EXCLUDED: Mapping[str, Mapping[str, str]] = _RULES["excluded"]
 _PATTERNS = {
     network_type: [(key, re.compile(values)) for key, values in rules.items()]
-    for network_type, rules in LEFT_OUT.items()
+    for network_type, rules in EXCLUDED.items()
 }
 
-_ONE_WAY = frozenset({"yes", "true", "1", "-1", "reverse", "T", "F"})
-#: Values of ``oneway`` for traffic against the order of nodes.
-_AGAINST = frozenset({"-1", "reverse", "T"})
+_ONE_WAY_VALUES = frozenset({"yes", "true", "1", "-1", "reverse", "T", "F"})
+#: Values of ``oneway`` for traffic against the node order.
+_BACKWARD_VALUES = frozenset({"-1", "reverse", "T"})
 
 
 def is_street(tags: Mapping[str, str], network_type: str) -> bool:
-    """True if a way with these tags belongs to the network."""
+    """Return True if a way with these tags belongs to the network."""
     if "highway" not in tags:
         return False
     patterns = _PATTERNS[network_type]
@@ -44,24 +43,23 @@ def is_street(tags: Mapping[str, str], network_type: str) -> bool:
 
 
 def street_direction(tags: Mapping[str, str], network_type: str) -> int:
-    """Return 0 for both directions, 1 for one way in the order of the nodes, -1 for one way against it.
+    """Return 0 for a two-way street, 1 for one-way in node order, -1 for one-way against it.
 
-    On foot every street goes both ways. A roundabout is one way, also where its ``oneway`` is
-    missing.
+    Pedestrians may walk both ways. A roundabout without ``oneway`` is one-way.
     """
     if network_type == "walk":
         return 0
     value = tags.get("oneway")
-    if value in _ONE_WAY:
-        return -1 if value in _AGAINST else 1
+    if value in _ONE_WAY_VALUES:
+        return -1 if value in _BACKWARD_VALUES else 1
     return 1 if tags.get("junction") == "roundabout" else 0
 
 
 KM_PER_MILE = 1.60934  #: as OSMnx has it
-_NUMBER = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
+_SPEED = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
-#: km/h of implicit limits (``maxspeed=FI:urban``).
-IMPLICIT = {
+#: km/h by implicit limit (``maxspeed=FI:urban``).
+IMPLICIT_LIMITS = {
     f"{country}:{zone}": float(speed)
     for zone, groups in _RULES["zones"].items()
     for *countries, speed in map(str.split, groups.split(", "))
@@ -70,43 +68,39 @@ IMPLICIT = {
 
 
 def read_speed(text: str) -> float | None:
-    """Return the km/h that a ``maxspeed`` means.
-
-    Of several lanes (``50|30``) the mean; else ``None``.
+    """Parse a ``maxspeed`` tag to km/h, averaging lanes (``50|30``); None if it has no speed.
 
     >>> read_speed("30 mph"), read_speed("50|30"), read_speed("FI:urban"), read_speed("walk")
     (48.2802, 40.0, 50.0, None)
     """
     scale = KM_PER_MILE if "mph" in text.lower() else 1
-    # One number a lane; a text with a part that is not a number may still be an implicit limit.
-    lanes = [match[1] for lane in text.split("|") if (match := _NUMBER.fullmatch(lane))]
+    # Expect one number per lane; otherwise the value may still be an implicit limit.
+    lanes = [match[1] for lane in text.split("|") if (match := _SPEED.fullmatch(lane))]
     if len(lanes) == text.count("|") + 1:
         with contextlib.suppress(ValueError):  # "1.2.3"
             return sum(float(lane.replace(",", ".")) * scale for lane in lanes) / len(lanes)
-    return IMPLICIT.get(text)
+    return IMPLICIT_LIMITS.get(text)
 
 
 def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, ...]]]) -> F64:
-    """Return the speed of each edge in km/h, (E,) float64; NaN everywhere where no street has one.
+    """Return the speed of each edge in km/h, (E,) float64; all NaN if no street has a speed.
 
-    ``tags`` and ``values`` are a street graph's.
+    ``tags`` and ``values`` are fields of a ``StreetGraph``.
     """
-    # 1. The speed of each distinct value; the last position, -1, stands for streets without the
-    #    tag.
-    known = []
-    for texts in values["maxspeed"]:
-        speeds = [speed for speed in map(read_speed, texts) if speed is not None]
-        known.append(sum(speeds) / len(speeds) if speeds else np.nan)
-    speed = np.array([*known, np.nan])[tags["maxspeed"]]
+    # 1. Parse each distinct value; the last position, -1, stands for a missing tag.
+    distinct_speeds = []
+    for limits in values["maxspeed"]:
+        speeds = [speed for speed in map(read_speed, limits) if speed is not None]
+        distinct_speeds.append(sum(speeds) / len(speeds) if speeds else np.nan)
+    speed = np.array([*distinct_speeds, np.nan])[tags["maxspeed"]]
 
-    # 2. The class of each street: its first value of ``highway``.
+    # 2. Classify each street by its first ``highway`` value.
     firsts = [names[0] for names in values["highway"]]
     highways = [*sorted(set(firsts)), ""]
-    position = {highway: number for number, highway in enumerate(highways)}
+    position = {highway: i for i, highway in enumerate(highways)}
     highway = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
 
-    # 3. The mean of each class fills its gaps; the mean of these means fills classes without a
-    #    speed.
+    # 3. Fill gaps with the mean of the class, or the mean of these means if the class has none.
     has_speed = np.isfinite(speed)
     count = np.bincount(highway[has_speed], minlength=len(highways))
     total = np.bincount(highway[has_speed], weights=speed[has_speed], minlength=len(highways))

@@ -1,10 +1,9 @@
-"""PCQM-Contact (LRGB): molecules with all hydrogens, and contacts in space between distant atoms.
+"""PCQM-Contact (LRGB): molecules with all hydrogens, and spatial contacts between distant atoms.
 
-Raw layout: a gzip-compressed table with a column ``cxsmiles``, whose atoms have a property
-``contact``, numbers of contacts separated by semicolons; every sixth row is used, and of these the
-rows with contacts. A table may have the used rows alone. Two files of ``torch.save`` have the row
-numbers of train, val and test, counted over the rows used. Facts and deviations:
-``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
+Raw layout: a gzipped table with a column ``cxsmiles``, whose atoms have a property ``contact`` with
+contact numbers separated by semicolons. Of every sixth row, those with contacts are used; a table
+may have only these. Two ``torch.save`` files have the positions of train, val and test among the
+used rows. Facts and deviations: ``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from kmip_data.pipelines.domains.molecules import (
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
 
-TABLE = "pcqm4m-contact.tsv.gz"
-LISTS = {
+TABLE_FILE = "pcqm4m-contact.tsv.gz"
+SPLIT_FILES = {
     "shuffle": "530k_shuffle_split_dict.pt",
     "num-atoms": "530k_num-atoms_split_dict.pt",
 }
-EVERY_NTH_ROW = 6  #: one row in so many is read, as the set of 530 thousand molecules has them
+ROW_STEP = 6  #: every sixth row is in the published set of 530,000 molecules
 MAX_TABLE_BYTES = 40_000_000_000
 
 
@@ -45,8 +44,8 @@ class PCQMContactSplitParams(BaseSplitParams):
 
     split_rule: Literal["shuffle", "num-atoms", "stratified"] = Field(
         default="shuffle",
-        description="shuffle: at random; num-atoms: the largest molecules validate and test; "
-        "stratified: drawn anew (at random: the graphs have no classes)",
+        description="shuffle: at random; num-atoms: the largest molecules for validation and test; "
+        "stratified: a new draw (at random: the graphs have no classes)",
     )
 
 
@@ -55,64 +54,58 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 
     SplitParams = PCQMContactSplitParams
     records_per_unit = 8_192  #: about 14 MB per shard
-    lists = LISTS
+    lists = SPLIT_FILES
 
     def target(self) -> Column:
-        """Return contacts as a bit matrix, a row per atom (``ADR 0171``)."""
+        """Return the column of contacts, a bit matrix with a row per atom (``ADR 0171``)."""
         return Column(
             key="node/contact", attribute="contact", stored="uint8", presented="uint8",
             shape=(self.manifest.max_nodes // 8,),
-            doc="bit j, counted from the lowest of the first byte: whether the atom touches atom j",
+            doc="bit j, counted from the lowest of the first byte, is set if the atom touches atom j",
         )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
-        """Extract the used rows from the table; check the split lists."""
-        table = raw.path / TABLE
-        lists = self.read_lists(raw.path, next(iter(LISTS)))
+        """Extract the used rows from the table, and check the split lists."""
+        table = raw.path / TABLE_FILE
+        lists = self.read_lists(raw.path, next(iter(SPLIT_FILES)))
         listed = sum(map(len, lists.values()))
         rows = write_strings(workdir / "smiles", rows_with_contacts(table))
         if rows < listed:
-            # Fewer rows than are listed: the table may have the used rows alone.
+            # With fewer rows than are listed, the table may have only the used rows.
             remove_tree(workdir / "smiles")
-            rows = write_strings(workdir / "smiles", rows_with_contacts(table, every=1))
-        for rule in LISTS:
+            rows = write_strings(workdir / "smiles", rows_with_contacts(table, row_step=1))
+        for rule in SPLIT_FILES:
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Read the SMILES with its contacts."""
+        """Return the function that reads a SMILES with its contacts."""
         return lambda _, key, smiles: read_record(key, smiles, self.manifest.max_nodes)
 
 
 PIPELINE = PCQMContactPipeline
 
 
-def rows_with_contacts(path: Path, every: int = EVERY_NTH_ROW) -> Iterator[str]:
-    """Yield the extended SMILES that make graphs: of every sixth row, the texts with contacts."""
-    rows = read_columns(
-        path,
-        ("cxsmiles",),
-        delimiter="\t",
-        max_bytes=MAX_TABLE_BYTES,
-    )
-    for number, (text,) in enumerate(rows):
-        if number % every == 0 and ".contact." in text:
-            check_smiles_characters(text, f"{path.name}, row {number}")
-            yield text
+def rows_with_contacts(path: Path, row_step: int = ROW_STEP) -> Iterator[str]:
+    """Yield the extended SMILES with contacts in every ``row_step``-th row."""
+    rows = read_columns(path, ("cxsmiles",), delimiter="\t", max_bytes=MAX_TABLE_BYTES)
+    for row, (smiles,) in enumerate(rows):
+        if row % row_step == 0 and ".contact." in smiles:
+            check_smiles_characters(smiles, f"{path.name}, row {row}")
+            yield smiles
 
 
-def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
-    """Return the record of an extended SMILES.
+def read_record(key: str, smiles: str, max_nodes: int) -> GraphRecord:
+    """Return the record of an extended SMILES, without sanitisation like upstream.
 
-    Atoms are the text's, including hydrogens, without sanitisation, as upstream. Raises
-    :class:`RefusedSmilesError` if RDKit refuses it, it has more than ``max_nodes`` atoms, or a
-    contact is not between two atoms.
+    Raises :class:`RefusedSmilesError` if RDKit rejects it, it has more than ``max_nodes`` atoms, or
+    a contact is not between two atoms.
     """
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():
-        # No sanitising: hydrogens and aromaticity stay as the text has them.
-        mol: Any = Chem.MolFromSmiles(text, sanitize=False)
+        # Keep hydrogens and aromaticity as written.
+        mol: Any = Chem.MolFromSmiles(smiles, sanitize=False)
         if mol is None:
             raise RefusedSmilesError("it is not a SMILES")
         mol.UpdatePropertyCache(strict=False)
@@ -121,13 +114,12 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
         pairs = _contact_atoms(mol)
     atoms = len(molecule.x)
     if atoms > max_nodes:
-        raise RefusedSmilesError(f"it has {atoms} atoms, and {max_nodes} are allowed")
-    # A matrix of bits, symmetric, eight atoms a byte.
-    touching = np.zeros((atoms, max_nodes), np.bool_)
-    touching[pairs[:, 0], pairs[:, 1]] = True
-    touching[pairs[:, 1], pairs[:, 0]] = True
+        raise RefusedSmilesError(f"it has {atoms} atoms; at most {max_nodes} are allowed")
+    has_contact = np.zeros((atoms, max_nodes), np.bool_)
+    has_contact[pairs[:, 0], pairs[:, 1]] = True
+    has_contact[pairs[:, 1], pairs[:, 0]] = True
     return molecule.record(
-        key, **{"node/contact": np.packbits(touching, axis=1, bitorder="little")}
+        key, **{"node/contact": np.packbits(has_contact, axis=1, bitorder="little")}
     )
 
 
@@ -142,7 +134,7 @@ def _contact_atoms(mol: Any) -> I64:
                         f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}"
                     )
                 ends.setdefault(int(word), []).append(i)
-    # The number of a contact appears on exactly two atoms.
+    # Each contact number must be on exactly two atoms.
     for number, atoms in ends.items():
         if len(atoms) != 2:
             raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")

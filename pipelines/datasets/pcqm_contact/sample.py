@@ -1,8 +1,7 @@
-"""Sample molecules in the layout of PCQM-Contact: generated, never the real data.
+"""Generated molecules in the layout of PCQM-Contact.
 
-A molecule is a chain with side groups, all hydrogens written out. Instead of the distances of a
-conformer, chance decides which pairs of atoms at least five bonds apart touch; hydrogens do so more
-often.
+A molecule is a chain with all hydrogens written out. Contacts between atoms at least five bonds
+apart are random, more often between hydrogens.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from kmip_data.pipelines.datasets.pcqm_contact import EVERY_NTH_ROW, LISTS, TABLE
+from kmip_data.pipelines.datasets.pcqm_contact import ROW_STEP, SPLIT_FILES, TABLE_FILE
 from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzip_bytes,
@@ -40,48 +39,48 @@ def write_sample(
     while len(sizes) < count:
         text, atoms, contacts = _draw_molecule(rng)
         lines.append(f"{len(lines) - 1}\t{text}")
-        # One row in six is used, and of these the ones with contacts.
-        for _ in range(EVERY_NTH_ROW - 1):
+        # Only one row in six is used, and only if it has contacts.
+        for _ in range(ROW_STEP - 1):
             lines.append(f"{len(lines) - 1}\t[H][H]")
         if contacts:
             sizes.append(atoms)
-    (folder / TABLE).write_bytes(gzip_bytes(lines_bytes(lines)))
+    (folder / TABLE_FILE).write_bytes(gzip_bytes(lines_bytes(lines)))
 
     by_size = np.argsort(sizes, kind="stable")
-    held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth
-    parts = {"train": count - 2 * held, "val": held, "test": held}
+    held_out = max(1, count // 20) if count > 2 else 0
+    parts = {"train": count - 2 * held_out, "val": held_out, "test": held_out}
     by_size[parts["train"] :] = rng.permutation(by_size[parts["train"] :])
     for rule, order in (("shuffle", rng.permutation(count)), ("num-atoms", by_size)):
         lists = {part: rows.astype(np.int64) for part, rows in cut_into_parts(order, parts).items()}
-        write_torch_zip(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
+        write_torch_zip(folder / SPLIT_FILES[rule], pickle.dumps(lists, protocol=2))
 
 
 def _draw_molecule(rng: Generator) -> tuple[str, int, int]:
-    """Make one molecule: its extended SMILES, number of atoms, number of contacts."""
+    """Draw a molecule: extended SMILES, number of atoms, number of contacts."""
     elements = [*rng.choice(["C", "C", "C", "N", "O"], size=int(rng.integers(5, 13)))]
     elements[0] = elements[-1] = "C"
-    depth = []  # position in the chain of each atom, in the order of the text
-    hydrogen = []
+    depth = []  # position of each atom in the chain
+    is_hydrogen = []
     words = []
     for position, element in enumerate(elements):
         neighbours = 1 if position in {0, len(elements) - 1} else 2
         open_ends = VALENCE[str(element)] - neighbours
         words.append(f"[{element}]" + "([H])" * open_ends)
         depth += [position] * (1 + open_ends)
-        hydrogen += [False] + [True] * open_ends
+        is_hydrogen += [False] + [True] * open_ends
 
     contacts: dict[int, list[str]] = {}
     number = 0
     for i, j in itertools.combinations(range(len(depth)), 2):
         if depth[j] - depth[i] < 5:
             continue
-        chance = 0.06 if hydrogen[i] and hydrogen[j] else 0.01
-        if rng.random() < chance:
+        probability = 0.06 if is_hydrogen[i] and is_hydrogen[j] else 0.01
+        if rng.random() < probability:
             contacts.setdefault(i, []).append(str(number))
             contacts.setdefault(j, []).append(str(number))
             number += 1
 
-    # A semicolon is written as RDKit writes it.
+    # Escape semicolons like RDKit.
     properties = []
     for atom, numbers in sorted(contacts.items()):
         properties.append(f"{atom}.contact.{'&#59;'.join(numbers)}")

@@ -1,8 +1,8 @@
 """Peptides-func and peptides-struct (LRGB): molecules of up to 444 heavy atoms, from SMILES.
 
-Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, next
-to it; and a pickle with the row numbers of train, val and test. Facts and deviations:
-``docs/datasets/peptides.md``, ``docs/fidelity.md``.
+Raw layout: a gzipped CSV with a SMILES and ten labels or eleven properties per row, and a pickle with
+the row numbers of train, val and test. Facts and deviations: ``docs/datasets/peptides.md``,
+``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -34,44 +34,40 @@ TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
 )  # fmt: skip
-#: Size of the decompressed CSV; the CSV of peptides-struct has columns not read here.
-MAX_TABLE_BYTES = 20_000_000_000
+MAX_TABLE_BYTES = 20_000_000_000  #: decompressed, including unused columns
 
 P = TypeVar("P", bound=MoleculeParams)
 
 
 class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
-    """Base of both datasets, which differ in the CSV's columns and in ``y``."""
+    """Base of both datasets, which differ in the columns of the CSV and ``y``."""
 
-    records_per_unit = 1024  #: about 3.5 MB per shard, so that several workers have work
+    records_per_unit = 1024  #: about 3.5 MB per shard, small enough for several workers
     table: ClassVar[str]  #: name of the CSV
-    columns: ClassVar[tuple[str, ...]]  #: columns of the CSV after ``smiles``
+    columns: ClassVar[tuple[str, ...]]  #: CSV columns other than ``smiles``
 
     @abstractmethod
-    def parse(self, fields: Sequence[str], where: str) -> list[float]:
-        """Return the values of ``y`` from the fields of a row."""
+    def parse(self, fields: Sequence[str], location: str) -> list[float]:
+        """Parse the fields of a row to values of ``y``."""
 
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: P
     ) -> tuple[Array, dict[str, object]]:
-        """Return ``y`` (n, C) of all rows as it is stored, and the plan's note on it."""
+        """Return ``y`` (n, C) of all rows as stored, and facts for the plan."""
         return targets.astype(self.target().stored), {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Read the table once: seekable SMILES, ``y`` as an array.
-
-        Check the split lists.
-        """
+        """Convert the table to seekable SMILES and an array ``y``, and check the split lists."""
         smiles = []
         targets = []
         table = read_columns(
             raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES
         )
         for row, (text, *fields) in enumerate(table):
-            where = f"{self.table}, row {row}"
-            check_smiles_characters(text, where)
+            location = f"{self.table}, row {row}"
+            check_smiles_characters(text, location)
             smiles.append(text)
-            targets.append(self.parse(fields, where))
+            targets.append(self.parse(fields, location))
         lists = self.read_lists(raw.path, "upstream", len(smiles))
         y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
         write_strings(workdir / "smiles", smiles)
@@ -87,20 +83,22 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
     columns = ("labels",)
 
     def target(self) -> Column:
-        """Return ten labels, of which several may be 1."""
+        """Return the column of ten binary labels."""
         names = self.manifest.class_names
         return Column(
             key="graph/y", attribute="y", stored="uint8", presented="float32",
             shape=(len(names),), fields=names, low=0, high=1, num_classes=len(names),
-            doc="whether the peptide has each of ten functions",
+            doc="1 for each of ten functions that the peptide has",
         )  # fmt: skip
 
-    def parse(self, fields: Sequence[str], where: str) -> list[float]:
-        """Read a list of ten 0 and 1."""
-        text = fields[0]
-        if _LABELS.fullmatch(text) is None:
-            raise DamagedInput(f"{where}: not a list of ten labels 0 or 1: {ascii(text)[:200]}")
-        return [float(digit) for digit in text if digit in "01"]
+    def parse(self, fields: Sequence[str], location: str) -> list[float]:
+        """Parse a list of ten labels, 0 or 1."""
+        labels = fields[0]
+        if _LABELS.fullmatch(labels) is None:
+            raise DamagedInput(
+                f"{location}: not a list of ten labels 0 or 1: {ascii(labels)[:200]}"
+            )
+        return [float(digit) for digit in labels if digit in "01"]
 
 
 _LABELS = re.compile(r"\s*\[\s*[01]\s*(?:,\s*[01]\s*){9}\]\s*")
@@ -111,8 +109,8 @@ class PeptidesStructParams(MoleculeParams):
 
     target_scaling: Literal["none", "train"] = Field(
         default="none",
-        description="none: the targets as published, standardised over all rows, test rows among them; "
-        "train: standardised with mean and deviation of the train rows alone",
+        description="none: the targets as published, standardised over all rows including test rows; "
+        "train: standardised with mean and deviation of the train rows only",
     )
 
 
@@ -127,23 +125,23 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     columns = TARGETS
 
     def target(self) -> Column:
-        """Eleven properties of the 3D structure."""
+        """Return the column of eleven properties of the 3D structure."""
         return Column(
             key="graph/y", attribute="y", stored="float32", presented="float32",
             shape=(len(TARGETS),), fields=TARGETS, unit="standard deviations",
             doc="properties of the 3D structure, standardised",
         )  # fmt: skip
 
-    def parse(self, fields: Sequence[str], where: str) -> list[float]:
-        """Read the eleven targets of a row."""
+    def parse(self, fields: Sequence[str], location: str) -> list[float]:
+        """Parse the eleven targets of a row."""
         values = []
-        for name, text in zip(TARGETS, fields, strict=True):
+        for name, cell in zip(TARGETS, fields, strict=True):
             try:
-                value = float(text)
+                value = float(cell)
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):
-                raise DamagedInput(f"{where}: {name} is not a finite number: {ascii(text)[:80]}")
+                raise DamagedInput(f"{location}: {name} is not a finite number: {ascii(cell)[:80]}")
             values.append(value)
         return values
 
@@ -156,8 +154,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         train = targets[lists["train"]]
         if len(train) < 2 or not np.ptp(train, axis=0).all():
             raise DamagedInput(
-                f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
-                "equal values."
+                f"{self.table}: the targets of {len(train)} train rows cannot be standardised, because there "
+                "is one row, or all values of a target are equal."
             )
         mean = train.mean(axis=0)
         deviation = train.std(axis=0, ddof=1)
@@ -165,7 +163,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return scaled, {"target_scaling": {"mean": mean.tolist(), "deviation": deviation.tolist()}}
 
     def card_additions(self, prepared: Prepared, params: PeptidesStructParams) -> CardAdditions:
-        """Return mean and deviation, which convert predictions to the table's units."""
+        """Return mean and deviation for converting predictions to the table's units."""
         facts = prepared.plan.get("target_scaling")
         if facts is None:
             return CardAdditions()
@@ -174,12 +172,12 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return CardAdditions(statistics, (f"{note} (statistics.target_scaling).",))
 
     def folder_name_pieces(self, params: PeptidesStructParams) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
+        """Return folder name parts for non-default values."""
         scaled = ["train-scaled"] if params.target_scaling == "train" else []
         return [*scaled, *super().folder_name_pieces(params)]
 
 
-def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it
+def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- called like a class
     """Return the pipeline of the manifest's dataset."""
     is_struct = manifest.registered_name == "peptides-struct"
     pipeline = PeptidesStructPipeline if is_struct else PeptidesFuncPipeline

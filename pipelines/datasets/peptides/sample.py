@@ -1,8 +1,8 @@
-"""Sample peptides in the layout of peptides-func and peptides-struct: generated, never the real data.
+"""Generated peptides in the layout of peptides-func and peptides-struct.
 
-Chains of random amino acids are written as SMILES the way upstream writes them, with a D-residue, a
-charged side chain or an amide end here and there. Labels and targets follow from the residues, with
-some noise, so that they can be learned.
+Chains of random amino acids are written as SMILES in upstream's style, some with D-residues, charged
+side chains or amide ends. Labels and targets depend on the residues and some noise, so that they
+can be learned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kmip_data.strict_model import read_shipped
 
 DEFAULT_PEPTIDES = 64
 NUM_LABELS = 10  #: labels of peptides-func
-LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
+RESIDUE_COUNTS = (4, 40)  #: minimum and maximum residues, for atom counts like the published ones
 
 _RESIDUES = read_shipped("tables", "residues")
 #: Side chains by one-letter code.
@@ -36,7 +36,7 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write the CSV and the split pickle of one of the two sets."""
+    """Write the CSV and the split pickle of one of the two datasets."""
     pipeline = PIPELINE(manifest)
     columns = pipeline.columns
     count = limit or DEFAULT_PEPTIDES
@@ -47,29 +47,29 @@ def write_sample(
         composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
 
     header = ["", "smiles", "peptide_seq", *columns]
-    more = []
+    target_cells = []
     if len(columns) == 1:
         header.append("identifier")
         for i, labels in enumerate(_draw_labels(composition, NUM_LABELS, rng).tolist()):
-            more.append([str(labels), 3 * i + 4])
+            target_cells.append([str(labels), 3 * i + 4])
     else:
-        # All digits, as upstream's tables have them.
+        # Write all digits, like upstream.
         targets = _draw_targets(composition, len(columns), rng).tolist()
-        more += [list(map(repr, row)) for row in targets]
+        target_cells += [list(map(repr, row)) for row in targets]
     rows = []
     for i, chain in enumerate(chains):
-        rows.append([i, _write_smiles(chain, rng), chain, *more[i]])
+        rows.append([i, _write_smiles(chain, rng), chain, *target_cells[i]])
     (folder / pipeline.table).write_bytes(gzip_bytes(csv_bytes(header, rows)))
 
-    dealt = cut_into_parts(
+    parts = cut_into_parts(
         rng.permutation(count), part_sizes(count, manifest.expected.splits["upstream"])
     )
-    listed = {part: np.sort(rows) for part, rows in dealt.items()}
-    (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(listed, protocol=4))
+    lists = {part: np.sort(rows) for part, rows in parts.items()}
+    (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(lists, protocol=4))
 
 
 def _write_smiles(chain: str, rng: Generator) -> str:
-    """Write a chain of one-letter codes (small ones for D-residues) as SMILES, from its amine end."""
+    """Convert one-letter codes, lower-case for D-residues, to SMILES from the amine end."""
     parts = []
     for code in chain:
         residue = code.upper()
@@ -89,32 +89,32 @@ def _write_smiles(chain: str, rng: Generator) -> str:
 
 def _draw_chain(rng: Generator) -> str:
     codes = list(SIDE_CHAINS)
-    # Few kinds of residues per peptide: compositions differ, as they do between functions.
+    # Favour few residue types per peptide to vary the compositions.
     weights = rng.dirichlet(np.full(len(codes), 0.35))
-    length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
+    length = int(rng.integers(RESIDUE_COUNTS[0], RESIDUE_COUNTS[1] + 1))
     chain = rng.choice(codes, size=length, p=weights).tolist()
-    small = rng.random(length) < 0.08
-    for i in np.flatnonzero(small):
+    is_d_residue = rng.random(length) < 0.08
+    for i in np.flatnonzero(is_d_residue):
         chain[i] = chain[i].lower()
     return "".join(chain)
 
 
 def _draw_labels(composition: F64, count: int, rng: Generator) -> I64:
-    """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
+    """Set label i if residues i and 19 − i are frequent; every peptide has at least one label."""
     total = composition.sum(axis=1, keepdims=True)
-    share = composition / total
-    opposite = share[:, ::-1]
-    noise = rng.normal(0, 0.02, (len(share), count))
-    score = share[:, :count] + opposite[:, :count] + noise
+    fraction = composition / total
+    opposite = fraction[:, ::-1]
+    noise = rng.normal(0, 0.02, (len(fraction), count))
+    score = fraction[:, :count] + opposite[:, :count] + noise
     labels: I64 = (score > 0.16).astype(np.int64)
     labels[np.arange(len(labels)), score.argmax(axis=1)] = 1
     return labels
 
 
 def _draw_targets(composition: F64, count: int, rng: Generator) -> F64:
-    """Sums over the residues, standardised over all rows as upstream's are.
+    """Return weighted sums over the residues, standardised over all rows like upstream's.
 
-    Residue by residue, in one order: a matrix product adds in the order of the CPU's own kernel.
+    The sums are added residue by residue, because the order in a matrix product depends on the CPU.
     """
     weights = rng.normal(1.0, 0.4, (composition.shape[1], count))
     raw = np.zeros((len(composition), count))

@@ -1,6 +1,6 @@
-"""A generated graph in the raw layout of Planetoid: never the real data.
+"""Generated graph in the raw layout of Planetoid.
 
-Pickles have the globals and opcodes that Python 2 and scipy 0.1x wrote.
+Pickles have the globals and opcodes of Python 2 and scipy 0.1x.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.sample_writers import write_lines
 
-MIN_NODES = 1_700  #: the public split takes 1,500 nodes besides the train nodes
-WORDS = 12  #: words of a node; its class decides half of them
+MIN_NODES = 1_700  #: the public split has 1,500 nodes in addition to the train nodes
+WORDS_PER_NODE = 12  #: half of which depend on the class
 
 
 def write_sample(
@@ -24,68 +24,68 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write the eight files; ``limit`` is the number of nodes, from 1,700."""
+    """Write the eight files of a graph with ``limit`` nodes, at least 1,700."""
     n = max(MIN_NODES, limit or 0)
     (width,) = manifest.layout.columns["node/x"].shape
     classes = manifest.layout.columns["node/y"].classes or 2
     rng = np.random.Generator(np.random.PCG64(seed))
     label = np.arange(n) % classes
-    tested = rng.permutation(np.arange(n - 1_000, n))
+    test_nodes = rng.permutation(np.arange(n - 1_000, n))
     train = 20 * classes
 
     x = np.zeros((n, width), np.float32)
     for node in range(n):
         class_words = (
-            rng.choice(width // classes, WORDS // 2, replace=False) * classes + label[node]
+            rng.choice(width // classes, WORDS_PER_NODE // 2, replace=False) * classes + label[node]
         )
-        x[node, [*class_words, *rng.integers(0, width, WORDS // 2)]] = 1
+        x[node, [*class_words, *rng.integers(0, width, WORDS_PER_NODE // 2)]] = 1
     y = np.eye(classes, dtype=np.int32)[label]
 
-    # Most links join a class; each is in the lists of both ends, as published.
-    neighbors: list[list[int]] = [[] for _ in range(n)]
+    # Most links are within a class; both ends list them, as published.
+    neighbours: list[list[int]] = [[] for _ in range(n)]
     for first, second in rng.integers(0, n, (6 * n, 2)).tolist():
         if label[first] == label[second] or rng.random() < 0.1:
-            neighbors[first].append(second)
-            neighbors[second].append(first)
+            neighbours[first].append(second)
+            neighbours[second].append(first)
 
     stem = f"ind.{manifest.name}"
-    for end, rows in (
+    for suffix, rows in (
         ("x", np.arange(train)),
         ("allx", np.arange(n - 1_000)),
-        ("tx", tested),
+        ("tx", test_nodes),
     ):
-        (folder / f"{stem}.{end}").write_bytes(_pickle_sparse(x[rows]))
-        (folder / f"{stem}.{end.replace('x', 'y')}").write_bytes(
+        (folder / f"{stem}.{suffix}").write_bytes(_pickle_sparse(x[rows]))
+        (folder / f"{stem}.{suffix.replace('x', 'y')}").write_bytes(
             b"\x80\x02" + _pickle_array(y[rows]) + b"."
         )
-    (folder / f"{stem}.graph").write_bytes(_pickle_lists(neighbors))
-    write_lines(folder / f"{stem}.test.index", map(str, tested))
+    (folder / f"{stem}.graph").write_bytes(_pickle_lists(neighbours))
+    write_lines(folder / f"{stem}.test.index", map(str, test_nodes))
 
 
 def _pickle_sparse(dense: Array) -> bytes:
     rows, columns = dense.nonzero()
     counts = np.bincount(rows, minlength=len(dense))
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    state = b"}(" + _pickle_text("_shape") + b"(" + b"".join(map(_pickle_int, dense.shape)) + b"t"
+    state = b"}(" + _pickle_string("_shape") + b"(" + b"".join(map(_pickle_int, dense.shape)) + b"t"
     for name, array in (
         ("indptr", ends),
         ("indices", columns.astype(np.int32)),
         ("data", dense[rows, columns]),
     ):
-        state += _pickle_text(name) + _pickle_array(array)
+        state += _pickle_string(name) + _pickle_array(array)
     return b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n)\x81" + state + b"ub."
 
 
 def _pickle_array(array: Array) -> bytes:
-    made = (
+    reconstruct = (
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n("
         + _pickle_int(0)
         + b"t"
-        + _pickle_text("b")
+        + _pickle_string("b")
     )
     dtype = (
         b"cnumpy\ndtype\n("
-        + _pickle_text(array.dtype.str[1:])
+        + _pickle_string(array.dtype.str[1:])
         + _pickle_int(0)
         + _pickle_int(1)
         + b"tR"
@@ -93,7 +93,7 @@ def _pickle_array(array: Array) -> bytes:
     dtype += (
         b"("
         + _pickle_int(3)
-        + _pickle_text("<")
+        + _pickle_string("<")
         + b"NNN"
         + _pickle_int(-1) * 2
         + _pickle_int(0)
@@ -102,7 +102,7 @@ def _pickle_array(array: Array) -> bytes:
     shape = b"(" + b"".join(map(_pickle_int, array.shape)) + b"t"
     data = array.tobytes()
     values = b"T" + struct.pack("<I", len(data)) + data
-    return made + b"tR(" + _pickle_int(1) + shape + dtype + b"\x89" + values + b"tb"
+    return reconstruct + b"tR(" + _pickle_int(1) + shape + dtype + b"\x89" + values + b"tb"
 
 
 def _pickle_lists(lists: list[list[int]]) -> bytes:
@@ -116,5 +116,5 @@ def _pickle_int(value: int) -> bytes:
     return b"J" + struct.pack("<i", value)
 
 
-def _pickle_text(text: str) -> bytes:
+def _pickle_string(text: str) -> bytes:
     return b"U" + bytes([len(text)]) + text.encode("ascii")

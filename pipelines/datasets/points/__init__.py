@@ -1,4 +1,4 @@
-"""Your own point clouds as k-NN graphs, whole or in blocks. Facts: ``docs/point-clouds.md``."""
+"""Your own point clouds as k-NN graphs, optionally cut into blocks. Facts: ``docs/point-clouds.md``."""
 
 from __future__ import annotations
 
@@ -49,32 +49,33 @@ from kmip_data.pipelines.user_files import (
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
 
-FOLDER = "points"
-LIDAR = (".las", ".laz")
-NONE = "none"
+RAW_FOLDER = "points"
+LIDAR_SUFFIXES = (".las", ".laz")
+NO_LABEL_COLUMN = "none"
 
 
 class PointSource(Strict):
     """Source of point clouds."""
 
     path: Path | None = Field(
-        default=None, description=f"folder of point clouds, or one: {' '.join(sorted(SUFFIXES))}"
+        default=None,
+        description=f"folder of point clouds, or one file: {' '.join(sorted(SUFFIXES))}",
     )
     _unread: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names in the raw copy.
 
-        Raises ``UsageError`` if there are none, ``MissingExtra`` for a missing package.
+        Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
         files, self._unread = files_below(self.path, "--archive", SUFFIXES, LABEL_SUFFIXES)
-        if any(name.lower().endswith(LIDAR) for name in files):
+        if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
-        return {f"{FOLDER}/{name}": path for name, path in files.items()}
+        return {f"{RAW_FOLDER}/{name}": path for name, path in files.items()}
 
     @property
     def unread(self) -> dict[str, str]:
-        """Files that are not copied -> reason."""
+        """Reason for each file that is not copied."""
         return self._unread
 
     @property
@@ -85,12 +86,12 @@ class PointSource(Strict):
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about the columns of a build, as its files state them."""
+    """Facts about the columns of a build, read from its files."""
 
-    classes: tuple[int | str, ...] | None = None  #: label of each class in order; ``None``: numbers
-    complete: bool = True  #: True if every point has a label
-    missing: tuple[str, ...] = ()  #: features with missing numbers
-    summary: dict[str, Any] = field(default_factory=dict)
+    classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
+    is_complete: bool = True  #: True if every point has a label
+    missing: tuple[str, ...] = ()  #: features with missing values
+    summary: dict[str, Any] = field(default_factory=dict)  #: entries of the card
 
 
 class OwnPointParams(PointParams, OwnTextParams):
@@ -102,25 +103,26 @@ class OwnPointParams(PointParams, OwnTextParams):
         le=65_535,
         description="neighbours per point",
     )
-    position: str = Field(default="x,y,z", description="columns of the position; of two, z is 0")
+    position: str = Field(default="x,y,z", description="position columns; with two columns, z is 0")
     feature: tuple[str, ...] = Field(
         default=(),
         description="feature column besides the position, such as red, red/255 or time-1700000000; repeat",
     )
     label_column: str | None = Field(
         default=None,
-        description="column of the label of each point (default: label, if all files have it); none: no labels",
+        description="label column (default: label, if all files have it); none: no labels",
     )
     task: Literal["classification", "regression"] | None = Field(
-        default=None, description="meaning of the labels (default: as their values suggest)"
+        default=None, description="task of the labels (default: inferred from their values)"
     )
     classes: str | None = Field(
         default=None,
-        description="number of classes, or their labels in order, such as 2,6,9; other labels are no class"
+        description="number of classes, or their labels in order, such as 2,6,9; other labels count as missing"
         " (default: the largest label + 1)",
     )
     header: Literal["yes", "no"] | None = Field(
-        default=None, description="first line of a text: names or a point (default: as it looks)"
+        default=None,
+        description="first line of a text file has column names (default: inferred)",
     )
     bin: str | None = Field(
         default=None,
@@ -129,7 +131,7 @@ class OwnPointParams(PointParams, OwnTextParams):
     block: float | None = Field(
         default=None,
         gt=0,
-        description="cut clouds in blocks of this width by the rule of S3DIS",
+        description="cut clouds into blocks of this width, by the rule of S3DIS",
     )
     block_points: int = Field(
         default=4_096,
@@ -152,19 +154,19 @@ class OwnPointParams(PointParams, OwnTextParams):
     def _check_columns(self) -> Self:
         if len(self.position_columns) not in {2, 3} or not all(self.position_columns):
             raise ValueError("position names three columns, such as x,y,z, or two")
-        names = len(self.class_name)
-        if names == 1:
+        num_names = len(self.class_name)
+        if num_names == 1:
             raise ValueError("a classification needs at least two classes")
-        classes = 0 if self.classes is None else parse_class_count(self.classes, MAX_CLASSES)
-        if not names:
+        num_classes = 0 if self.classes is None else parse_class_count(self.classes, MAX_CLASSES)
+        if not num_names:
             return self
-        if classes not in {0, names}:
-            raise ValueError(f"{names} names for {classes} classes")
-        return self if self.codes else self.model_copy(update={"classes": str(names)})
+        if num_classes not in {0, num_names}:
+            raise ValueError(f"{num_names} names for {num_classes} classes")
+        return self if self.codes else self.model_copy(update={"classes": str(num_names)})
 
     @property
     def position_columns(self) -> tuple[str, ...]:
-        """The three columns of the position, or two: z is 0."""
+        """Two or three position columns; with two columns, z is 0."""
         return tuple(column.strip() for column in self.position.split(","))
 
     @property
@@ -174,13 +176,13 @@ class OwnPointParams(PointParams, OwnTextParams):
 
     @property
     def read_options(self) -> ReadOptions:
-        """Answers to what files do not say."""
+        """Options for reading the files."""
         names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
         return ReadOptions(self.position_columns, self.header, names, self.encoding)
 
 
 class ResolvedPointParams(OwnPointParams):
-    """Parameters with the columns and classes of the files."""
+    """Parameters completed with the columns and classes of the files."""
 
     facts: InstanceOf[Facts] = Field(exclude=True)
 
@@ -193,16 +195,16 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
     Source = PointSource
 
     def schema(self, params: ResolvedPointParams) -> Schema:
-        """Position, features, in blocks also the position in the room, and the class."""
+        """Return the columns of positions and features, and of labels if any."""
         facts = params.facts
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
         fields += tuple(f"{feature} missing" for feature in facts.missing)
         doc = "position from the lowest corner of the cloud"
-        most = self.manifest.max_nodes
+        max_points = self.manifest.max_nodes
         if params.block is not None:
             fields += tuple(f"{axis} / room extent" for axis in "xyz")
             doc = "position centred on the block's floor, features, position in the room"
-            most = params.block_points
+            max_points = params.block_points
         columns = [feature_column("node/x", fields, doc)]
         if params.label_column is not None:
             columns.append(_label_column(params.label_column, facts))
@@ -210,86 +212,87 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             tuple(columns),
             params,
             pos=0,
-            max_nodes=most,
+            max_nodes=max_points,
             key_length=KEY_LENGTH,
         )
 
     def class_names(self, params: ResolvedPointParams) -> tuple[str, ...]:
-        """Return the given class names, else labels that are texts or chosen."""
+        """Return the given class names, or labels that are not consecutive integers from 0."""
         classes = params.facts.classes or ()
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
 
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> ResolvedPointParams:
-        """Read all clouds once; return the parameters with the label, its task and its classes.
+        """Read all clouds once, to add the label column, task and classes to the parameters.
 
-        Raises ``DamagedInput`` that names every cloud that cannot be used, unless they are skipped.
+        Raises ``DamagedInput`` naming every unusable cloud, unless they are skipped.
         """
-        given = params.label_column
-        label = "" if given == NONE else given
+        label = "" if params.label_column == NO_LABEL_COLUMN else params.label_column
         survey = Survey(params.read_options, params.feature, label)
         labels = label_files(raw.members)
-        clouds = _cloud_members(raw.members)
-        strays = sorted(raw.members.keys() - {*clouds, *labels.values()})
-        check = partial(_check_size, params=params, most=self.manifest.max_nodes)
+        clouds = _cloud_names(raw.members)
+        unmatched_labels = sorted(raw.members.keys() - {*clouds, *labels.values()})
+        check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
         for name in clouds:
-            own_labels = raw.path / labels[name] if name in labels else None
-            survey.add(name, raw.path / name, own_labels, check)
+            label_path = raw.path / labels[name] if name in labels else None
+            survey.add(name, raw.path / name, label_path, check)
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
         column = survey.label_column()
-        chosen: dict[str, Any] = {"label_column": column, "task": None}
-        facts = Facts(missing=tuple(text for text in params.feature if text in survey.missing))
+        resolved: dict[str, Any] = {"label_column": column, "task": None}
+        facts = Facts(missing=tuple(name for name in params.feature if name in survey.missing))
         warnings = survey.warnings()
-        without = 0
+        num_unlabelled = 0
         if column is not None and survey.clouds:
             task = survey.labels.task(params.task, column)
-            without = survey.labels.missing
+            num_unlabelled = survey.labels.missing
             if task == "classification":
                 codes = params.codes
                 count = int(params.classes) if params.classes and not codes else None
                 classes = survey.labels.classes(codes, count, column)
-                without = survey.labels.without_class(classes)
-                chosen["classes"] = params.classes or str(len(classes))
+                num_unlabelled = survey.labels.count_without_class(classes)
+                resolved["classes"] = params.classes or str(len(classes))
                 facts = replace(facts, classes=tuple(classes))
                 if not params.classes and (advice := survey.labels.advice(classes, column)):
                     warnings.append(advice)
-            facts = replace(facts, complete=not without)
-            chosen["task"] = task
+            facts = replace(facts, is_complete=not num_unlabelled)
+            resolved["task"] = task
         summary: dict[str, Any] = {}
-        if column is not None and without:
+        if column is not None and num_unlabelled:
             total = survey.labels.points
-            summary["without_label"] = f"{without:,} of {total:,} points"
-        strays_of = dict.fromkeys(strays, "labels of no cloud: none has its name")
-        unread = {**self.unread, **strays_of}
+            summary["without_label"] = f"{num_unlabelled:,} of {total:,} points"
+        unread = {
+            **self.unread,
+            **dict.fromkeys(unmatched_labels, "labels without a cloud of the same name"),
+        }
         summary["ignored"] = survey.unused_data() + [
-            f"{name}: {why}" for name, why in unread.items()
+            f"{name}: {reason}" for name, reason in unread.items()
         ]
         summary["warnings"] = warnings
         facts = replace(facts, summary=summary)
-        return ResolvedPointParams.from_params(params, facts=facts, **chosen)
+        return ResolvedPointParams.from_params(params, facts=facts, **resolved)
 
     def prepare(self, raw: RawFolder, params: ResolvedPointParams, workdir: Path) -> Prepared:
-        """Write nothing: each unit reads its cloud."""
+        """List the clouds and their label files; each unit reads its cloud."""
         labels = label_files(raw.members)
-        return Prepared(raw.path, {"clouds": _cloud_members(raw.members), "labels": labels})
+        return Prepared(raw.path, {"clouds": _cloud_names(raw.members), "labels": labels})
 
     def card_additions(self, prepared: Prepared, params: ResolvedPointParams) -> CardAdditions:
-        """Return what the files have that is not used, and warnings."""
+        """Return the unused data of the files, and warnings."""
         summary = params.facts.summary
         return CardAdditions({"files": summary}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: ResolvedPointParams) -> list[Unit]:
-        """Make each cloud a shard; a limit counts clouds."""
+        """Return one unit per cloud; a limit counts clouds."""
         clouds = prepared.plan["clouds"]
-        chosen = params.positions_to_build(len(clouds))
-        return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(chosen)]
+        rows = params.positions_to_build(len(clouds))
+        return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(rows)]
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedPointParams
     ) -> Iterator[GraphRecord | Skipped]:
-        """Yield the graph of a cloud, or the graphs of its blocks."""
+        """Yield the graph of a cloud, or of each of its blocks."""
         name = unit.items["cloud"]
         key = escaped_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
         labels = prepared.plan["labels"].get(name)
@@ -305,8 +308,8 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
     ) -> Iterator[GraphRecord | Skipped]:
         facts = params.facts
         size = params.block
-        flags = [at for at, text in enumerate(params.feature) if text in facts.missing]
-        features = np.column_stack([cloud.features, cloud.missing[:, flags]])
+        with_gaps = [i for i, name in enumerate(params.feature) if name in facts.missing]
+        features = np.column_stack([cloud.features, cloud.missing[:, with_gaps]])
         label = np.empty(0)
         if cloud.label is not None:
             label = encode_labels(cloud.label, facts.classes)
@@ -315,7 +318,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             yield self._cloud_record(key, x, label, params)
             return
 
-        # Seed blocks by the cloud's key, so that other files do not affect them.
+        # Seed by the cloud's key, so that blocks do not depend on other files.
         blocks = block_rows(
             cloud.xyz[:, :2],
             size=size,
@@ -333,8 +336,8 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):
-            centred, share = normalised_positions(cloud.xyz, rows, size, top)
-            x = np.column_stack([centred, features[rows], share]).astype(np.float32)
+            centred, fraction_of_room = normalised_positions(cloud.xyz, rows, size, top)
+            x = np.column_stack([centred, features[rows], fraction_of_room]).astype(np.float32)
             y = label[rows] if len(label) else label
             yield self._cloud_record(f"{key}/{number:06d}", x, y, params)
 
@@ -356,37 +359,35 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         return record
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Divide clouds by their folders, else at random, each with all of its overlapping blocks.
+        """Split by folder, else at random, keeping the blocks of a cloud together.
 
-        Blocks of a single cloud are divided as records.
+        Blocks of a single cloud are split individually.
         """
         split = super().split(records, params, raw)
         if split.rule == "given":
             return split
-        # Blocks of one cloud overlap by half: in two parts they would leak into the test.
+        # Blocks of one cloud overlap by half, so separating them would leak test data.
         clouds = {row: self.file_of_record(key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
         val = len(split.parts["val"])
         test = len(split.parts["test"])
         seed = params.split_seed
-        # Draw twice: first the test clouds out of all, then the validation clouds out of the rest.
-        dealt = grouped_split(list(clouds), [], clouds, val=test, seed=seed)
+        # Draw the test clouds first, then the validation clouds from the rest.
+        rest_and_test = grouped_split(list(clouds), [], clouds, val=test, seed=seed)
         parts = grouped_split(
-            dealt["train"],
-            dealt["val"],
-            clouds,
-            val=val,
-            seed=seed,
+            rest_and_test["train"], rest_and_test["val"], clouds, val=val, seed=seed
         )
-        return replace(split, parts=parts, note="whole clouds are dealt: blocks of one overlap")
+        return replace(
+            split, parts=parts, note="clouds are kept together, because their blocks overlap"
+        )
 
     def file_of_record(self, key: str) -> str:
-        """Return the name of a cloud, by the key of one of its blocks."""
+        """Return the name of the cloud of a record key."""
         return re.sub(r"/\d{6}$", "", key)
 
     def folder_name_pieces(self, params: ResolvedPointParams) -> list[str]:
-        """Neighbours, and the width of blocks."""
+        """Return folder name parts for the neighbours and the block width."""
         block = [] if params.block is None else [f"block{params.block:g}"]
         return [*params.edge_name_parts, *block, *super().folder_name_pieces(params)]
 
@@ -394,38 +395,38 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 PIPELINE = OwnPointPipeline
 
 
-def _cloud_members(members: Iterable[str]) -> list[str]:
-    """Return the members that are clouds, not labels of others."""
+def _cloud_names(members: Iterable[str]) -> list[str]:
+    """Return the names of clouds among the raw files, without label files."""
     names = sorted(members)
     labels = {*label_files(names).values()}
     return [name for name in names if name.lower().endswith(SUFFIXES) and name not in labels]
 
 
 def read_cloud(folder: Path, name: str, labels: str | None, params: ResolvedPointParams) -> Cloud:
-    """Read the columns named by the parameters; ``DamagedInput`` if the file cannot be used."""
-    own_labels = None if labels is None else folder / labels
-    columns = load_cloud(folder / name, name, own_labels, params.read_options)
+    """Read the columns named by the parameters; raises ``DamagedInput`` if the file is unusable."""
+    label_path = None if labels is None else folder / labels
+    columns = load_cloud(folder / name, name, label_path, params.read_options)
     return pick_columns(columns, name, params.position_columns, params.feature, params.label_column)
 
 
-def _check_size(name: str, cloud: Cloud, params: OwnPointParams, most: int) -> None:
-    """Raise ``DamagedInput`` for a cloud of too many points, or too few."""
+def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:
+    """Raise ``DamagedInput`` for a cloud with too many or too few points."""
     count = len(cloud.xyz)
     if params.block is not None:
         return
-    if count > most:
-        # Windows of as many points as a block has.
+    if count > max_points:
+        # Suggest the width at which a window has as many points as a block.
         floor = cloud.xyz[:, :2].max(axis=0)
         width = math.sqrt(max(float(floor.prod()), 1e-6) * params.block_points / count)
         raise DamagedInput(
-            f"{name} has {count:,} points; at most {most:,} are allowed.",
-            next=f"cut it into blocks of a width: --set block={width:.2g}",
+            f"{name} has {count:,} points; at max_points {max_points:,} are allowed.",
+            next=f"cut it into blocks: --set block={width:.2g}",
         )
     check_neighbors(name, count, params)
 
 
 def _label_column(name: str, facts: Facts) -> Column:
-    """Return the column of labels: classes, -1 where there is none, or numbers."""
+    """Return the label column: numbers, or classes with -1 for a missing label."""
     if facts.classes is None:
         return Column(
             key="node/y",
@@ -433,7 +434,7 @@ def _label_column(name: str, facts: Facts) -> Column:
             stored="float32",
             presented="float32",
             doc=f"number, column {name!r}",
-            finite=facts.complete,
+            finite=facts.is_complete,
         )
     column = class_column("node/y", len(facts.classes), f"class, column {name!r}")
-    return column if facts.complete else replace(column, stored="int32", low=NO_CLASS)
+    return column if facts.is_complete else replace(column, stored="int32", low=NO_CLASS)

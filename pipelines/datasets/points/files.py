@@ -1,4 +1,4 @@
-"""Your own point clouds as named columns, by the suffix of the file; labels in a file next to it."""
+"""Read point clouds as named columns, and labels from a file next to the cloud."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from tokenize import TokenError  # raised for the header of an .npy file
+from tokenize import TokenError  # raised for a damaged .npy header
 
 import numpy as np
 
@@ -15,24 +15,26 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
     ReadOptions,
-    check_count,
-    columns_of_values,
-    names_by_position,
+    check_column_count,
+    default_names,
+    split_vector_columns,
 )
 from kmip_data.pipelines.datasets.points.las import read_las
 from kmip_data.pipelines.datasets.points.pcd import read_pcd
 from kmip_data.pipelines.datasets.points.ply import read_ply
 from kmip_data.pipelines.datasets.points.text import read_labels, read_text
 
-#: Columns of laser scans: of nuScenes, of KITTI, and others.
-_SCANS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
-_FAR = 10_000  #: metres that no laser reaches
-_BRIGHT = 255  #: largest intensity, ring or colour
-_MOST_OF_FEW = 16  #: columns of two or three points; with more, the axes are exchanged
-LABEL = "label"  #: column of the labels in a file next to a cloud
+#: Column layouts of laser scans: nuScenes, KITTI, and others.
+_SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
+_MAX_LASER_METRES = 10_000
+_MAX_BYTE_VALUE = 255  #: largest intensity, ring or colour
+_MAX_COLUMNS_OF_FEW_ROWS = (
+    16  #: two or three rows with more columns are taken for a transposed array
+)
+LABEL = "label"  #: column name of labels from a separate file
 LABEL_SUFFIXES = (".label", ".labels", ".seg")
-_LABEL_ENDINGS = ("_label", "_labels", "-label", "-labels", ".label", ".labels")
-_FAULTS = (
+_LABEL_STEM_SUFFIXES = ("_label", "_labels", "-label", "-labels", ".label", ".labels")
+_READ_ERRORS = (
     OSError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, TokenError, struct.error
 )  # fmt: skip
 
@@ -40,14 +42,16 @@ _FAULTS = (
 def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Columns:
     """Return the columns of a cloud in file order.
 
-    Columns without names are called x, y, z, and then by their place from 0: ``3``, ``4``, … Raises
-    ``DamagedInput`` for a damaged or empty file, or a question that it leaves open.
+    Unnamed columns are called x, y, z, then ``3``, ``4``, … Raises ``DamagedInput`` if the file is
+    damaged, empty or ambiguous.
     """
     try:
         suffix = path.suffix.lower()
-        asking = _ASKING.get(suffix)
-        columns = asking(path, options or ReadOptions()) if asking else _READERS[suffix](path)
-    except _FAULTS as error:
+        if suffix in _READERS:
+            columns = _READERS[suffix](path)
+        else:
+            columns = _READERS_WITH_OPTIONS[suffix](path, options or ReadOptions())
+    except _READ_ERRORS as error:
         problem = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {problem}") from error
     if not columns.points:
@@ -55,54 +59,55 @@ def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Co
     return columns
 
 
-def with_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -> Columns:
-    """Return the columns of a cloud with the labels of another file, one for each point.
+def add_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -> Columns:
+    """Add the labels of a separate file to the columns of a cloud.
 
-    Raises ``DamagedInput`` where the file is damaged or has other points.
+    Raises ``DamagedInput`` if the file is damaged or does not have one label per point.
     """
     try:
         labels = _read_labels(path, options.encoding)
-    except _FAULTS as error:
+    except _READ_ERRORS as error:
         problem = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as labels of points: {problem}") from error
     if len(labels) != columns.points:
         raise DamagedInput(
-            f"{name} has {len(labels):,} labels, and its cloud {columns.points:,} points."
+            f"{name} has {len(labels):,} labels, but its cloud has {columns.points:,} points."
         )
     column = LABEL if LABEL not in columns.values else f"{LABEL} of the file"
     return replace(columns, values={**columns.values, column: labels})
 
 
 def label_files(names: Iterable[str]) -> dict[str, str]:
-    """Return the file of labels of each cloud that has one, by name.
+    """Return the label file of each cloud that has one.
 
-    It is named after the cloud, with ``_labels`` or the suffix ``.labels``; or it lies in a folder of
-    labels next to the cloud's file.
+    The label file has the cloud's name with ``_labels`` or the suffix ``.labels``, in the same
+    folder or in a label folder next to it.
     """
     sorted_names = sorted(names)
     clouds = {str(PurePosixPath(name).with_suffix("")): name for name in sorted_names}
-    owners: dict[str, str] = {}
+    files: dict[str, str] = {}
     for name in sorted_names:
         path = PurePosixPath(name)
         stem = str(path.with_suffix(""))
-        ending = next((end for end in _LABEL_ENDINGS if stem.endswith(end)), "")
-        cloud = clouds.get(stem.removesuffix(ending)) if ending else None
+        suffix = next((end for end in _LABEL_STEM_SUFFIXES if stem.endswith(end)), "")
+        cloud = clouds.get(stem.removesuffix(suffix)) if suffix else None
         if cloud is None and path.suffix.lower() in LABEL_SUFFIXES:
             cloud = next(
-                (other for other in sorted_names if _are_labels_of(path, PurePosixPath(other))),
+                (other for other in sorted_names if _labels_match(path, PurePosixPath(other))),
                 None,
             )
         if cloud is not None and cloud != name:
-            owners[cloud] = name
-    return owners
+            files[cloud] = name
+    return files
 
 
-def _are_labels_of(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
-    """True if a cloud has the name of a file of labels, in the same folder or one next to it."""
+def _labels_match(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
+    """Return True if a cloud has the label file's name, in the same folder or a sibling of it."""
     if cloud.suffix.lower() in LABEL_SUFFIXES or cloud.stem != labels.stem:
         return False
-    beside = "label" in labels.parent.name.lower() and labels.parent.parent == cloud.parent.parent
-    return labels.parent == cloud.parent or beside
+    if labels.parent == cloud.parent:
+        return True
+    return "label" in labels.parent.name.lower() and labels.parent.parent == cloud.parent.parent
 
 
 def _read_labels(path: Path, encoding: str) -> Array:
@@ -110,7 +115,7 @@ def _read_labels(path: Path, encoding: str) -> Array:
     if suffix == ".npy":
         labels: Array = np.load(path, allow_pickle=False)
         if labels.size != len(labels):
-            raise ValueError(f"an array of shape {labels.shape}, not a label for each point")
+            raise ValueError(f"an array of shape {labels.shape}, not one label per point")
         labels = labels.reshape(-1)
         if labels.dtype.kind in "US":
             return labels.astype(str).astype(object)
@@ -118,7 +123,7 @@ def _read_labels(path: Path, encoding: str) -> Array:
             raise ValueError(f"values of type {labels.dtype}")
         return labels
     data = path.read_bytes()
-    # SemanticKITTI: the class in the lower half of four bytes, the instance in the upper.
+    # SemanticKITTI: the lower two bytes are the class, the upper two the instance.
     if suffix == ".label" and b"\0" in data:
         return np.frombuffer(data, "<u4").astype(np.int64) & 0xFFFF
     return read_labels(data, path.name, encoding)
@@ -127,65 +132,67 @@ def _read_labels(path: Path, encoding: str) -> Array:
 def _read_npy(path: Path) -> Columns:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if rows.dtype.names:
-        check_count(len(rows.dtype.names))
+        check_column_count(len(rows.dtype.names))
         values: dict[str, Array] = {}
         for field in rows.dtype.names:
             column = rows[field]
             if column.dtype.kind not in "fiub":
                 raise ValueError(f"the field {field!r} of type {column.dtype}")
-            inner = rows.dtype[field].shape
-            values |= (
-                columns_of_values(field, column.reshape(-1, *inner))
-                if inner
-                else {field: column.reshape(-1)}
-            )
+            inner_shape = rows.dtype[field].shape
+            if inner_shape:
+                values |= split_vector_columns(field, column.reshape(-1, *inner_shape))
+            else:
+                values[field] = column.reshape(-1)
         return Columns(values)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise ValueError(f"{rows.ndim} axes of {rows.dtype} instead of numbers, one row per point")
-    check_count(rows.shape[1])
-    if len(rows) in {2, 3} and rows.shape[1] > _MOST_OF_FEW:
+        raise ValueError(
+            f"{rows.ndim} axes of {rows.dtype} instead of one row of numbers per point"
+        )
+    check_column_count(rows.shape[1])
+    if len(rows) in {2, 3} and rows.shape[1] > _MAX_COLUMNS_OF_FEW_ROWS:
         raise DamagedInput(
-            f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers, and a point is a row.",
+            f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers; a point must be a row.",
             next=f"numpy.save({path.name!r}, numpy.load({path.name!r}).T), if a point is a column",
         )
-    return Columns(dict(zip(names_by_position(rows.shape[1]), rows.T, strict=True)))
+    return Columns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
 
 
 def _read_bin(path: Path, options: ReadOptions) -> Columns:
-    """Return the float32 columns of a binary file, whose names are given."""
+    """Return the float32 columns of a binary file, named by the options."""
     size = path.stat().st_size
     if not options.bin:
-        fitting = [names for names in _SCANS if size % (4 * len(names.split(","))) == 0]
+        fitting = [names for names in _SCAN_COLUMNS if size % (4 * len(names.split(","))) == 0]
         if not fitting:
-            raise ValueError(f"{size:,} bytes are no rows of float32")
-        likely = [names for names in fitting if _looks_like(path, names)]
+            raise ValueError(f"{size:,} bytes are not rows of float32")
+        likely = [names for names in fitting if _can_be_scan(path, names)]
         hints = [f"--set bin={names}" for names in likely or fitting]
         raise DamagedInput(
-            f"{path.name} holds bytes, and nothing says of what.",
-            expected="float32 columns, with their names",
+            f"{path.name} does not state its columns.",
+            expected="float32 columns, named by --set bin=",
             next=f"{'; or '.join(hints)}, if these are its columns",
         )
     width = len(options.bin)
     if size % (4 * width):
         raise ValueError(
-            f"{size:,} bytes are no rows of {width} float32 ({', '.join(options.bin)})"
+            f"{size:,} bytes are not rows of {width} float32 ({', '.join(options.bin)})"
         )
-    check_count(width)
+    check_column_count(width)
     rows = np.fromfile(path, "<f4").reshape(-1, width)
     return Columns(dict(zip(options.bin, rows.T, strict=True)))
 
 
-def _looks_like(path: Path, names: str) -> bool:
-    """True if the first rows can be a scan with such columns."""
+def _can_be_scan(path: Path, names: str) -> bool:
+    """Return True if the first rows are plausible for a scan with these columns."""
     width = len(names.split(","))
     rows = np.fromfile(path, "<f4", 1_000 * width).reshape(-1, width)
-    if not np.isfinite(rows).all() or np.abs(rows[:, :3]).max(initial=0) > _FAR:
+    if not np.isfinite(rows).all() or np.abs(rows[:, :3]).max(initial=0) > _MAX_LASER_METRES:
         return False
     if width < 4:
         return False  # any numbers can be positions
-    others = rows[:, 3:]
-    whole = width == 4 or bool((others[:, -1] == np.rint(others[:, -1])).all())  # rings, colours
-    return whole and bool(((others >= 0) & (others <= _BRIGHT)).all())
+    features = rows[:, 3:]
+    # Rings and colours are integers.
+    last_valid = width == 4 or bool((features[:, -1] == np.rint(features[:, -1])).all())
+    return last_valid and bool(((features >= 0) & (features <= _MAX_BYTE_VALUE)).all())
 
 
 _READERS: Mapping[str, Callable[[Path], Columns]] = {
@@ -194,9 +201,9 @@ _READERS: Mapping[str, Callable[[Path], Columns]] = {
     ".pcd": read_pcd,
     **dict.fromkeys((".las", ".laz"), read_las),
 }
-#: Readers of files that leave questions open.
-_ASKING: Mapping[str, Callable[[Path, ReadOptions], Columns]] = {
+#: Readers that need options, because their files may be ambiguous.
+_READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, ReadOptions], Columns]] = {
     ".bin": _read_bin,
     **dict.fromkeys((".asc", ".csv", ".pts", ".tsv", ".txt", ".xyz"), read_text),
 }
-SUFFIXES = (*_READERS, *_ASKING)
+SUFFIXES = (*_READERS, *_READERS_WITH_OPTIONS)

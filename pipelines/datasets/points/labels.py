@@ -1,4 +1,4 @@
-"""Labels of points: their values in all files, and the classes or numbers that they are."""
+"""Labels of points: values across all files, inferred task, and class codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kmip_data.errors import DamagedInput
 
 MAX_CLASSES = 65_536
 NO_CLASS = -1
-_SHOWN = 20
+_MAX_VALUES_SHOWN = 20
 Task = Literal["classification", "regression"]
 
 
@@ -22,9 +22,9 @@ Task = Literal["classification", "regression"]
 class LabelFacts:
     """Values of the label column in all files."""
 
-    counts: Counter[int | str] = field(default_factory=Counter)  #: of integers, or of texts
-    texts: bool = False
-    fraction: float | None = None  #: a number that is no integer
+    counts: Counter[int | str] = field(default_factory=Counter)  #: points per integer or string
+    has_strings: bool = False
+    non_integer: float | None = None  #: a value that is not an integer, if any
     missing: int = 0
     points: int = 0
 
@@ -32,123 +32,125 @@ class LabelFacts:
         """Count the labels (n,) of a cloud."""
         self.points += len(label)
         if label.dtype == object:
-            self.texts = True
-            words = Counter(label.tolist())
-            self.missing += words.pop(None, 0)
-            self.counts += Counter({str(word): count for word, count in words.items()})
+            self.has_strings = True
+            strings = Counter(label.tolist())
+            self.missing += strings.pop(None, 0)
+            self.counts += Counter({str(string): count for string, count in strings.items()})
             return
-        known = label[np.isfinite(label)]
-        self.missing += len(label) - len(known)
-        broken = known[known != np.rint(known)]
-        if len(broken):
-            self.fraction = float(broken[0])
-        # Numbers of a regression may all differ: no more of them are counted than can be classes.
-        if self.fraction is None and len(self.counts) <= MAX_CLASSES:
-            values, counts = np.unique(known, return_counts=True)
+        finite = label[np.isfinite(label)]
+        self.missing += len(label) - len(finite)
+        non_integers = finite[finite != np.rint(finite)]
+        if len(non_integers):
+            self.non_integer = float(non_integers[0])
+        # Stop counting beyond the maximum of classes, because a regression may have any number.
+        if self.non_integer is None and len(self.counts) <= MAX_CLASSES:
+            values, counts = np.unique(finite, return_counts=True)
             self.counts += Counter(dict(zip(map(int, values), counts.tolist(), strict=True)))
 
-    def task(self, asked: Task | None, column: str) -> Task:
-        """Return the task: a regression if asked for, or if a number is no integer."""
-        if asked != "regression" and self.points > _SHOWN and 2 * len(self.counts) > self.points:
+    def task(self, requested: Task | None, column: str) -> Task:
+        """Return the requested task, or infer a regression from a value that is not an integer."""
+        mostly_distinct = self.points > _MAX_VALUES_SHOWN and 2 * len(self.counts) > self.points
+        if requested != "regression" and mostly_distinct:
             raise DamagedInput(
-                f"The labels in {column!r} differ for most points: they are names, or numbers.",
+                f"The labels in {column!r} differ for most points, so they are not classes.",
                 next="--set label_column=none, or --set task=regression",
             )
-        if self.texts and asked == "regression":
+        if self.has_strings and requested == "regression":
             raise DamagedInput(
-                f"The labels in {column!r} are texts: {_list_values(self.counts)}.",
+                f"The labels in {column!r} are strings: {_list_values(self.counts)}.",
                 next="--set task=classification",
             )
-        if self.fraction is not None and asked == "classification":
+        if self.non_integer is not None and requested == "classification":
             raise DamagedInput(
-                f"The labels in {column!r} are numbers such as {self.fraction:g}, not classes.",
+                f"The labels in {column!r} are numbers such as {self.non_integer:g}, not classes.",
                 next="--set task=regression",
             )
-        if asked is None and self.fraction is not None and not self.texts:
+        if requested is None and self.non_integer is not None and not self.has_strings:
             return "regression"
-        return asked or "classification"
+        return requested or "classification"
 
     def classes(self, codes: Sequence[int], count: int | None, column: str) -> list[int | str]:
-        """Return the value of each class in order.
-
-        They are the ``codes``, if given, the sorted texts, or the integers from 0.
-        """
-        values = [value for value in self.counts if value != NO_CLASS]
-        if self.texts:
+        """Return the label of each class: ``codes`` if given, sorted strings, or integers from 0."""
+        allowed = count or MAX_CLASSES
+        if self.has_strings:
             names = sorted(map(str, self.counts))
-            if len(names) > (count or MAX_CLASSES):
+            if len(names) > allowed:
+                hint = "another --set label_column="
+                if len(names) <= MAX_CLASSES:
+                    hint = f"--set classes={len(names)}"
                 raise DamagedInput(
-                    f"{column!r} has {len(names)} texts: {_list_values(names)}.",
-                    next=f"--set classes={len(names)}"
-                    if len(names) <= MAX_CLASSES
-                    else "another --set label_column=",
+                    f"{column!r} has {len(names)} distinct strings: {_list_values(names)}.",
+                    next=hint,
                 )
             return [*names]
         if codes:
             return [*codes]
-        numbers = sorted(value for value in values if isinstance(value, int))
+        numbers = sorted(
+            value for value in self.counts if isinstance(value, int) and value != NO_CLASS
+        )
         if not numbers:
             raise DamagedInput(
                 f"No point has a label in {column!r}.", next="--set label_column=none"
             )
-        if numbers[0] < 0 or numbers[-1] >= (count or MAX_CLASSES):
-            few = ",".join(map(str, sorted({*numbers})))
-            hint = f"--set classes={few}"
-            if len(numbers) > _SHOWN or len(numbers) < 2:
+        if numbers[0] < 0 or numbers[-1] >= allowed:
+            if 1 < len(numbers) <= _MAX_VALUES_SHOWN:
+                hint = f"--set classes={','.join(map(str, numbers))}"
+            elif numbers[0] < 0 or numbers[-1] >= MAX_CLASSES:
+                hint = "--set task=regression"
+            else:
                 hint = f"--set classes={numbers[-1] + 1}"
-            if numbers[0] < 0 or numbers[-1] >= MAX_CLASSES:
-                hint = (
-                    f"--set classes={few}"
-                    if 1 < len(numbers) <= _SHOWN
-                    else "--set task=regression"
-                )
-            allowed = count or MAX_CLASSES
             raise DamagedInput(
-                f"The labels in {column!r} are {_list_values(numbers)}, and classes are 0 to {allowed - 1}.",
+                f"The labels in {column!r} are {_list_values(numbers)}; classes must be 0 to {allowed - 1}.",
                 next=hint,
             )
         return list(range(count or numbers[-1] + 1))
 
-    def without_class(self, classes: Sequence[int | str]) -> int:
-        """Return the number of points whose label is missing or no class."""
-        if self.texts:
+    def count_without_class(self, classes: Sequence[int | str]) -> int:
+        """Count the points whose label is missing or not a class."""
+        if self.has_strings:
             return self.missing
-        known = set(classes)
-        others = (count for value, count in self.counts.items() if value not in known)
-        return self.missing + sum(others)
+        class_set = set(classes)
+        non_classes = (count for value, count in self.counts.items() if value not in class_set)
+        return self.missing + sum(non_classes)
 
     def advice(self, classes: Sequence[int | str], column: str) -> str:
-        """Return a hint where some of the classes never occur."""
+        """Return a hint if some classes never occur, otherwise an empty string."""
         present = sorted(
             value for value in self.counts if value in set(classes) and isinstance(value, int)
         )
-        if self.texts or len(present) == len(classes) or not 1 < len(present) <= _SHOWN:
+        if (
+            self.has_strings
+            or len(present) == len(classes)
+            or not 1 < len(present) <= _MAX_VALUES_SHOWN
+        ):
             return ""
         return (
             f"the labels in {column!r} are {_list_values(present)}: "
-            f"--set classes={','.join(map(str, present))} makes {len(present)} classes of them"
+            f"--set classes={','.join(map(str, present))} makes them {len(present)} classes"
         )
 
 
 def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:
-    words = list(map(str, values))
-    more = ", …" if len(words) > _SHOWN else ""
-    return ", ".join(words[:_SHOWN]) + more
+    strings = list(map(str, values))
+    more = ", …" if len(strings) > _MAX_VALUES_SHOWN else ""
+    return ", ".join(strings[:_MAX_VALUES_SHOWN]) + more
 
 
 def encode_labels(label: Array, classes: Sequence[int | str] | None) -> Array:
-    """Return the position of each label (n,) in ``classes``, -1 if missing; without classes the numbers."""
+    """Map labels (n,) to positions in ``classes``, -1 if missing; without classes return them."""
     if classes is None:
         return label
     if label.dtype == object or isinstance(classes[0], str):
         codes = {str(value): code for code, value in enumerate(classes)}
-        # In another file texts may all be integers.
-        texts = (f"{value:.0f}" if isinstance(value, float) else str(value) for value in label)
-        return np.fromiter((codes.get(text, NO_CLASS) for text in texts), np.int64, len(label))
-    numbers = np.array(classes, np.int64)
-    order = np.argsort(numbers)
-    whole = np.nan_to_num(label, nan=NO_CLASS).astype(np.int64)
-    at = np.searchsorted(numbers[order], whole).clip(max=len(numbers) - 1)
-    hit = (numbers[order][at] == whole) & np.isfinite(label)
-    y: Array = np.where(hit, order[at], NO_CLASS)
+        # Labels that are strings in one file may all be integers in another.
+        strings = (f"{value:.0f}" if isinstance(value, float) else str(value) for value in label)
+        return np.fromiter(
+            (codes.get(string, NO_CLASS) for string in strings), np.int64, len(label)
+        )
+    class_labels = np.array(classes, np.int64)
+    order = np.argsort(class_labels)
+    integers = np.nan_to_num(label, nan=NO_CLASS).astype(np.int64)
+    position = np.searchsorted(class_labels[order], integers).clip(max=len(class_labels) - 1)
+    is_class = (class_labels[order][position] == integers) & np.isfinite(label)
+    y: Array = np.where(is_class, order[position], NO_CLASS)
     return y

@@ -1,4 +1,4 @@
-"""Points of LAS and LAZ files, read by laspy."""
+"""Read LAS and LAZ files with laspy."""
 
 from __future__ import annotations
 
@@ -11,33 +11,37 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.pipelines.datasets.points.columns import Columns, check_count, columns_of_values
+from kmip_data.pipelines.datasets.points.columns import (
+    Columns,
+    check_column_count,
+    split_vector_columns,
+)
 from kmip_data.runtime.extras import require_extra
 
-_CHUNK = 2**20  #: points decoded at a time
-_VLR = 54  #: bytes of the header of a variable length record
-_LAZ_POINTS_PER_BYTE = 256  #: points that are all the same: 82; a header may declare 2⁶⁴
+_POINTS_PER_CHUNK = 2**20  #: points decoded at a time
+_VLR_HEADER_BYTES = 54  #: size of a variable length record's header
+_LAZ_POINTS_PER_BYTE = 256  #: upper bound of the compression; identical points take 1/82 byte each
 
 
 def read_las(path: Path) -> Columns:
-    """Return the dimensions of a LAS or LAZ file; x, y and z are scaled, of several values each is one."""
+    """Return the dimensions of a LAS or LAZ file, with x, y and z scaled and vectors split."""
     require_extra("lidar", "A LAS or LAZ file")
     import laspy
 
-    # Silence its log, which would repeat the error.
+    # Silence laspy's logger, which would repeat the error.
     logging.getLogger("laspy").addHandler(logging.NullHandler())
     size = path.stat().st_size
     with path.open("rb") as file:
         records = int.from_bytes(file.read(104)[100:], "little")
-    # laspy allocates as many records as the header declares, even beyond the end of the file.
-    if records * _VLR > size:
-        raise ValueError(f"{records:,} records are declared, and the file ends before")
+    # laspy allocates the declared number of records, even beyond the end of the file.
+    if records * _VLR_HEADER_BYTES > size:
+        raise ValueError(f"{records:,} records are declared, but the file ends before")
 
     try:
-        # One thread: its parallel reader believes the number of chunks.
+        # Use one thread: the parallel reader trusts the declared number of chunks.
         with (
             laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, read_evlrs=False) as reader,
-            np.errstate(all="ignore"),  # coordinates that overflow are refused as not finite
+            np.errstate(all="ignore"),  # overflowing coordinates are rejected as not finite
         ):
             return _las_columns(reader, path, size)
     except (
@@ -53,58 +57,59 @@ def read_las(path: Path) -> Columns:
 def _las_columns(reader: Any, path: Path, size: int) -> Columns:
     header = reader.header
     count = header.point_count
-    least = header.offset_to_point_data + count * header.point_format.size
+    min_size = header.offset_to_point_data + count * header.point_format.size
     if header.are_points_compressed:
-        least = count // _LAZ_POINTS_PER_BYTE
-    if least > size:
-        raise ValueError(f"{count:,} points are declared, and the file ends before")
+        min_size = count // _LAZ_POINTS_PER_BYTE
+    if min_size > size:
+        raise ValueError(f"{count:,} points are declared, but the file ends before")
 
     if header.are_points_compressed:
-        _check_number_of_chunks(header, path)
+        _check_chunk_count(header, path)
     else:
-        # laspy stops at the declared number, and would lose the others without an error. Only
-        # records and waveforms, located by the header, follow the points.
-        following = (header.start_of_first_evlr, header.start_of_waveform_data_packet_record)
-        excess = min([size, *filter(None, following)]) - least
+        # laspy would silently drop points beyond the declared number. Only records and waveforms,
+        # located by the header, may follow the points.
+        next_sections = (header.start_of_first_evlr, header.start_of_waveform_data_packet_record)
+        excess = min([size, *filter(None, next_sections)]) - min_size
         if excess >= header.point_format.size:
-            raise ValueError(f"{count:,} points are declared, and the file has more")
+            raise ValueError(f"{count:,} points are declared, but the file has more")
 
     names = [*"xyz", *header.point_format.dimension_names]
     columns: dict[str, Array] = {}
     row = 0
-    # A chunk at a time, straight into the columns, to limit memory.
-    for points in reader.chunk_iterator(_CHUNK):
+    # Read chunks straight into the columns to limit memory.
+    for points in reader.chunk_iterator(_POINTS_PER_CHUNK):
         for name in names:
             if name in "XYZ":
                 continue
             values = np.asarray(points[name])
-            parts = {name: values} if values.ndim == 1 else columns_of_values(name, values)
+            parts = {name: values} if values.ndim == 1 else split_vector_columns(name, values)
             for part, array in parts.items():
                 if part not in columns:
-                    check_count(len(columns) + 1)
+                    check_column_count(len(columns) + 1)
                     columns[part] = np.empty(count, values.dtype)
                 columns[part][row : row + len(array)] = array
         row += len(points)
     if row != count:
-        raise ValueError(f"{count:,} points are declared, and {row:,} can be read")
+        raise ValueError(f"{count:,} points are declared, but {row:,} can be read")
     if not all(np.isfinite(columns[axis]).all() for axis in "xyz" if axis in columns):
-        raise ValueError("scale and offset of the header make positions that are not finite")
+        raise ValueError("scale and offset of the header give positions that are not finite")
     return Columns(columns)
 
 
-def _check_number_of_chunks(header: Any, path: Path) -> None:
-    """Raise ``ValueError`` for more chunks than fit into a LAZ file: lazrs allocates as many as are declared."""
+def _check_chunk_count(header: Any, path: Path) -> None:
+    """Raise ``ValueError`` if the declared chunks, which lazrs allocates, exceed the file."""
     import lazrs
 
     (record,) = header.vlrs.get("LasZipVlr")
-    smallest = lazrs.LazVlr(record.record_data).item_size()  # a chunk begins with a whole point
+    # A chunk begins with an uncompressed point.
+    min_chunk_size = lazrs.LazVlr(record.record_data).item_size()
     with path.open("rb") as file:
         file.seek(header.offset_to_point_data)
-        (table,) = struct.unpack("<q", file.read(8))
-        if table < 0:  # a file written as a stream has the offset at its end
+        (table_offset,) = struct.unpack("<q", file.read(8))
+        if table_offset < 0:  # a streamed file has the offset at its end
             file.seek(-8, os.SEEK_END)
-            (table,) = struct.unpack("<q", file.read(8))
-        file.seek(table)
+            (table_offset,) = struct.unpack("<q", file.read(8))
+        file.seek(table_offset)
         _, chunks = struct.unpack("<II", file.read(8))
-    if chunks * smallest > path.stat().st_size:
-        raise ValueError(f"{chunks:,} chunks are declared, and the file ends before")
+    if chunks * min_chunk_size > path.stat().st_size:
+        raise ValueError(f"{chunks:,} chunks are declared, but the file ends before")

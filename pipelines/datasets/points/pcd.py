@@ -1,4 +1,4 @@
-"""Points of PCD files, as the Point Cloud Library's page on version 0.7 describes them."""
+"""Read PCD files, as specified by the Point Cloud Library for version 0.7."""
 
 from __future__ import annotations
 
@@ -12,69 +12,69 @@ import numpy as np
 from kmip_data.arrays import U8, Array
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
-    check_count,
-    columns_of_values,
+    check_column_count,
     distinct_names,
+    split_vector_columns,
 )
-from kmip_data.pipelines.datasets.points.ply import MAX_HEADER
-from kmip_data.pipelines.datasets.points.typed_rows import check_all_read, read_table
+from kmip_data.pipelines.datasets.points.ply import MAX_HEADER_LINES
+from kmip_data.pipelines.datasets.points.typed_rows import read_table, require_end
 from kmip_data.runtime.parallel import njit_nogil
 
 _PADDING = "padding of the field "
-_EXPANSION = 88  #: an LZF reference of three bytes stands for at most 264
+_MAX_LZF_RATIO = 88  #: a three-byte LZF reference expands to at most 264 bytes
 
 
 def read_pcd(path: Path) -> Columns:
-    """Return the fields of a PCD file; packed colours also as red, green and blue."""
+    """Return the fields of a PCD file, with packed colours also as red, green and blue."""
     with path.open("rb") as file:
         header = _read_header(file)
         names = header["FIELDS"]
         counts = [int(count) for count in header.get("COUNT", ["1"] * len(names))]
-        check_count(sum(counts))
-        kinds = []
+        check_column_count(sum(counts))
+        dtypes = []
         sizes = header.get("SIZE", ["4"] * len(names))  # before version 0.6: float32
         for letter, size in zip(header.get("TYPE", ["F"] * len(names)), sizes, strict=True):
             if letter not in {"F", "I", "U"}:
-                raise ValueError(f"the type {letter[:20]!r} is not known")
-            kinds.append(np.dtype(letter.lower() + size))
-        # Padding is called "_", and there may be several.
-        names = [f"{_PADDING}{at}" if name == "_" else name for at, name in enumerate(names)]
-        fields = list(zip(distinct_names(names), kinds, counts, strict=True))
+                raise ValueError(f"unknown type {letter[:20]!r}")
+            dtypes.append(np.dtype(letter.lower() + size))
+        # Padding fields are all called "_".
+        names = [f"{_PADDING}{i}" if name == "_" else name for i, name in enumerate(names)]
+        fields = list(zip(distinct_names(names), dtypes, counts, strict=True))
 
         points = _point_count(header)
-        form = header["DATA"][0]
-        if form == "binary_compressed":
+        encoding = header["DATA"][0]
+        if encoding == "binary_compressed":
             values = _decompress_fields(file, fields, points)
-        elif form in {"ascii", "binary"}:
+        elif encoding in {"ascii", "binary"}:
             types = []
-            for name, kind, count in fields:
-                parts = [name] if count == 1 else [f"{name}_{at}" for at in range(count)]
-                types += [(part, kind.str[1:]) for part in parts]
-            order = "<" if form == "binary" else ""
+            for name, dtype, count in fields:
+                columns = [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+                types += [(column, dtype.str[1:]) for column in columns]
+            order = "<" if encoding == "binary" else ""
             values = read_table(file, path, "points", points, types, order)
-            row_bytes = sum(kind.itemsize * count for _, kind, count in fields)
-            check_all_read(file, "points", points, row_bytes if order else 1)
+            row_bytes = sum(dtype.itemsize * count for _, dtype, count in fields)
+            require_end(file, "points", points, row_bytes if order else 1)
         else:
-            raise ValueError(f"DATA {form[:40]!r} is not ascii, binary or binary_compressed")
+            raise ValueError(f"DATA {encoding[:40]!r} is not ascii, binary or binary_compressed")
 
     for name in {"rgb", "rgba"} & {*values}:
         colour_bytes = values[name]
-        if colour_bytes.dtype == np.float64:  # of text
+        if colour_bytes.dtype == np.float64:  # read from ASCII
             colour_bytes = colour_bytes.astype(np.float32)
         if colour_bytes.dtype.itemsize != 4:
             continue
-        packed = colour_bytes.view("u4")  # a float by its type, four bytes by its meaning
+        packed = colour_bytes.view("u4")  # PCL stores the four bytes as a float
         for shift, colour in ((16, "red"), (8, "green"), (0, "blue")):
             values.setdefault(colour, (packed >> shift).astype("u1"))
     return Columns({name: array for name, array in values.items() if _PADDING not in name})
 
 
 def _point_count(header: dict[str, list[str]]) -> int:
-    """Return the number of points; raise ``ValueError`` where it is not width × height."""
-    sides = [int(header[side][0]) for side in ("WIDTH", "HEIGHT") if side in header]
-    points = int(header["POINTS"][0]) if "POINTS" in header else math.prod(sides)
-    if len(sides) == 2 and math.prod(sides) != points:
-        raise ValueError(f"POINTS {points} is not WIDTH {sides[0]} × HEIGHT {sides[1]}")
+    """Return the number of points; raises ``ValueError`` if it is not width × height."""
+    size = [int(header[side][0]) for side in ("WIDTH", "HEIGHT") if side in header]
+    points = int(header["POINTS"][0]) if "POINTS" in header else math.prod(size)
+    if len(size) == 2 and math.prod(size) != points:
+        raise ValueError(f"POINTS {points} is not WIDTH {size[0]} × HEIGHT {size[1]}")
     if points < 0:
         raise ValueError(f"POINTS {points}")
     return points
@@ -83,37 +83,37 @@ def _point_count(header: dict[str, list[str]]) -> int:
 def _decompress_fields(
     file: BinaryIO, fields: list[tuple[str, np.dtype, int]], points: int
 ) -> dict[str, Array]:
-    """Return the fields of compressed points: each has its values together."""
-    packed, size = struct.unpack("<II", file.read(8))
-    needed = points * sum(kind.itemsize * count for _, kind, count in fields)
-    if size != needed:
-        raise ValueError(f"{needed:,} bytes of points are declared, and {size:,} are compressed")
-    data = file.read(packed)
-    if len(data) != packed or size > _EXPANSION * packed:
-        raise ValueError("points: compressed data end before")
+    """Return the fields of compressed points, stored field by field."""
+    packed_size, size = struct.unpack("<II", file.read(8))
+    declared_size = points * sum(dtype.itemsize * count for _, dtype, count in fields)
+    if size != declared_size:
+        raise ValueError(f"{declared_size:,} bytes are declared, but {size:,} are compressed")
+    data = file.read(packed_size)
+    if len(data) != packed_size or size > _MAX_LZF_RATIO * packed_size:
+        raise ValueError("points: compressed data end too early")
     output = np.empty(size, np.uint8)
     if decompress_lzf(np.frombuffer(data, np.uint8), output) != size:
         raise ValueError("points: compressed data are damaged")
 
     values: dict[str, Array] = {}
     start = 0
-    for name, kind, count in fields:
-        end = start + points * count * kind.itemsize
-        array = output[start:end].view(kind.newbyteorder("<"))
+    for name, dtype, count in fields:
+        end = start + points * count * dtype.itemsize
+        array = output[start:end].view(dtype.newbyteorder("<"))
         start = end
         if count == 1:
             values[name] = array
         else:
-            values |= columns_of_values(name, array.reshape(points, count))
+            values |= split_vector_columns(name, array.reshape(points, count))
     return values
 
 
 @njit_nogil()
 def decompress_lzf(data: U8, output: U8) -> int:
-    """Decompress LZF bytes (n,) into ``output`` (m,); return the number of bytes, -1 for damaged data.
+    """Decompress LZF bytes (n,) into ``output`` (m,); return the size written, -1 if damaged.
 
-    A byte below 32 precedes so many bytes and one more, as they are. Others refer to bytes of the
-    output: three bits of length, 7 for one more byte of it, and 13 bits of distance.
+    A control byte c < 32 precedes c + 1 literal bytes. Others refer back to the output, with three
+    bits of length (7: one more byte follows) and 13 bits of distance.
     """
     read = 0
     written = 0
@@ -124,8 +124,8 @@ def decompress_lzf(data: U8, output: U8) -> int:
             length = control + 1
             if read + length > len(data) or written + length > len(output):
                 return -1
-            for at in range(length):
-                output[written + at] = data[read + at]
+            for i in range(length):
+                output[written + i] = data[read + i]
             read += length
             written += length
             continue
@@ -143,17 +143,17 @@ def decompress_lzf(data: U8, output: U8) -> int:
         read += 1
         if source < 0 or written + length > len(output):
             return -1
-        # Byte by byte: a reference may overlap what it writes.
-        for at in range(length):
-            output[written + at] = output[source + at]
+        # Copy bytewise, because a reference may overlap its own output.
+        for i in range(length):
+            output[written + i] = output[source + i]
         written += length
     return written
 
 
 def _read_header(file: BinaryIO) -> dict[str, list[str]]:
-    """Return the words of each line of the header by its first; the last is DATA."""
+    """Read the header up to DATA: the keyword of each line -> its other words."""
     header: dict[str, list[str]] = {}
-    for _ in range(MAX_HEADER):
+    for _ in range(MAX_HEADER_LINES):
         words = file.readline(10_000).decode("ascii", "replace").split()
         if len(words) > 1 and not words[0].startswith("#"):
             # Before version 0.7 fields were called columns.

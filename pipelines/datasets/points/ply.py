@@ -1,6 +1,6 @@
-"""Points of PLY files, as Greg Turk describes them (1994): ASCII, or binary of either byte order.
+"""Read PLY files (Greg Turk, 1994): ASCII, or binary in either byte order.
 
-Our own reader, as only the properties of one element are needed (ADR 0241).
+Our own reader, because only the properties of one element are needed (ADR 0241).
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import numpy as np
 
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
-    check_count,
+    check_column_count,
     distinct_names,
 )
 from kmip_data.pipelines.datasets.points.typed_rows import (
-    check_all_read,
     check_file_size,
     convert_columns,
-    filled_lines,
+    non_empty_lines,
     read_table,
+    require_end,
 )
 
-MAX_HEADER = 1_000  #: lines
+MAX_HEADER_LINES = 1_000
 _TYPES = {
     "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
     "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
     "double": "f8", "float64": "f8",
 }  # fmt: skip
-_ORDERS = {
+_BYTE_ORDERS = {
     "ascii": "",
     "binary_little_endian": "<",
     "binary_big_endian": ">",
@@ -39,8 +39,8 @@ _ORDERS = {
 
 class _Property(NamedTuple):
     name: str
-    kind: str  #: type of the number, or of the values of a list
-    length: str = ""  #: type of the length of a list
+    kind: str  #: type of the number, or of a list's values
+    length: str = ""  #: type of a list's length
 
 
 class _Element(NamedTuple):
@@ -53,22 +53,22 @@ def read_ply(path: Path) -> Columns:
     """Return the scalar properties of ``element vertex``; lists and other elements are ignored."""
     with path.open("rb") as file:
         order, elements = _read_header(file)
-        # Elements have no index: read those before the vertices, too.
-        for number, (name, count, declared) in enumerate(elements):
-            check_count(len(declared))
-            properties = _number_repeated_names(declared)
+        # Elements have no index, so read everything before the vertices.
+        for index, (name, count, declared) in enumerate(elements):
+            check_column_count(len(declared))
+            properties = _with_distinct_names(declared)
             types = [(item.name, item.kind) for item in properties if not item.length]
             if len(types) < len(properties):
-                rows = list(_rows_with_lists(file, path, elements[number], order))
+                rows = list(_rows_with_lists(file, path, elements[index], order))
                 values = convert_columns(name, rows, types) if types else {}
             else:
                 values = read_table(file, path, name, count, types, order)
             if name != "vertex":
                 continue
-            if number == len(elements) - 1:
+            if index == len(elements) - 1:
                 row_bytes = sum(np.dtype(kind).itemsize for _, kind in types) if order else 1
-                check_all_read(file, name, count, row_bytes)
-            ignored = {item.name: "a list for each point" for item in properties if item.length}
+                require_end(file, name, count, row_bytes)
+            ignored = {item.name: "a list per point" for item in properties if item.length}
             for other in elements:
                 if other.name != name and other.rows:
                     ignored[f"element {other.name}"] = "no points"
@@ -76,7 +76,7 @@ def read_ply(path: Path) -> Columns:
     raise ValueError("no element vertex")
 
 
-def _number_repeated_names(properties: Sequence[_Property]) -> list[_Property]:
+def _with_distinct_names(properties: Sequence[_Property]) -> list[_Property]:
     names = distinct_names([item.name for item in properties])
     return [item._replace(name=name) for item, name in zip(properties, names, strict=True)]
 
@@ -84,17 +84,17 @@ def _number_repeated_names(properties: Sequence[_Property]) -> list[_Property]:
 def _rows_with_lists(
     file: BinaryIO, path: Path, element: _Element, order: str
 ) -> Iterator[list[bytes]]:
-    """Yield the scalars of each row of an element that also has lists, as texts."""
+    """Yield the scalars of each row, as strings, of an element that also has lists."""
     name, count, properties = element
-    # A list has at least its length.
-    least = [(item.name, item.length or item.kind) for item in properties]
-    check_file_size(file, path, name, count, least, order)
+    # A list takes at least the bytes of its length.
+    min_types = [(item.name, item.length or item.kind) for item in properties]
+    check_file_size(file, path, name, count, min_types, order)
     if not order:
-        read = 0
-        for line in filled_lines(file, count):
-            read += 1
-            yield _scalars_of_text(name, line.replace(b",", b".").split(), properties)
-        if read < count:
+        num_rows = 0
+        for line in non_empty_lines(file, count):
+            num_rows += 1
+            yield _scalars_of_words(name, line.replace(b",", b".").split(), properties)
+        if num_rows < count:
             raise ValueError(f"{name}: too few lines")
         return
     for _ in range(count):
@@ -109,19 +109,19 @@ def _rows_with_lists(
         yield row
 
 
-def _scalars_of_text(
+def _scalars_of_words(
     name: str, words: Sequence[bytes], properties: Sequence[_Property]
 ) -> list[bytes]:
     row = []
-    at = 0
+    position = 0
     for item in properties:
         if item.length:
-            at += _list_length(name, float(words[at])) + 1
+            position += _list_length(name, float(words[position])) + 1
         else:
-            row.append(words[at])
-            at += 1
-    if at != len(words):
-        raise ValueError(f"{name}: a line of {len(words)} values, not {at}")
+            row.append(words[position])
+            position += 1
+    if position != len(words):
+        raise ValueError(f"{name}: a line of {len(words)} values, not {position}")
     return row
 
 
@@ -137,11 +137,11 @@ def _read_header(file: BinaryIO) -> tuple[str, list[_Element]]:
         raise ValueError("not a PLY file: its first line is not 'ply'")
     order: str | None = None
     elements: list[_Element] = []
-    for _ in range(MAX_HEADER):
+    for _ in range(MAX_HEADER_LINES):
         words = file.readline(10_000).decode("ascii", "replace").split()
         match words:
-            case ["format", form, _] if form in _ORDERS:
-                order = _ORDERS[form]
+            case ["format", form, _] if form in _BYTE_ORDERS:
+                order = _BYTE_ORDERS[form]
             case ["element", name, count] if count.isdecimal():
                 elements.append(_Element(name, int(count), []))
             case ["property", "list", length, kind, name] if (
@@ -155,5 +155,5 @@ def _read_header(file: BinaryIO) -> tuple[str, list[_Element]]:
             case ["end_header"] if order is not None:
                 return order, elements
             case _:
-                raise ValueError(f"a header line that is not understood: {' '.join(words)[:80]!r}")
+                raise ValueError(f"unknown header line: {' '.join(words)[:80]!r}")
     raise ValueError("a header without an end")

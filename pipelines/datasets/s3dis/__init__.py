@@ -1,8 +1,8 @@
 """S3DIS: 1 m blocks of 4,096 points from the PointNet HDF5 release, as k-NN graphs.
 
-Raw layout (pointnet ``sem_seg/gen_indoor3d_h5.py``): ``all_files.txt`` names the HDF5 files in
+Raw layout (pointnet ``sem_seg/gen_indoor3d_h5.py``): ``all_files.txt`` lists the HDF5 files in
 order, each with ``data`` float32 [B, 4096, 9] and ``label`` uint8 [B, 4096]; ``room_filelist.txt``
-has the room of every block, one per line. Facts and deviations: ``docs/datasets/s3dis.md``,
+has the room of each block, one per line. Facts and deviations: ``docs/datasets/s3dis.md``,
 ``docs/fidelity.md``.
 """
 
@@ -45,9 +45,9 @@ from kmip_data.pipelines.record_assignment import chosen_rows_by_file
 if TYPE_CHECKING:
     import h5py
 
-WIDTH = 9  #: columns of a point
-VALIDATION_SHARE = Fraction(3_294, 20_291)  #: sizes of the train pool as published for test area 6
-MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have 151 million
+POINT_COLUMNS = 9
+VALIDATION_FRACTION = Fraction(3_294, 20_291)  #: published sizes for test area 6
+MAX_FILE_BYTES = 400_000_000  #: declared size of an HDF5 file; upstream's have 151 million
 
 
 class S3DISParams(PointParams):
@@ -68,21 +68,21 @@ class S3DISSplitParams(BaseSplitParams):
 
     split_rule: Literal["upstream", "room", "stratified"] = Field(
         default="upstream",
-        description="upstream: validation blocks drawn at random, as the paper's code does; room: whole "
-        "rooms, so that no validation block overlaps a train block; stratified: drawn with equal "
-        "shares of the blocks' most frequent classes",
+        description="upstream: random validation blocks, as in the paper's code; room: complete rooms, "
+        "so that no validation block overlaps a train block; stratified: drawn with equal "
+        "fractions of the blocks' most frequent classes",
     )
     test_area: int = Field(
         default=6,
         ge=1,
         le=6,
-        description="area whose blocks are the test set",
+        description="area used as the test set",
     )
     val_fraction: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="validation share of the other areas (default: 3294/20291)",
+        description="validation fraction of the other areas (default: 3294/20291)",
     )
 
 
@@ -92,10 +92,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     version = 1
     Params = S3DISParams
     SplitParams = S3DISSplitParams
-    stratified_parts = ("train", "val")  #: not the test area
+    stratified_parts = ("train", "val")
 
     def schema(self, params: S3DISParams) -> Schema:
-        """Return nine features in file order, ``pos`` as a view of the first three, and the class."""
+        """Return nine features in file order, ``pos`` as a view of the first three, and the label."""
         return knn_schema(
             columns_of(self.manifest),
             params,
@@ -104,7 +104,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         )
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
-        """Check the lists against the files; the plan has the size of each."""
+        """Check the lists against the files, and plan the size of each file."""
         rooms = read_room_list(raw.path / "room_filelist.txt")
         files = []
         for name in read_file_list(raw.path / "all_files.txt"):
@@ -124,24 +124,24 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
-        """Assign the blocks of each file by whole storage chunks, so that none is inflated twice."""
+        """Assign the blocks of each file by complete chunks, so that no chunk is decompressed twice."""
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
         files = prepared.plan["files"]
         inside = chosen_rows_by_file([(name, blocks) for name, blocks, _, _ in files], params)
-        for (name, first, wanted), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
-            # As many blocks as a shard may hold, rounded down to whole storage chunks.
+        for (name, first, file_rows), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
+            # Fill a shard, rounded down to complete storage chunks.
             step = max(1, budget // points)
             if step >= chunk_rows:
                 step -= step % chunk_rows
-            for start in range(0, len(wanted), step):
-                rows = wanted[start : start + step]
+            for start in range(0, len(file_rows), step):
+                rows = file_rows[start : start + step]
                 items = {"file": name, "rows": rows, "first": first}
                 units.append(Unit(len(units), f"{name}[{rows[0]}:{rows[-1] + 1}]", items))
         return units
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
-        """Yield the blocks of one unit in file order."""
+        """Yield the graphs of a unit's blocks in file order."""
         name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
         rooms = read_room_list(prepared.path / "room_filelist.txt")
         schema = self.schema(params)
@@ -161,19 +161,21 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 yield record
 
     def split(self, records: Records, params: S3DISSplitParams, raw: Path | None) -> Split:
-        """Test on one area; validate on blocks (or rooms) drawn from the others."""
-        # The room is in the key, so that a split needs no raw files.
+        """Test on one area, and validate on blocks or rooms drawn from the others."""
+        # Keys include the room, so a split needs no raw files.
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
         test = [i for i, room in rooms.items() if room.startswith(f"Area_{params.test_area}_")]
         pool = sorted(rooms.keys() - test)
-        val = count_of_fraction(len(pool), params.val_fraction or VALIDATION_SHARE)
+        val = count_of_fraction(len(pool), params.val_fraction or VALIDATION_FRACTION)
         seed = params.split_seed
         if params.split_rule == "upstream":
             parts = shuffled_split(pool, test, val=val, seed=seed)
-            note = "validation blocks overlap train blocks, as upstream's do; parts in upstream's order"
+            note = (
+                "validation blocks overlap train blocks, as in upstream; parts in upstream's order"
+            )
         else:
             parts = grouped_split(pool, test, rooms, val=val, seed=seed)
-            note = "whole rooms validate; parts in source order"
+            note = "complete rooms validate; parts in source order"
 
         name = f"{params.split_rule}-area{params.test_area}-seed{seed}"
         if params.val_fraction is not None:
@@ -182,7 +184,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Split(name, params.split_rule, drawn_by, parts, note)
 
     def folder_name_pieces(self, params: S3DISParams) -> list[str]:
-        """Return ``k32`` and deviations from the defaults."""
+        """Return ``k32`` and non-default edge parameters."""
         return params.edge_name_parts
 
 
@@ -190,17 +192,14 @@ PIPELINE = S3DISPipeline
 
 
 def read_file_list(path: Path) -> list[str]:
-    """Return the HDF5 file names of ``all_files.txt`` in order.
-
-    Only the last part of each path counts.
-    """
+    """Return the HDF5 file names of ``all_files.txt`` in order, without their folders."""
     names = []
-    for number, line in enumerate(read_lines(path), 1):
+    for line_number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
-        is_path_component = re.fullmatch(r"[\w.-]+\.h5", name) is not None
-        if not is_path_component or name in names or not (path.parent / name).is_file():
-            problem = "not the name of an HDF5 file next to the list, or repeated"
-            raise DamagedInput(f"{path.name}, line {number}: {problem}: {line!r}")
+        is_valid_name = re.fullmatch(r"[\w.-]+\.h5", name) is not None
+        if not is_valid_name or name in names or not (path.parent / name).is_file():
+            problem = "not the name of an HDF5 file next to the list, or a duplicate"
+            raise DamagedInput(f"{path.name}, line {line_number}: {problem}: {line!r}")
         names.append(name)
     return names
 
@@ -208,10 +207,10 @@ def read_file_list(path: Path) -> list[str]:
 def read_room_list(path: Path) -> list[str]:
     """Return the room of each block from ``room_filelist.txt``."""
     rooms = read_lines(path)
-    for number, room in enumerate(rooms, 1):
+    for line_number, room in enumerate(rooms, 1):
         if _ROOM_NAME.fullmatch(room) is None:
             raise DamagedInput(
-                f"{path.name}, line {number}: {room!r} is not a room, Area_<1-6>_<room>."
+                f"{path.name}, line {line_number}: {room!r} is not a room, Area_<1-6>_<room>."
             )
     return rooms
 
@@ -221,7 +220,7 @@ _ROOM_NAME = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 
 @contextmanager
 def _open_blocks(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
-    """Open one HDF5 file and check what its two datasets are."""
+    """Open one HDF5 file and check its two datasets."""
     from kmip_data.format.safety import GZIP, open_untrusted_hdf5
 
     filters = frozenset({GZIP})
@@ -230,42 +229,42 @@ def _open_blocks(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
             dataset = file.get(name)
             shape = getattr(dataset, "shape", None)
             if shape is None or dataset.dtype != np.dtype(dtype) or len(shape) != axes:
-                content = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
+                content = "missing" if shape is None else f"{dataset.dtype} {list(shape)}"
                 raise DamagedInput(
-                    f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {content}."
+                    f"{path.name}: {name!r} is {content}, not {dtype} with {axes} axes."
                 )
         data = file["data"]
         label = file["label"]
-        if data.shape[2] != WIDTH or label.shape != data.shape[:2]:
+        if data.shape[2] != POINT_COLUMNS or label.shape != data.shape[:2]:
             raise DamagedInput(
                 f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not match, or "
-                f"'data' does not have {WIDTH} columns."
+                f"'data' does not have {POINT_COLUMNS} columns."
             )
         yield data, label
 
 
 def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array:
-    """Return ``dataset[rows]`` for ascending rows; only chunks that hold one of them are inflated.
+    """Return ``dataset[rows]`` for ascending rows, reading only the chunks that contain them.
 
-    HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small
-    the chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). So chunks
-    are inflated here, to exactly the declared size. Raises ``DamagedInput`` for a missing or
-    damaged chunk, or one of another size.
+    HDF5's gzip filter decompresses a chunk to any size, ignoring the declared one: a file of 1 MB
+    became 1 GB of memory without an error. So decompress chunks here, to exactly the declared
+    size. Raises ``DamagedInput`` if a chunk is missing, damaged or of another size.
     """
     if dataset.chunks is None:
         stored: Array = dataset[list(rows)]
         return stored
-    wanted = np.asarray(rows)
-    result = np.empty((len(wanted), *dataset.shape[1:]), dataset.dtype)
-    for first, *others in dataset.iter_chunks():
-        low, high = np.searchsorted(wanted, [first.start, first.stop])
+    positions = np.asarray(rows)
+    result = np.empty((len(positions), *dataset.shape[1:]), dataset.dtype)
+    for row_range, *other_ranges in dataset.iter_chunks():
+        low, high = np.searchsorted(positions, [row_range.start, row_range.stop])
         if low == high:
             continue
-        offset = (first.start, *(extent.start for extent in others))
-        block = _read_chunk(dataset, offset, name)
-        # Chunks at the edges of the dataset reach beyond it.
-        inside = [slice(extent.stop - extent.start) for extent in others]
-        result[low:high, *others] = block[wanted[low:high] - first.start][:, *inside]
+        offset = (row_range.start, *(extent.start for extent in other_ranges))
+        chunk = _read_chunk(dataset, offset, name)
+        # Chunks at the edges of the dataset extend beyond it.
+        inside = [slice(extent.stop - extent.start) for extent in other_ranges]
+        chunk_rows = positions[low:high] - row_range.start
+        result[low:high, *other_ranges] = chunk[chunk_rows][:, *inside]
     return result
 
 
@@ -274,18 +273,18 @@ def _read_chunk(
     offset: tuple[int, ...],
     name: str,
 ) -> Array:
-    """Return one whole chunk as an array of the chunk's shape."""
-    # With h5py, which a list of parameters does not need.
+    """Return one complete chunk as an array of the chunk's shape."""
+    # Import lazily: this loads h5py.
     from kmip_data.format.safety import inflate_chunk
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
-    where = f"{name}, chunk at {list(offset)}, is damaged"
+    message = f"{name}, chunk at {list(offset)}, is damaged"
     if not dataset.id.get_chunk_info_by_coord(offset).size:
-        raise DamagedInput(f"{where}: no data.")
+        raise DamagedInput(f"{message}: no data.")
     try:
         mask, data = dataset.id.read_direct_chunk(offset)
         if dataset.compression and not mask:
             data = inflate_chunk(data, size)
         return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
     except ValueError as error:
-        raise DamagedInput(f"{where}: {error}.") from error
+        raise DamagedInput(f"{message}: {error}.") from error

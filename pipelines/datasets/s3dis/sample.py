@@ -1,9 +1,9 @@
-"""Sample rooms in the layout of ``indoor3d_sem_seg_hdf5_data``: generated, never the real data.
+"""Generated rooms in the layout of ``indoor3d_sem_seg_hdf5_data``.
 
-Rooms are boxes of surfaces (floor, ceiling, walls, beams, furniture) with colours by class, scanned
-with millimetre noise; blocks are cut and normalised by the upstream procedure (pointnet
-``sem_seg/indoor3d_util.py``, ``gen_indoor3d_h5.py``): 1 m windows at stride 0.5 m, at least 100
-points, 4,096 points drawn with replacement or filled up with duplicates.
+Rooms have surfaces (floor, ceiling, walls, beams, furniture) coloured by class, scanned with
+millimetre noise. Blocks are cut and normalised by upstream's procedure (pointnet
+``sem_seg/indoor3d_util.py``, ``gen_indoor3d_h5.py``): 1 m windows at stride 0.5 m with at least 100
+points, from which 4,096 points are drawn, with duplicates if there are fewer.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kmip_data.pipelines.domains.point_clouds import (
 from kmip_data.pipelines.sample_writers import write_lines
 from kmip_data.strict_model import read_shipped
 
-ROOT = "indoor3d_sem_seg_hdf5_data"
+ARCHIVE_FOLDER = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 12
 BLOCKS_PER_FILE = 1_000
-#: Blocks of each area in the published set.
+#: Published number of blocks of each area.
 AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)
 _ROOMS = read_shipped("tables", "rooms")
 CLASSES = list(_ROOMS["colours"])
@@ -43,9 +43,9 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
+    """Write ``limit`` blocks, by default 12, distributed over the six areas like the published ones.
 
-    There are 12 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.
+    A ``limit`` of 23,585 gives the published sizes.
     """
     import h5py
 
@@ -57,9 +57,9 @@ def write_sample(
         names, data, label = zip(*batch, strict=True)
         rooms += names
         file_name = f"ply_data_all_{len(files)}.h5"
-        files.append(f"{ROOT}/{file_name}")
+        files.append(f"{ARCHIVE_FOLDER}/{file_name}")
 
-        # As pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, chunks chosen by h5py.
+        # Like pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, default chunks.
         with h5py.File(folder / file_name, "w", libver="earliest") as file:
             for key, arrays, level in (("data", data, 4), ("label", label, 1)):
                 file.create_dataset(
@@ -74,39 +74,37 @@ def write_sample(
 
 
 def _draw_blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
-    """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
+    """Yield ``total`` blocks by area and room: room name, points (4096, 9), labels (4096,)."""
     room_types = _ROOMS["kinds"]
     for area, size in enumerate(area_sizes(total), 1):
-        # At least four rooms an area (if it has as many blocks), so that whole rooms can be held
-        # out.
-        most = max(1, -(-size // 4))
-        number = 0
-        wanted = size
-        while wanted > 0:
-            number += 1
-            rng = Generator(PCG64([seed, area, number]))
+        # Use at least four rooms per area if possible, so that complete rooms can be held out.
+        max_per_room = max(1, -(-size // 4))
+        room_number = 0
+        remaining = size
+        while remaining > 0:
+            room_number += 1
+            rng = Generator(PCG64([seed, area, room_number]))
             cloud, label, extent = make_room(rng)
-            # Blocks from all over the floor, so that every kind of surface is in some of them.
+            # Spread blocks over the floor to cover every type of surface.
             corners = window_corners(extent[:2].tolist(), WINDOW)
-            count = min(wanted, most, len(corners))
-            spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
-            chosen = [corners[i] for i in spread]
-            blocks = list(_cut_windows(cloud, label, chosen, rng))
+            count = min(remaining, max_per_room, len(corners))
+            positions = np.linspace(0, len(corners) - 1, count).round().astype(int)
+            blocks = list(_cut_windows(cloud, label, [corners[i] for i in positions], rng))
             room_type = room_types[int(rng.integers(len(room_types)))]
             for x, y in blocks:
-                yield f"Area_{area}_{room_type}_{number}", x, y
-            wanted -= len(blocks)
+                yield f"Area_{area}_{room_type}_{room_number}", x, y
+            remaining -= len(blocks)
 
 
 def area_sizes(total: int) -> list[int]:
-    """Distribute ``total`` blocks over the six areas by the published shares (largest remainder).
+    """Distribute ``total`` blocks over the six areas by published size (largest remainder).
 
-    No area is empty where there are six blocks or more; with fewer, areas 1 and 6 come first.
+    No area is empty from six blocks on; with fewer blocks, areas 1 and 6 come first.
     """
     published = sum(AREA_BLOCKS)
     exact = [total * blocks / published for blocks in AREA_BLOCKS]
-    sizes = [int(share) for share in exact]
-    # With a few blocks at least the default test area 6 and one train area have some.
+    sizes = [int(size) for size in exact]
+    # Fill area 1 and the default test area 6 first.
     for area in (0, 5, 4, 1, 3, 2)[:total]:
         sizes[area] = max(sizes[area], 1)
 
@@ -123,9 +121,9 @@ def _cut_windows(
     corners: list[tuple[float, float]],
     rng: Generator,
 ) -> Iterator[tuple[F32, U8]]:
-    """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
+    """Cut windows out of a room (P, 6) and normalise them to (4096, 9), with labels (4096,)."""
     top = cloud[:, :3].max(axis=0)
-    # Sorted along x, the points of a strip of windows follow each other.
+    # Sort draw_offset x to make the points of a strip contiguous.
     by_x = np.argsort(cloud[:, 0], kind="stable")
     cloud = cloud[by_x]
     label = label[by_x]
@@ -137,20 +135,20 @@ def _cut_windows(
         if len(inside) < MIN_POINTS:
             continue
         rows = sample_points(inside, BLOCK_POINTS, rng)
-        centred, share = normalised_positions(cloud[:, :3], rows, WINDOW, top)
+        centred, fraction_of_room = normalised_positions(cloud[:, :3], rows, WINDOW, top)
         colour = cloud[rows, 3:].astype(np.float32)
-        yield np.hstack([centred, colour, share]), label[rows]
+        yield np.hstack([centred, colour, fraction_of_room]), label[rows]
 
 
 Vector = tuple[float, float, float]
 
 
-#: A rectangle to be sampled: corner, two edges, class.
+#: Rectangle: corner, two edges, class.
 Face = tuple[Vector, Vector, Vector, str]
 
 
 def _add_box(faces: list[Face], label: str, low: Vector, size: Vector) -> None:
-    """Add the faces of a box; a size of 0 on one axis gives one face."""
+    """Add the faces of a box; a size of 0 draw_offset one axis gives one face."""
     x, y, z = low
     dx, dy, dz = size
     ex = (dx, 0.0, 0.0)
@@ -167,7 +165,7 @@ def _add_box(faces: list[Face], label: str, low: Vector, size: Vector) -> None:
 
 
 def make_room(rng: Generator) -> tuple[F64, U8, F64]:
-    """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
+    """Make a room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), extent."""
     width = rng.uniform(3.5, 7.0)
     depth = rng.uniform(3.5, 7.0)
     height = rng.uniform(2.5, 3.2)
@@ -176,7 +174,7 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     corner, u, v = np.array(ends)
     label = np.array([CLASSES.index(name) for name in names], np.uint8)
 
-    # Points a square metre: some blocks have more than 4,096 points, some fewer.
+    # Vary the points per square metre, so that blocks have more or fewer than 4,096 points.
     areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     density = rng.uniform(700, 1_800)
     counts = np.ceil(areas * density).astype(int)
@@ -184,12 +182,12 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     along_u = rng.random((len(face), 1)) * u[face]
     along_v = rng.random((len(face), 1)) * v[face]
     xyz = corner[face] + along_u + along_v
-    # A scanner errs by millimetres, and writes whole ones.
+    # Add a scanner's error, and round to millimetres.
     error = rng.normal(0.0, 0.004, xyz.shape)
     xyz = np.clip(xyz + error, 0.0, extent)
     xyz = np.round(xyz - xyz.min(axis=0), 3)
 
-    # One tint a room, one shade a face, noise a point.
+    # Add a tint per room, a shade per face, and noise per point.
     tint = rng.normal(0.0, 8.0, 3)
     shade = rng.normal(0.0, 10.0, (len(counts), 3))
     noise = rng.normal(0.0, 6.0, xyz.shape)
@@ -199,7 +197,7 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
 
 
 def _furnish_room(extent: F64, rng: Generator) -> list[Face]:
-    """Place the shell and the furniture of a room; every class is likely, none is sure."""
+    """Place the shell and the furniture of a room; any class may be missing."""
     x, y, z = (float(size) for size in extent)
     faces: list[Face] = []
     _add_box(faces, "floor", (0, 0, 0), (x, y, 0))
@@ -209,30 +207,30 @@ def _furnish_room(extent: F64, rng: Generator) -> list[Face]:
     _add_box(faces, "wall", (0, 0, 0), (0, y, z))
     _add_box(faces, "wall", (x, 0, 0), (0, y, z))
 
-    def along(length: float, size: float) -> float:
+    def draw_offset(length: float, size: float) -> float:
         last = max(0.25, length - size - 0.2)
         return float(rng.uniform(0.2, last))
 
-    # On the walls, a few centimetres into the room so that they hide the wall behind them.
-    _add_box(faces, "door", (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
-    _add_box(faces, "window", (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
-    _add_box(faces, "board", (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
-    _add_box(faces, "bookcase", (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
+    # Place these a few centimetres before the walls to hide the points behind them.
+    _add_box(faces, "door", (draw_offset(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
+    _add_box(faces, "window", (draw_offset(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
+    _add_box(faces, "board", (0.03, draw_offset(y, 1.8), 0.9), (0, 1.8, 1.1))
+    _add_box(faces, "bookcase", (x - 0.35, draw_offset(y, 1.4), 0), (0.33, 1.4, 1.9))
     _add_box(faces, "column", (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
 
     for _ in range(int(rng.integers(1, 3))):
-        _add_box(faces, "beam", (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
+        _add_box(faces, "beam", (0, draw_offset(y, 0.3), z - 0.3), (x, 0.3, 0.28))
     if rng.random() < 0.8:
-        left = along(x, 1.7)
-        front = along(y, 0.85)
+        left = draw_offset(x, 1.7)
+        front = draw_offset(y, 0.85)
         _add_box(faces, "sofa", (left, front, 0.0), (1.7, 0.85, 0.42))
         _add_box(faces, "sofa", (left, front, 0.42), (1.7, 0.2, 0.4))
     for _ in range(int(rng.integers(1, 4))):
-        _add_table(faces, along(x, 1.5), along(y, 0.8), rng)
+        _add_table(faces, draw_offset(x, 1.5), draw_offset(y, 0.8), rng)
     for _ in range(int(rng.integers(1, 4))):
         dx, dy, dz = rng.uniform(0.2, 0.6, 3).tolist()
-        left = along(x, 0.6)
-        front = along(y, 0.6)
+        left = draw_offset(x, 0.6)
+        front = draw_offset(y, 0.6)
         _add_box(faces, "clutter", (left, front, 0.0), (dx, dy, dz))
     return faces
 
@@ -243,7 +241,7 @@ def _add_table(
     front: float,
     rng: Generator,
 ) -> None:
-    """Add a table on four legs with something on it, and one or two chairs."""
+    """Add a table on four legs with clutter on it, and one or two chairs."""
     _add_box(faces, "table", (left, front, 0.70), (1.5, 0.8, 0.04))
     for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
         _add_box(faces, "table", (left + dx, front + dy, 0), (0.05, 0.05, 0.7))

@@ -42,12 +42,12 @@ from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
 from kmip_data.strict_model import read_shipped
 
-#: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
-SHORTEST_LINE = 14
+#: Bytes of "0 0 0 0 0 0 0" and a line break, which bound the points of a file by its size.
+MIN_LINE_BYTES = 14
 
 
 class Category(NamedTuple):
-    """One of the 16 categories: its WordNet synset and its part labels ``first`` to ``last``."""
+    """Category with its WordNet synset, and its part labels ``first`` to ``last``."""
 
     name: str
     synset: str
@@ -56,7 +56,7 @@ class Category(NamedTuple):
 
 
 CATEGORIES = tuple(Category(*row) for row in read_shipped("tables", "categories")["categories"])
-BY_SYNSET = {category.synset: category for category in CATEGORIES}
+CATEGORY_BY_SYNSET = {category.synset: category for category in CATEGORIES}
 
 
 class ShapeNetPartParams(PointParams):
@@ -70,22 +70,22 @@ class ShapeNetPartParams(PointParams):
     )
     category: tuple[str, ...] = Field(
         default=(),
-        description="only shapes of this category, such as Airplane; repeatable (default: all 16)",
+        description="only shapes of this category, such as Airplane; repeat (default: all 16)",
     )
 
     @field_validator("category")
     @classmethod
     def _sort_categories(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Sort the names by category; all 16 are equivalent to none."""
-        known = {category.name.lower(): category.name for category in CATEGORIES}
-        wanted = {name.lower() for name in names}
+        """Sort the names in category order; all 16 are equivalent to none."""
+        valid_names = {category.name.lower(): category.name for category in CATEGORIES}
+        lower_names = {name.lower() for name in names}
         for name in names:
-            if name.lower() not in known:
-                error = unknown_name_error("category", name, list(known.values()), command="")
+            if name.lower() not in valid_names:
+                error = unknown_name_error("category", name, list(valid_names.values()), command="")
                 raise ValueError(error.message)
-        if wanted == known.keys():
+        if lower_names == valid_names.keys():
             return ()
-        return tuple(name for lower, name in known.items() if lower in wanted)
+        return tuple(name for lower, name in valid_names.items() if lower in lower_names)
 
     @property
     def categories(self) -> tuple[Category, ...]:
@@ -100,7 +100,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     Params = ShapeNetPartParams
 
     def schema(self, params: ShapeNetPartParams) -> Schema:
-        """Normals before positions, as the k-MIP code fed them; part label; category."""
+        """Return features (normals before positions, as in the k-MIP code), part label and category."""
         category = Column(
             key="graph/category", attribute="category", stored="uint8", presented="int64",
             low=0, high=len(params.categories) - 1,
@@ -115,20 +115,22 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape exists."""
-        known = {(category.name, category.synset) for category in CATEGORIES}
+        categories = {(category.name, category.synset) for category in CATEGORIES}
         path = raw.path / "synsetoffset2category.txt"
-        for number, line in enumerate(read_lines(path), 1):
-            if tuple(line.split()) not in known:
+        for line_number, line in enumerate(read_lines(path), 1):
+            if tuple(line.split()) not in categories:
                 problem = f"not one of the 16 categories: {line[:100]!r}"
-                raise DamagedInput(f"{path.name}, line {number}: {problem}")
+                raise DamagedInput(f"{path.name}, line {line_number}: {problem}")
 
-        # The published lists have 35 shapes twice; lists of a part may not repeat one.
+        # Only the complete published lists may have shapes in two lists; 35 are.
         lists = read_split_lists(raw.path)
-        shapes = sum(map(len, lists.values()))
-        twice = [key for keys in lists.values() for key in keys if "@" in key]
-        complete = not raw.sample and shapes == self.manifest.expected.graphs
-        if twice and not complete:
-            raise DamagedInput(f"{len(twice)} shapes are in two lists, such as {twice[0]}.")
+        num_shapes = sum(map(len, lists.values()))
+        duplicates = [key for keys in lists.values() for key in keys if "@" in key]
+        is_complete = not raw.sample and num_shapes == self.manifest.expected.graphs
+        if duplicates and not is_complete:
+            raise DamagedInput(
+                f"{len(duplicates)} shapes are in two lists, such as {duplicates[0]}."
+            )
 
         for part, keys in lists.items():
             for key in keys:
@@ -141,28 +143,27 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         """Assign the listed shapes (train, val, test) by file size."""
         synsets = {category.synset for category in params.categories}
         keys = []
-        for listed in read_split_lists(prepared.path).values():
-            keys += [key for key in listed if key[:8] in synsets]
-        most_points = {}
+        for part_keys in read_split_lists(prepared.path).values():
+            keys += [key for key in part_keys if key[:8] in synsets]
+        max_points = {}
         for position in params.positions_to_build(len(keys)):
             key = keys[position]
+            # Bound the points by the file size, without reading the file.
             size = (prepared.path / _file_name(key)).stat().st_size
-            # A bound by the size alone: nothing is read before the workers do.
-            most_points[key] = size // SHORTEST_LINE + 1
-        most = nodes_per_shard(self.schema(params), params)
-        return units_by_size(most_points, most, "shapes")
+            max_points[key] = size // MIN_LINE_BYTES + 1
+        return units_by_size(max_points, nodes_per_shard(self.schema(params), params), "shapes")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams
     ) -> Iterator[GraphRecord]:
-        """Yield the shapes of one unit in the order of the lists."""
+        """Yield the graphs of a unit's shapes in list order."""
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
         for key in unit.items["shapes"]:
             name = _file_name(key)
-            category = BY_SYNSET[key[:8]]
+            category = CATEGORY_BY_SYNSET[key[:8]]
             points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
-            # Normals before positions: the order that produced the paper's numbers.
+            # The paper's results have normals before positions.
             columns = {
                 "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
                 "node/y": points[:, 6].astype(np.uint8),
@@ -173,13 +174,13 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
                 yield record
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Apply the published lists, in their (shuffled) order."""
+        """Apply the published lists in their shuffled order."""
         return split_from_lists(
             read_split_lists(require_raw(self.manifest, raw)), records.keys, "lists"
         )
 
     def folder_name_pieces(self, params: ShapeNetPartParams) -> list[str]:
-        """Return ``k8``, the categories and deviations from the defaults."""
+        """Return ``k8``, non-default edge parameters, and the categories."""
         parts = list(params.edge_name_parts)
         if len(params.category) > 2:
             parts.append(f"{len(params.category)}-categories")
@@ -192,14 +193,13 @@ PIPELINE = ShapeNetPartPipeline
 
 
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
-    """Return ``{train, val, test: [key, …]}`` from the JSON lists, in their order.
+    """Return the keys of each part, ``<synset>/<shape>``, in list order.
 
-    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each;
-    their second listing is a record of its own with the list's name in its key,
-    ``<synset>/<shape>@test``.
+    The published lists have 35 shapes in two lists. The second occurrence is a separate record,
+    with the list's name in its key: ``<synset>/<shape>@test``.
     """
     lists = {}
-    seen: set[str] = set()
+    listed_shapes: set[str] = set()
     for part in PARTS:
         name = split_list_name(part)
         try:
@@ -211,16 +211,16 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
 
         shapes = {}
         for entry in entries:
-            # Entries become paths, so accept names of this form alone.
+            # Validate entries, because they become paths.
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             shape = f"{match[1]}/{match[2]}" if match else ""
-            if match is None or match[1] not in BY_SYNSET or shape in shapes:
+            if match is None or match[1] not in CATEGORY_BY_SYNSET or shape in shapes:
                 raise DamagedInput(
-                    f"{name} has a repeated entry, or one of an unknown category: {repr(entry)[:100]}",
+                    f"{name} has a duplicate entry, or one of an unknown category: {repr(entry)[:100]}",
                     expected="shape_data/<synset>/<shape>",
                 )
-            shapes[shape] = f"{shape}@{part}" if shape in seen else shape
-        seen |= shapes.keys()
+            shapes[shape] = f"{shape}@{part}" if shape in listed_shapes else shape
+        listed_shapes |= shapes.keys()
         lists[part] = list(shapes.values())
     return lists
 
@@ -229,7 +229,7 @@ _ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
 
 
 def split_list_name(part: str) -> str:
-    """Return the member that lists the shapes of a part."""
+    """Return the raw file that lists the shapes of a part."""
     return f"train_test_split/shuffled_{part}_file_list.json"
 
 
@@ -243,14 +243,14 @@ def read_shape(
     name: str,
     max_points: int,
 ) -> F32:
-    """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label."""
+    """Return the points of one file, (N, 7) float32: x, y, z, normal x, y, z, part label."""
     points = parse_points(path.read_bytes(), 7, name=name)
     if len(points) > max_points:
-        raise DamagedInput(f"{name} has {len(points)} points; {max_points} at most are allowed.")
+        raise DamagedInput(f"{name} has {len(points)} points; at most {max_points} are allowed.")
     label = points[:, 6]
-    wrong = ~np.isin(label, range(category.first, category.last + 1))
-    if wrong.any():
-        row = int(wrong.argmax())
+    is_invalid = ~np.isin(label, range(category.first, category.last + 1))
+    if is_invalid.any():
+        row = int(is_invalid.argmax())
         raise DamagedInput(
             f"{name}, line {row + 1}: {label[row]:g} is not a part of {category.name}, "
             f"{category.first} to {category.last}."

@@ -1,9 +1,9 @@
-"""Sample shapes in the layout of ShapeNet-Part with normals: generated, never the real data.
+"""Generated shapes in the layout of ShapeNet-Part with normals.
 
-A shape is a few boxes, cylinders and ellipsoids, one or more a part, scaled at random; points are
-drawn on their surfaces with the surface's normal and written as upstream writes them: ``x y z nx ny
-nz label`` with six decimals. The published set has 500 to 3,000 points per shape and 72 / 11 / 17 %
-of the shapes in its train, val and test lists.
+A shape has randomly scaled boxes, cylinders and ellipsoids, at least one per part. Points on their
+surfaces are written with normals in upstream's format: ``x y z nx ny nz label`` with six decimals.
+The published shapes have 500 to 3,000 points, and 72 / 11 / 17 % of them are in the train, val and
+test lists.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ DEFAULT_SHAPES = 48
 Piece = tuple[str, int, F64, F64]  #: solid, part, centre, size
 
 
-def sample_shapes() -> dict[str, list[Piece]]:
+def load_shapes() -> dict[str, list[Piece]]:
     """Return the pieces of each category from ``manifests/tables/shapes.toml``, mirrored."""
-    pieces_of: dict[str, list[Piece]] = {}
+    shapes: dict[str, list[Piece]] = {}
     for category, pieces in read_shipped("tables", "shapes").items():
         for solid, part, centre, size, *mirrored in pieces:
             axes = "".join(mirrored)
             choices = [(-1, 1) if axis in axes else (1,) for axis in "xyz"]
-            # A mirrored piece, such as a wing, stands on both sides of an axis.
+            # A mirrored piece, such as a wing, is on both sides of an axis.
             for signs in itertools.product(*choices):
                 piece = solid, part, np.array(signs) * np.array(centre), np.array(size)
-                pieces_of.setdefault(category, []).append(piece)
-    return pieces_of
+                shapes.setdefault(category, []).append(piece)
+    return shapes
 
 
 def write_sample(
@@ -46,7 +46,7 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``."""
+    """Write ``limit`` shapes, cycling through the categories, and their split lists."""
     total = DEFAULT_SHAPES if limit is None else limit
     for category in CATEGORIES:
         (folder / category.synset).mkdir(parents=True, exist_ok=True)
@@ -54,10 +54,10 @@ def write_sample(
     lines = [f"{category.name}\t{category.synset}" for category in CATEGORIES]
     write_lines(folder / "synsetoffset2category.txt", lines)
 
-    pieces = sample_shapes()
+    pieces = load_shapes()
     paths = []
     row_format = "%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n"
-    # Each shape draws from its number, so that a larger sample begins with the smaller one.
+    # Seed each shape by its number, so that a larger sample extends a smaller one.
     for number in range(total):
         category = CATEGORIES[number % len(CATEGORIES)]
         rng = Generator(PCG64([seed, number]))
@@ -72,8 +72,8 @@ def write_sample(
     for part, rows in cut_into_parts(
         order, part_sizes(total, manifest.expected.splits["upstream"])
     ).items():
-        listed = [f"shape_data/{paths[i]}" for i in rows]
-        (folder / split_list_name(part)).write_bytes(json.dumps(listed).encode())
+        entries = [f"shape_data/{paths[i]}" for i in rows]
+        (folder / split_list_name(part)).write_bytes(json.dumps(entries).encode())
 
 
 def _draw_shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
@@ -82,17 +82,17 @@ def _draw_shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     jittered = []
     areas = []
     for solid, part, centre, size in pieces:
-        # The whole shape is scaled, and each piece a little on its own.
+        # Scale the shape, and each piece a little more.
         jitter = rng.uniform(0.85, 1.15, 3)
         sides = size * scale * jitter
         dx, dy, dz = sides
         jittered.append((solid, part, centre * scale, sides))
         areas.append(2 * (dx * dy + dy * dz + dx * dz))
 
-    # Small parts get some points more than their share, so that every label has examples.
+    # Distribute points by area, but give small parts enough points to learn their labels.
     total = int(rng.integers(2_000, 3_001))
-    share = np.array(areas) / np.sum(areas)
-    by_area = (share * total).astype(int)
+    area_fraction = np.array(areas) / np.sum(areas)
+    by_area = (area_fraction * total).astype(int)
     counts = np.maximum(by_area, 40).tolist()
     blocks = []
     for (solid, part, centre, size), count in zip(jittered, counts, strict=True):
@@ -111,7 +111,7 @@ def _surface_points(
 ) -> tuple[F64, F64]:
     """Return points (count, 3) on the surface of a piece around the origin, and unit normals."""
     half = size / 2
-    # Drawn on a ball, cube or cylinder of radius 1; stretching divides the normal by the sides.
+    # Draw on a ball, cube or cylinder of radius 1, then stretch; normals are divided by the sides.
     if solid == "ball":
         unit = rng.normal(size=(count, 3))
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
@@ -124,7 +124,7 @@ def _surface_points(
 
 
 def _box_surface(half: F64, count: int, rng: Generator) -> tuple[F64, F64]:
-    """Return points on a cube of side 2, as many a face as its area in the box asks, and normals."""
+    """Return points on a cube of side 2, distributed by the areas of the stretched box, and normals."""
     x, y, z = half
     faces = np.repeat([y * z, x * z, x * y], 2)
     face = rng.choice(6, size=count, p=faces / faces.sum())
@@ -148,19 +148,19 @@ def _tube_surface(
     round_axes = [i for i in range(3) if i != axis]
     angle = rng.uniform(0, 2 * np.pi, count)
     ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    caps = rng.random(count) < 0.2
+    # Put a fifth of the points on the two caps, uniformly over their area.
+    on_cap = rng.random(count) < 0.2
     ends = rng.choice([-1.0, 1.0], count)
     heights = rng.uniform(-1, 1, count)
-    # A fifth of the points lie on the two caps, evenly over their area.
-    radius = np.where(caps, np.sqrt(rng.random(count)), 1.0)
+    radius = np.where(on_cap, np.sqrt(rng.random(count)), 1.0)
 
     unit = np.empty((count, 3))
-    unit[:, axis] = np.where(caps, ends, heights)
+    unit[:, axis] = np.where(on_cap, ends, heights)
     unit[:, round_axes] = ring * radius[:, None]
 
-    # Normals of the caps point along the axis, normals of the side away from it.
+    # Normals of the caps point along the axis, those of the side away from it.
     outwards = ring / half[round_axes]
     normal = np.zeros((count, 3))
-    normal[:, round_axes] = np.where(caps[:, None], 0.0, outwards)
-    normal[:, axis] = np.where(caps, unit[:, axis], 0.0)
+    normal[:, round_axes] = np.where(on_cap[:, None], 0.0, outwards)
+    normal[:, axis] = np.where(on_cap, unit[:, axis], 0.0)
     return unit, normal

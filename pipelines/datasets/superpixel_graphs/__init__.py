@@ -1,8 +1,8 @@
-"""PascalVOC-SP and COCO-SP (LRGB): images as graphs of about 480 superpixels, with a class per superpixel.
+"""PascalVOC-SP and COCO-SP (LRGB): images as graphs of about 480 superpixels, each with a class.
 
 Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of tuples ``(x,
 edge_attr, edge_index, y)``: float16 [N, 14], [E, 2] and int64 [2, E] as torch tensors, [N] as a
-numpy array; or the processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and
+numpy array; or the mirrors' processed ``.pt`` files, ``(Data, slices)``. Facts and
 deviations: ``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
 """
 
@@ -30,39 +30,37 @@ from kmip_data.pipelines.formats.tensors import (
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
-#: Category ids of COCO that exist, and background; a class is the rank of its id.
+#: COCO's category ids, including background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
 
 
 class SuperpixelPipeline(GraphsInPartsPipeline):
-    """Pipeline of ``pascalvoc-sp`` and ``coco-sp.toml``."""
+    """Pipeline of ``pascalvoc-sp`` and ``coco-sp``."""
 
     records_per_unit = 1_000  #: about 46 MB per shard
     background_class = 0
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
-        #: True if labels are category ids of COCO, not classes
         self.is_coco = manifest.registered_name == "coco-sp"
-        # The parts that were drawn from one set of pictures.
+        # Parts drawn from the same pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 
     def read(self, raw: Raw) -> Iterator[PublishedPart]:
-        """Read the graphs of each memory-mapped file, of up to 9 GB."""
+        """Read the graphs of each part from a memory-mapped file of up to 9 GB."""
         existing_files = sorted(path.name for path in raw.folder.glob("*") if path.stem in PARTS)
-        ending = ".pickle" if "train.pickle" in existing_files else ".pt"
-        names = {part: f"{part}{ending}" for part in PARTS}
+        suffix = ".pickle" if "train.pickle" in existing_files else ".pt"
+        names = {part: f"{part}{suffix}" for part in PARTS}
         if existing_files != sorted(names.values()):
             listed = ", ".join(existing_files) or "none"
             raise DamagedInput(
                 f"Of train, val and test there are {listed}, not all as .pickle or all as .pt."
             )
-        read = stream_pickled if ending == ".pickle" else _graphs_of_collated
-        has_ids = self.is_coco and ending == ".pickle"
+        read = stream_pickled if suffix == ".pickle" else _read_collated_graphs
+        has_ids = self.is_coco and suffix == ".pickle"
         for part, name in names.items():
-            path = raw.path(name)
-            items = raw.track_items("graph", read(path))
-            yield PublishedPart(part, self._convert_graphs(raw, items, has_ids=has_ids))
+            graphs = raw.track_items("graph", read(raw.path(name)))
+            yield PublishedPart(part, self._convert_graphs(raw, graphs, has_ids=has_ids))
 
     def _convert_graphs(
         self, raw: Raw, graphs: Iterable[Sequence[Array]], *, has_ids: bool
@@ -72,15 +70,14 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
                 "x": x,
                 "edge_attr": np.asarray(edge_attr, np.float32),
                 "edge_index": edge_index,
-                "y": classes_of(y, raw.current_item) if has_ids else y,
+                "y": classes_from_ids(y, raw.current_item) if has_ids else y,
             }
 
     def order_for_stratified(self, parts: Sequence[Sequence[int]], labels: I64) -> list[int]:
-        """Return val and test of PascalVOC-SP in the order before LRGB's rule drew them.
+        """Restore the order before LRGB's rule drew PascalVOC-SP's val and test, by labels (G,).
 
-        The published files are in the order of the draw, so the draw can be undone by the labels
-        (G,), and the rule with seed 0 gives the published parts again. Other data, such as a
-        partial set, stay in source order.
+        The published files keep the order of the draw, so it can be undone, and the rule with
+        seed 0 reproduces the published parts. For partial or other data return the source order.
         """
         if self.is_coco:
             return super().order_for_stratified(parts, labels)
@@ -92,7 +89,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         return joined
 
     def card_additions(self, prepared: Prepared, params: BuildParams) -> CardAdditions:
-        """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
+        """Return the mean and deviation of each column, for standardisation by class or encoder."""
         constants = {
             key: value.model_dump() for key, value in self.manifest.standardisation.items()
         }
@@ -102,22 +99,22 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
 PIPELINE = SuperpixelPipeline
 
 
-def classes_of(labels: Array, where: str) -> Array:
-    """Return the class of each id (n,) of a COCO category: its rank among the ids."""
+def classes_from_ids(labels: Array, location: str) -> Array:
+    """Return the class of each COCO category id (n,), its rank among the ids."""
     unknown = labels[~np.isin(labels, COCO_IDS)]
     if unknown.size:
-        raise DamagedInput(f"{where}: the label {unknown[0]} is not a category of COCO.")
+        raise DamagedInput(f"{location}: the label {unknown[0]} is not a COCO category.")
     return np.searchsorted(COCO_IDS, labels)
 
 
-def _graphs_of_collated(path: Path) -> Iterator[Sequence[Array]]:
-    """Yield the graphs of PyTorch Geometric's ``(Data, slices)``, or its newer form."""
+def _read_collated_graphs(path: Path) -> Iterator[Sequence[Array]]:
+    """Yield the graphs of PyTorch Geometric's collated ``(Data, slices)``."""
     content = read_torch_file(path, PYG, mapping=map_file(path))
     data, slices = content[:2] if isinstance(content, tuple) else (None, None)
     if isinstance(data, PickledData):
         data = data.mapping
     if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
-        raise DamagedInput(f"{path.name} does not hold concatenated graphs and their offsets.")
+        raise DamagedInput(f"{path.name} does not have collated graphs and their slices.")
 
     for graph in separate_graphs(data, slices, path.name):
         yield [graph[name] for name in ("x", "edge_attr", "edge_index", "y")]

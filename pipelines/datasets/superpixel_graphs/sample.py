@@ -1,8 +1,7 @@
-"""Sample superpixel graphs in the layout of PascalVOC-SP and COCO-SP: generated, never the real data.
+"""Generated superpixel graphs in the layout of PascalVOC-SP and COCO-SP.
 
-A picture has one or two things in front of a background; it is cut into the cells of a jittered
-grid, which are described and joined as upstream describes and joins superpixels. What a thing is
-decides its colour.
+A picture has one or two objects on a background, coloured by class. The cells of a jittered grid
+stand for superpixels, with upstream's features and edges.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.sample_writers import Tensor, write_pickle
 
 DEFAULT_PICTURES = 90
-SIZES = (500, 375)  #: columns and rows of a picture in pixels
+PICTURE_SIZE = (500, 375)  #: columns and rows, pixels
 _VOC_CLASSES = 21
 
 Picture = tuple[NDArray[np.float16], F32, I64, I64]
@@ -33,38 +32,38 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
+    """Write 3/5 of the pictures as ``train.pickle``, and halves of the rest as ``val`` and ``test``.
 
-    The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
+    The halves of a Pascal VOC sample are drawn by upstream's stratified rule.
     """
     count = limit or DEFAULT_PICTURES
-    coco = manifest.registered_name == "coco-sp"
+    is_coco = manifest.registered_name == "coco-sp"
     rng = Generator(PCG64(seed))
-    ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
+    ids = np.array(COCO_IDS) if is_coco else np.arange(_VOC_CLASSES)
     pictures = [sample_picture_graph(i, len(ids), rng, side=(6, 11)) for i in range(count)]
-    held = 2 * count // 5
-    pool = pictures[count - held :]
-    val_size = held - held // 2
-    if coco:
+    held_out_size = 2 * count // 5
+    held_out = pictures[count - held_out_size :]
+    val_size = held_out_size - held_out_size // 2
+    if is_coco:
         val = np.arange(val_size)
-        test = np.arange(val_size, held)
+        test = np.arange(val_size, held_out_size)
     else:
-        classes = np.zeros((held, len(ids)), np.int64)
-        for row, (*_, y) in enumerate(pool):
-            classes[row] = np.bincount(y, minlength=len(ids))
-        val, test = stratified_draw(meta_labels(classes, 0), val_size)
+        class_counts = np.zeros((held_out_size, len(ids)), np.int64)
+        for row, (*_, y) in enumerate(held_out):
+            class_counts[row] = np.bincount(y, minlength=len(ids))
+        val, test = stratified_draw(meta_labels(class_counts, 0), val_size)
 
-    # Labels are as in the raw file: ids of COCO in one byte, classes of Pascal VOC in four.
+    # The raw files have one-byte category ids for COCO, four-byte classes for Pascal VOC.
     parts = {
-        "train": pictures[: count - held],
-        "val": [pool[i] for i in val],
-        "test": [pool[i] for i in test],
+        "train": pictures[: count - held_out_size],
+        "val": [held_out[i] for i in val],
+        "test": [held_out[i] for i in test],
     }
-    dtype = np.uint8 if coco else np.int32
-    for name, chosen in parts.items():
+    dtype = np.uint8 if is_coco else np.int32
+    for name, part_pictures in parts.items():
         graphs = [
             (Tensor(x), Tensor(attr), Tensor(edges), ids[y].astype(dtype))
-            for x, attr, edges, y in chosen
+            for x, attr, edges, y in part_pictures
         ]
         write_pickle(folder / f"{name}.pickle", graphs)
 
@@ -78,9 +77,8 @@ def sample_picture_graph(
 ) -> Picture:
     """Return features, edge features, edges and classes of one picture.
 
-    Picture number 1 is a single superpixel.
-
-    ``side`` is the least and the largest number of cells along a side of the grid.
+    Picture number 1 is a single superpixel. ``side`` has the minimum and maximum cells along a side
+    of the grid.
     """
     columns = 1
     rows = 1
@@ -88,18 +86,18 @@ def sample_picture_graph(
         columns, rows = rng.integers(*side, 2, endpoint=True).tolist()
     cells = np.column_stack(np.divmod(np.arange(rows * columns), columns))
     shift = rng.uniform(-0.2, 0.2, cells.shape)
-    height_width = np.array(SIZES[::-1])
-    # Centres in pixels, off the middle of their cell by up to a fifth of it.
+    height_width = np.array(PICTURE_SIZE[::-1])
+    # Shift centres, in pixels, by up to a fifth of a cell.
     centre = (cells + 0.5 + shift) * height_width / (rows, columns)
 
-    # Things are discs; the number of the picture is the class of the first, so that all occur.
+    # Objects are discs. The first has the picture's number as class, so that all classes occur.
     y = np.zeros(len(cells), np.int64)
-    for thing in range(1 + int(rng.random() < 0.3)):
-        thing_class = number if thing == 0 else int(rng.integers(classes))
-        middle = rng.uniform(0.3, 0.7, 2) * SIZES[::-1]
-        distance = np.linalg.norm((centre - middle) / SIZES[::-1], axis=1)
+    for index in range(1 + int(rng.random() < 0.3)):
+        object_class = number if index == 0 else int(rng.integers(classes))
+        middle = rng.uniform(0.3, 0.7, 2) * PICTURE_SIZE[::-1]
+        distance = np.linalg.norm((centre - middle) / PICTURE_SIZE[::-1], axis=1)
         radius = rng.uniform(0.15, 0.3)
-        y[distance < radius] = thing_class % (classes - 1) + 1
+        y[distance < radius] = object_class % (classes - 1) + 1
 
     hue = 2 * np.pi * y[:, None] / classes + np.array([0.0, 2.1, 4.2])
     colour = 0.35 * np.cos(hue) * (y > 0)[:, None]  # the background is grey
@@ -110,23 +108,20 @@ def sample_picture_graph(
     darkest = np.clip(mean - 3 * spread, 0, 1)
     x = np.hstack([mean, spread, brightest, darkest, centre])
 
-    single = len(cells) == 1
-    # A single superpixel has an edge to itself, without features.
-    edges = np.zeros((2, 1), np.int64) if single else _grid_edges(rows, columns)
+    is_single = len(cells) == 1
+    # A single superpixel has a self-loop with zero features.
+    edges = np.zeros((2, 1), np.int64) if is_single else _grid_edges(rows, columns)
     difference = mean[edges[0]] - mean[edges[1]]
     strength = np.linalg.norm(difference, axis=1) / 4
-    # Both directions of a pair have one length: the smaller end's.
+    # Draw a length per node; both directions of an edge take that of its smaller end.
     lengths = rng.integers(1, 60, len(cells))
     length = lengths[edges.min(axis=0)]
-    attr = np.stack([strength, length], axis=1) * (not single)
+    attr = np.stack([strength, length], axis=1) * (not is_single)
     return x.astype(np.float16), attr.astype(np.float32), edges, y
 
 
 def _grid_edges(rows: int, columns: int) -> I64:
-    """Cells that touch, also at a corner from the upper left.
-
-    Both directions are listed, by source and target.
-    """
+    """Return edges in both directions between cells sharing a side or a corner along one diagonal."""
     number = np.arange(rows * columns).reshape(rows, columns)
     pairs = [
         (number[:, :-1], number[:, 1:]),

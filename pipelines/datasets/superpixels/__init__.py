@@ -1,6 +1,6 @@
-"""Your own images and masks as superpixel graphs, constructed as in LRGB.
+"""Your own images and masks as superpixel graphs, constructed like LRGB's.
 
-Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix. Facts and
+Raw layout: ``images/`` and ``masks/`` with equal file names, except for suffixes. Facts and
 deviations: ``docs/pictures.md``.
 """
 
@@ -38,12 +38,11 @@ from kmip_data.pipelines.user_files import (
 )
 from kmip_data.strict_model import Strict
 
-IMAGES = "images"
-MASK_FILES = "masks"
-LARGEST_UNIT = 256  #: pictures in a shard
-_THREADS = 8  #: pictures decoded at a time
-#: Fewest shards, if there are enough images, so that processes can share them.
-UNITS = 32
+IMAGE_FOLDER = "images"
+MASK_FOLDER = "masks"
+MAX_PICTURES_PER_UNIT = 256
+_DECODING_THREADS = 8
+MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
 
 
 class SuperpixelSource(Strict):
@@ -51,13 +50,13 @@ class SuperpixelSource(Strict):
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(
-        default=None, description="folder of masks, each named as its picture"
+        default=None, description="folder of masks, named like their pictures"
     )
     _unread: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def unread(self) -> dict[str, str]:
-        """Files that are not copied -> reason."""
+        """Reason for each file that is not copied."""
         return self._unread
 
     def files(self) -> dict[str, Path]:
@@ -66,10 +65,10 @@ class SuperpixelSource(Strict):
         Raises ``UsageError`` if there are none.
         """
         files: dict[str, Path] = {}
-        for option, folder in ((IMAGES, self.images), (MASK_FILES, self.masks)):
+        for option, folder in ((IMAGE_FOLDER, self.images), (MASK_FOLDER, self.masks)):
             pictures, unread = files_below(folder, f"--{option}", graph.SUFFIXES)
             files |= {f"{option}/{name}": path for name, path in pictures.items()}
-            self._unread |= {f"{option}/{name}": why for name, why in unread.items()}
+            self._unread |= {f"{option}/{name}": reason for name, reason in unread.items()}
         return files
 
     @property
@@ -89,7 +88,7 @@ class OwnSuperpixelParams(OwnParams):
     )
     edges: graph.EdgeRule = Field(
         default="rag-boundary",
-        description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
+        description="rag-boundary: touching superpixels, with edge strength and length of their boundary; "
         "knn: the nearest centroids, with their distance",
     )
     k: int = Field(
@@ -100,23 +99,23 @@ class OwnSuperpixelParams(OwnParams):
     )
     classes: str = Field(
         default="21",
-        description="number of classes, including background, or their values in the masks, such as 0,255",
+        description="number of classes, including background, or their mask values, such as 0,255",
     )
     void: int = Field(
         default=255,
         ge=0,
         le=65_535,
-        description="value of mask pixels without a class",
+        description="mask value of pixels without a class",
     )
     white: float | None = Field(
         default=None,
         gt=0,
         le=2**32,
-        description="value of white in pictures of more than 8 bits (default: 1 in floats, 65535 in 16 bits)",
+        description="value of white in pictures of more than 8 bits (default: 1 for floats, 65535 for 16 bits)",
     )
     exif: graph.Exif | None = Field(
         default=None,
-        description="orientation in EXIF: apply it or ignore it (default: as the mask's size shows)",
+        description="apply or ignore the EXIF orientation (default: inferred from the mask's size)",
     )
 
     @field_validator("classes", mode="before")
@@ -131,14 +130,14 @@ class OwnSuperpixelParams(OwnParams):
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """Value of each class in the masks."""
+        """Mask value of each class."""
         return parse_class_values(self.classes) or tuple(range(int(self.classes)))
 
 
 class ResolvedSuperpixelParams(OwnSuperpixelParams):
-    """Parameters with the files that are not used."""
+    """Parameters completed with the ignored files."""
 
-    ignored: tuple[str, ...] = Field(exclude=True)  #: file and reason
+    ignored: tuple[str, ...] = Field(exclude=True)  #: files with reasons
 
 
 class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
@@ -151,7 +150,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
     Source = SuperpixelSource
 
     def schema(self, params: ResolvedSuperpixelParams) -> Schema:
-        """Columns of LRGB: 14 features, edge features by the rule, and the class."""
+        """Return LRGB's columns: 14 features, edge features of the rule, and the class."""
         boundary = ("mean edge strength", "boundary [pixels]")
         fields = ("distance [pixels]",) if params.edges == "knn" else boundary
         columns = (
@@ -160,7 +159,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
             class_column(
                 "node/y",
                 len(params.codes),
-                f"class of the mask at the rounded centroid; {params.void} is none, and no class is 0",
+                f"class of the mask at the rounded centroid; {params.void}, which is no class, becomes 0",
             ),
         )
         pos = View(attribute="pos", source="node/x", start=12, stop=14)
@@ -172,59 +171,59 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         )
 
     def resolve(self, params: OwnSuperpixelParams, raw: RawFolder) -> ResolvedSuperpixelParams:
-        """Read all pictures and masks once.
+        """Read all pictures and masks once, before any picture is segmented.
 
-        Raises ``DamagedInput`` that names every pair that cannot be used, unless they are skipped.
+        Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
         """
-        classes = len(params.codes)
-        if params.class_name and len(params.class_name) != classes:
-            names = len(params.class_name)
+        num_classes = len(params.codes)
+        if params.class_name and len(params.class_name) != num_classes:
+            num_names = len(params.class_name)
             raise UsageError(
-                f"class_name has {names} names for {classes} classes.",
-                next=f"--set classes={names}",
+                f"class_name has {num_names} names for {num_classes} classes.",
+                next=f"--set classes={num_names}",
             )
-        # Errors end the build before any picture is segmented.
         pairs = pair_with_masks(raw.members)
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
 
         def check(names: tuple[str, str | None]) -> tuple[Array, DamagedInput | None]:
-            seen = np.empty(0, np.int64)
+            mask_values = np.empty(0, np.int64)
             try:
                 mask = self._read_mask(raw.path, *names)
-                seen = np.unique(mask)
+                mask_values = np.unique(mask)
                 self._read_picture(raw.path, names[0], mask, params)
-                graph.classes_of(mask, params.codes, params.void, names[1] or "")
+                graph.classes_from_values(mask, params.codes, params.void, names[1] or "")
             except DamagedInput as error:
-                return seen, error
-            return seen, None
+                return mask_values, error
+            return mask_values, None
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for (picture, _), (seen, refusal) in zip(pairs, pool.map(check, pairs), strict=True):
-                values |= {*seen.tolist()}
-                if refusal is not None:
-                    unusable[picture] = refusal
-        wrong = values - {*params.codes, params.void, -1}
-        if wrong and params.on_error == "stop":
-            for refusal in unusable.values():
-                if "which is not a class" in refusal.message:
-                    refusal.next = graph.classes_option(values, params.void)
+        with ThreadPoolExecutor(_DECODING_THREADS) as pool:
+            results = pool.map(check, pairs)
+            for (picture, _), (mask_values, error) in zip(pairs, results, strict=True):
+                values |= {*mask_values.tolist()}
+                if error is not None:
+                    unusable[picture] = error
+        invalid = values - {*params.codes, params.void, -1}
+        if invalid and params.on_error == "stop":
+            for error in unusable.values():
+                if "which is not a class" in error.message:
+                    error.next = graph.classes_option(values, params.void)
         self.stop_or_skip_all(unusable, len(pairs), params)
         if values == {0, params.void} and params.void not in params.codes:
             raise DamagedInput(
-                f"The masks have the values 0 and {params.void}, and {params.void} marks pixels without a class.",
+                f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
                 next=f"--set classes=0,{params.void}",
             )
-        used = {*(picture for picture, _ in pairs), *(mask for _, mask in pairs)}
+        paired = {*(picture for picture, _ in pairs), *(mask for _, mask in pairs)}
         unread = {
-            name: "a mask without a picture" for name in sorted(raw.members) if name not in used
+            name: "a mask without a picture" for name in sorted(raw.members) if name not in paired
         }
         unread |= self.unread
         ignored = [f"{name}: {reason}" for name, reason in unread.items()]
         return ResolvedSuperpixelParams.from_params(params, ignored=tuple(ignored))
 
     def card_additions(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> CardAdditions:
-        """Return the files that are not used."""
+        """Return the ignored files."""
         return CardAdditions({"files": {"ignored": list(params.ignored)}})
 
     def prepare(self, raw: RawFolder, params: ResolvedSuperpixelParams, workdir: Path) -> Prepared:
@@ -232,26 +231,25 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         return Prepared(raw.path, {"pairs": pair_with_masks(raw.members)})
 
     def class_names(self, params: ResolvedSuperpixelParams) -> tuple[str, ...]:
-        """Return the given class names, else the values of the masks that are listed."""
+        """Return the given class names, or the listed mask values."""
         return params.class_name or tuple(map(str, parse_class_values(params.classes)))
 
     def units(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> list[Unit]:
-        """Assign images in the order of their names."""
-        chosen = params.positions_to_build(len(prepared.plan["pairs"]))
-        # Small shards of few pictures, so that every process has work; large ones of many.
-        size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
-        return units_of_rows(chosen, size, "pictures")
+        """Assign pictures in name order, in units small enough for every process to have work."""
+        rows = params.positions_to_build(len(prepared.plan["pairs"]))
+        size = min(max(-(-len(rows) // MIN_UNITS), 1), MAX_PICTURES_PER_UNIT)
+        return units_of_rows(rows, size, "pictures")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedSuperpixelParams
     ) -> Iterator[GraphRecord | Skipped]:
-        """Yield the pictures of one unit."""
+        """Yield the graphs of a unit's pictures."""
         for row in unit.items["rows"]:
             picture, mask = prepared.plan["pairs"][row]
             try:
                 yield self.picture_record(prepared.path, picture, mask, params)
             except DamagedInput as error:
-                yield self.stop_or_skip(key_of_picture(picture), error, params)
+                yield self.stop_or_skip(picture_key(picture), error, params)
 
     def picture_record(
         self,
@@ -260,21 +258,21 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         mask: str | None,
         params: ResolvedSuperpixelParams,
     ) -> GraphRecord:
-        """Return the graph of one image.
+        """Return the graph of one picture.
 
-        Raises ``DamagedInput`` if it or its mask is unusable.
+        Raises ``DamagedInput`` if the picture or its mask is unusable.
         """
         values = self._read_mask(folder, picture, mask)
         pixels = self._read_picture(folder, picture, values, params)
-        classes = graph.classes_of(values, params.codes, params.void, mask or "")
-        # Segment, connect, describe, label: the steps of LRGB's script.
+        classes = graph.classes_from_values(values, params.codes, params.void, mask or "")
+        # The steps of LRGB's script.
         segments = graph.segment_superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect_superpixels(pixels, segments, params.edges, params.k)
         x = graph.superpixel_features(pixels, segments)
         y = graph.superpixel_labels(classes, segments)
         edges = edge_index.astype(self.schema(params).index_dtype)
         record = GraphRecord(
-            key=key_of_picture(picture),
+            key=picture_key(picture),
             num_nodes=len(x),
             columns={
                 "node/x": x.astype(np.float16),
@@ -291,7 +289,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         return graph.read_mask(folder / mask, mask)
 
     def _read_picture(self, folder: Path, name: str, mask: I64, params: OwnSuperpixelParams) -> U8:
-        """Return a picture of the size of its mask."""
+        """Read a picture, which must have the size of its mask."""
         pixels = graph.read_picture(
             folder / name,
             name,
@@ -305,13 +303,13 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         return pixels
 
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, U8 | None]:
-        """Return each picture with the borders of its superpixels."""
+        """Return each picture with its superpixel borders painted, None if it is missing."""
         pictures: dict[str, U8 | None] = dict.fromkeys(keys)
-        # The build's raw copy may be gone; another one would show other images.
+        # Use only the build's raw copy; another one would show other pictures.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
             pairs = {
-                key_of_picture(picture): (picture, mask)
+                picture_key(picture): (picture, mask)
                 for picture, mask in pair_with_masks(copy.members)
             }
             params = OwnSuperpixelParams.model_validate(card.parameters)
@@ -324,7 +322,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         return pictures
 
     def folder_name_pieces(self, params: ResolvedSuperpixelParams) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
+        """Return folder name parts for the edges and non-default values."""
         parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
         if params.superpixels != 500:
             parts.append(f"sp{params.superpixels}")
@@ -335,30 +333,28 @@ PIPELINE = OwnSuperpixelPipeline
 
 
 def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Return each picture with its mask, by the name without suffix, in the order of the names.
+    """Return each picture with its mask, matched by name without suffix, in name order.
 
-    Raises ``DamagedInput`` where two pictures, or two masks, have one name.
+    Raises ``DamagedInput`` if two pictures or two masks have the same name.
     """
-    sides: dict[str, dict[str, str]] = {IMAGES: {}, MASK_FILES: {}}
-    # By the path without its suffix: a picture is a JPEG, its mask a PNG.
+    folders: dict[str, dict[str, str]] = {IMAGE_FOLDER: {}, MASK_FOLDER: {}}
     for name in sorted(members):
-        side, _, rest = name.partition("/")
-        if side not in sides:
+        folder, _, path = name.partition("/")
+        if folder not in folders:
             continue
-        stem = str(PurePosixPath(rest).with_suffix(""))
-        other = sides[side].setdefault(stem, name)
-        if other != name:
+        stem = str(PurePosixPath(path).with_suffix(""))
+        first = folders[folder].setdefault(stem, name)
+        if first != name:
             raise DamagedInput(
-                f"Two of the {side} differ only in their suffix: {other} and {name}.",
+                f"Two of the {folder} differ only in their suffix: {first} and {name}.",
                 next="remove one of them",
             )
-    return [
-        (picture, sides[MASK_FILES].get(stem)) for stem, picture in sorted(sides[IMAGES].items())
-    ]
+    masks = folders[MASK_FOLDER]
+    return [(picture, masks.get(stem)) for stem, picture in sorted(folders[IMAGE_FOLDER].items())]
 
 
-def key_of_picture(picture: str) -> str:
-    """Return the key of a picture: its path below the folder, without suffix."""
+def picture_key(picture: str) -> str:
+    """Return the record key of a picture: its path in the folder, without suffix."""
     path = PurePosixPath(picture.partition("/")[2])
     return escaped_key(str(path.with_suffix("")), 160)
 
@@ -366,5 +362,5 @@ def key_of_picture(picture: str) -> str:
 def _missing_mask_error(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
     return DamagedInput(
-        f"{picture} has no mask: no {MASK_FILES}/{stem} with one of {', '.join(graph.SUFFIXES)}."
+        f"{picture} has no mask: no {MASK_FOLDER}/{stem} with one of {', '.join(graph.SUFFIXES)}."
     )

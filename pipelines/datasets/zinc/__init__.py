@@ -1,10 +1,10 @@
-"""ZINC: molecules as atoms and bonds, and their penalised logP; all, or the 12,000 of the benchmark.
+"""ZINC: molecules with penalised logP; all of them, or the 12,000 of the benchmark.
 
 Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of dictionaries with
 ``atom_type`` int8 [N], ``bond_type`` int8 [N, N] (0: none) and ``logP_SA_cycle_normalized`` float32
-[1] as torch tensors; ``train.index``, ``val.index`` and ``test.index`` have the numbers of the
-benchmark's molecules in these lists, separated by commas. Instead of the pickles ``.jsonl`` or
-``.parquet`` of the mirror. Facts and deviations: ``docs/datasets/zinc.md``, ``docs/fidelity.md``.
+[1] as torch tensors; ``train.index``, ``val.index`` and ``test.index`` list the positions of the
+benchmark's molecules, separated by commas. The mirror has ``.jsonl`` or ``.parquet`` files instead
+of pickles. Facts and deviations: ``docs/datasets/zinc.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.runtime.extras import require_extra
 
-ATOMS = "atom_type"
-BONDS = "bond_type"
+ATOM_TYPE = "atom_type"
+BOND_TYPE = "bond_type"
 TARGET = "logP_SA_cycle_normalized"
-RawItem = Mapping[str, Any]  #: pickled molecule, or row of the mirror, before conversion to a graph
+RawItem = Mapping[str, Any]  #: pickled molecule, or row of the mirror
 
 
 class ZincPipeline(GraphsInPartsPipeline):
@@ -69,7 +69,7 @@ def _read_molecules(raw: Raw, part: str, listed_numbers: list[int] | None) -> It
             continue
         missing.discard(number)
         is_pickle = path.suffix == ".pickle"
-        yield graph_of_molecule(item) if is_pickle else graph_of_row(item, raw.current_item)
+        yield graph_from_molecule(item) if is_pickle else graph_from_row(item, raw.current_item)
     if missing:
         raise DamagedInput(
             f"{part}.index lists molecule {max(missing)}, which {path.name} does not have."
@@ -81,18 +81,18 @@ def _read_items(path: Path) -> Iterator[RawItem]:
         case ".pickle":
             yield from stream_pickled(path)
         case ".jsonl":
-            yield from json_rows(path)
+            yield from read_json_rows(path)
         case ".parquet":
-            yield from parquet_rows(path)
+            yield from read_parquet_rows(path)
         case _:
             raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
-def graph_of_molecule(molecule: RawItem) -> RawGraph:
-    """Return a molecule as a graph: bonds by first, then second atom."""
-    atoms = molecule[ATOMS]
+def graph_from_molecule(molecule: RawItem) -> RawGraph:
+    """Convert a pickled molecule to a graph, with bonds sorted by first and second atom."""
+    atoms = molecule[ATOM_TYPE]
     count = len(atoms)
-    bonds = np.reshape(molecule[BONDS], (count, count))
+    bonds = np.reshape(molecule[BOND_TYPE], (count, count))
     ends = bonds.nonzero()
     return {
         "x": np.reshape(atoms, (count, 1)),
@@ -102,49 +102,49 @@ def graph_of_molecule(molecule: RawItem) -> RawGraph:
     }
 
 
-# --- The mirror -----------------------------------------------------------------------------------
+# --- The mirror: graphs-datasets/ZINC on the Hugging Face hub -------------------------------------
 
-# ZINC on the Hugging Face hub (graphs-datasets/ZINC): one graph per row of JSON lines or Parquet.
-
-_LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
-_ROWS = 1_000  #: rows of Parquet that are read at a time
+_MAX_LINE_BYTES = 100_000  #: the largest molecule takes 3,000
+_ROWS_PER_BATCH = 1_000  #: Parquet rows read at a time
 
 
-def json_rows(path: Path) -> Iterator[RawItem]:
-    """Yield the objects of a file, one per line."""
+def read_json_rows(path: Path) -> Iterator[RawItem]:
+    """Yield the JSON object of each line."""
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_LONGEST):
-            number += 1
+        line_number = 0
+        while line := file.readline(_MAX_LINE_BYTES):
+            line_number += 1
             try:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise DamagedInput(f"{path.name}, line {number} is not JSON: {error}.") from error
+                raise DamagedInput(
+                    f"{path.name}, line {line_number} is not JSON: {error}."
+                ) from error
 
 
-def parquet_rows(path: Path) -> Iterator[RawItem]:
-    """Yield the rows of a file as dictionaries."""
+def read_parquet_rows(path: Path) -> Iterator[RawItem]:
+    """Yield the rows of a Parquet file as dictionaries."""
     require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS):
+            for batch in file.iter_batches(_ROWS_PER_BATCH):
                 yield from batch.to_pylist()
-    except (ArrowException, OSError, ValueError) as error:  # names that are not UTF-8
+    except (ArrowException, OSError, ValueError) as error:  # ValueError for names not in UTF-8
         raise DamagedInput(f"{path.name} is not a complete Parquet file: {error}.") from error
 
 
-def graph_of_row(row: RawItem, where: str) -> RawGraph:
-    """Return a row as a graph: bonds by first, then second atom."""
+def graph_from_row(row: RawItem, location: str) -> RawGraph:
+    """Convert a row of the mirror to a graph, with bonds sorted by first and second atom."""
     atoms = row["node_feat"]
     ends = np.asarray(row["edge_index"])
-    if not ends.size:  # an empty list has no type
+    if not ends.size:
         ends = np.zeros((2, 0), np.int64)
     order = np.lexsort(ends[::-1])
     ends = ends[:, order]
     if (ends[:, 1:] == ends[:, :-1]).all(axis=0).any():
-        raise DamagedInput(f"{where}: a bond occurs twice.")
+        raise DamagedInput(f"{location}: a bond occurs twice.")
 
     y = np.reshape(row["y"], ())
     if y.dtype.kind == "f":

@@ -1,7 +1,7 @@
-"""Sample molecules in the raw layout of ZINC: generated, never the real data.
+"""Generated molecules in the raw layout of ZINC.
 
-A molecule is a chain with branches and at most two rings; its target is a sum over atoms and bonds,
-less for each ring.
+A molecule is a branched chain with at most two rings; its target is a sum over atoms, bonds and
+rings.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
+from kmip_data.pipelines.datasets.zinc import ATOM_TYPE, BOND_TYPE, TARGET
 from kmip_data.pipelines.sample_writers import Tensor, part_sizes, write_pickle
 
 DEFAULT_MOLECULES = 240
-PUBLISHED = {"train": 10, "val": 1, "test": 1}
-UNLISTED = 3  #: molecules of each pickle that its index does not list
-_SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: shares of the types of atoms
-_VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
+PART_WEIGHTS = {"train": 10, "val": 1, "test": 1}
+NUM_UNLISTED = 3  #: molecules per pickle missing from its index
+_ATOM_FRACTIONS = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: by atom type
+_ATOM_CONTRIBUTIONS = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
 
 
 def write_sample(
@@ -29,23 +29,23 @@ def write_sample(
     limit: int | None,
     seed: int,
 ) -> None:
-    """Write ``limit`` molecules; for the benchmark's subset more, and index files that list as many."""
+    """Write ``limit`` molecules; for the benchmark also unlisted ones, and index files."""
     rng = Generator(PCG64(seed))
-    subset = manifest.registered_name == "zinc"
-    for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
-        total = size + UNLISTED * subset
+    has_index = manifest.registered_name == "zinc"
+    for part, size in part_sizes(limit or DEFAULT_MOLECULES, PART_WEIGHTS).items():
+        total = size + NUM_UNLISTED * has_index
         molecules = [_draw_molecule(rng) for _ in range(total)]
         write_pickle(folder / f"{part}.pickle", molecules)
-        if subset:
-            listed = ",".join(map(str, rng.permutation(total)[:size]))
-            (folder / f"{part}.index").write_bytes(f"{listed}\r\n".encode())
+        if has_index:
+            positions = ",".join(map(str, rng.permutation(total)[:size]))
+            (folder / f"{part}.index").write_bytes(f"{positions}\r\n".encode())
 
 
 def _draw_molecule(rng: Generator) -> dict[str, Any]:
     count = int(rng.integers(9, 31))
-    atoms = rng.choice(len(_SHARES), count, p=_SHARES)
+    atoms = rng.choice(len(_ATOM_FRACTIONS), count, p=_ATOM_FRACTIONS)
     bonds = np.zeros((count, count), np.int8)
-    # Each atom hangs on one of the three before it.
+    # Bind each atom to one of the previous three.
     for atom in range(1, count):
         bonds[atom, rng.integers(max(atom - 3, 0), atom)] = rng.choice(
             [1, 2, 3], p=[0.75, 0.2, 0.05]
@@ -55,11 +55,11 @@ def _draw_molecule(rng: Generator) -> dict[str, Any]:
         bonds[6 + ring, ring] = 1
     bonds = np.maximum(bonds, bonds.T)
 
-    double = (bonds == 2).sum() / 2
-    target = _VALUES[atoms].sum() - 0.1 * double - 0.5 * rings
+    double_bonds = (bonds == 2).sum() / 2
+    target = _ATOM_CONTRIBUTIONS[atoms].sum() - 0.1 * double_bonds - 0.5 * rings
     return {
         "num_atom": count,
-        ATOMS: Tensor(atoms.astype(np.int8)),
-        BONDS: Tensor(bonds),
+        ATOM_TYPE: Tensor(atoms.astype(np.int8)),
+        BOND_TYPE: Tensor(bonds),
         TARGET: Tensor(np.array([target], np.float32)),
     }

@@ -18,7 +18,7 @@ import torch
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.domains.molecules import check_partition
 from kmip_data.pipelines.formats.pickles import MAX_STACK, RefusedError, read_pickle, stream_list
-from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, storage_of
+from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, load_storage
 from kmip_data.pipelines.sample_writers import storage_bytes
 
 PROTOCOLS = range(6)
@@ -351,14 +351,14 @@ def test_a_part_of_an_item_that_was_handed_out_is_refused(tmp_path):
 
 def test_storages_are_views_of_what_torch_writes_and_nothing_else():
     data = storage_bytes(np.array([1.0, 2.0]), "7")
-    array = storage_of(data)
+    array = load_storage(data)
     np.testing.assert_array_equal(array, [1.0, 2.0])
     assert not array.flags.owndata
     other = data.replace(b"q\x01X", b"r\x01\x00\x00\x00X", 1)  # the same opcode with a longer index
     assert other != data
     for broken in (other, data[:-1], data + b"x", data.replace(b"Double", b"Doublf"), b"", "text"):
         with pytest.raises(RefusedError):
-            storage_of(broken)
+            load_storage(broken)
 
 
 def test_memory_does_not_grow_with_the_list(tmp_path):

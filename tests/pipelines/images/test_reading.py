@@ -50,7 +50,7 @@ def test_only_the_usual_formats_are_opened_whatever_a_file_is_called(tmp_path, m
                 read(path, "p")
                 opened.add(form)
             except DamagedInput as error:
-                if "Pillow does not know" not in str(error):
+                if "Pillow does not support" not in str(error):
                     opened.add(form)
     # MPO is a JPEG with a second picture behind it.
     assert opened == {"BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP", "MPO"} & set(formats)

@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
 from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
 from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
 from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
-from kmip_data.pipelines.datasets.openstreetmap.streets import IMPLICIT, read_speed
+from kmip_data.pipelines.datasets.openstreetmap.streets import IMPLICIT_LIMITS, read_speed
 from kmip_data.pipelines.domains.cities import FEATURES, CityArrays
 from kmip_data.runtime import memory
 
@@ -158,7 +158,18 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     assert other.warnings[-1] == "2 values of highway are not in the vocabulary and were dropped."
 
 
-SPEEDS = [*IMPLICIT, "walk", "none", "", "30 mph", "30mph", "5 knots", "1.2.3", "50|30", "9|30 mph"]
+SPEEDS = [
+    *IMPLICIT_LIMITS,
+    "walk",
+    "none",
+    "",
+    "30 mph",
+    "30mph",
+    "5 knots",
+    "1.2.3",
+    "50|30",
+    "9|30 mph",
+]
 
 
 @settings(deadline=None)

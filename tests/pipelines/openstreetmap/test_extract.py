@@ -72,9 +72,9 @@ def test_of_an_element_that_comes_twice_the_newest_version_counts(tmp_path):
 
 def test_ways_are_cut_at_the_border_and_counted(tmp_path):
     ways = read(helsinki(), tmp_path, "any").ways
-    assert (len(ways), ways.incomplete) == (2_650, 191)
+    assert (len(ways), ways.num_incomplete) == (2_650, 191)
     paris = read(shared_data("osm", "paris_3e_11e.osm.pbf"), tmp_path, "any").ways
-    assert (len(paris), paris.incomplete) == (1_219, 136)
+    assert (len(paris), paris.num_incomplete) == (1_219, 136)
 
 
 def square(
@@ -122,7 +122,7 @@ def test_numbers_that_are_far_apart_need_no_filter(tmp_path, monkeypatch):
     path = write_map(tmp_path / "map.osm.pbf", nodes, ways, relations)
     filtered = read(path, tmp_path)
     assert filtered.land_use.value == ["grass", "retail"]
-    monkeypatch.setattr(extract, "_FILTER_BLOCKS", 1)
+    monkeypatch.setattr(extract, "_MAX_FILTER_BLOCKS", 1)
     assert_same(read(path, tmp_path), filtered)
 
 
@@ -143,7 +143,7 @@ def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_th
         ([(1, [1, 2], STREET)], [relation]),
     ):
         path = write_map(tmp_path / "map.osm", nodes, ways, relations)
-        with pytest.raises(DamagedInput, match=r"number -?\d") as caught:
+        with pytest.raises(DamagedInput, match=r"id -?\d") as caught:
             read(path, tmp_path)
         assert "osmium renumber" in caught.value.next
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 
-import click
 import osmnx
 import pytest
 import shapely
@@ -18,6 +17,7 @@ from support.shared import shared_data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.build_summary import summary_of_build
+from kmip_data.cli.shared.datasets import DatasetParameters
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for_data
@@ -102,8 +102,7 @@ def test_options_make_other_builds(home):
     # The split of the first build is the default of the name from then on.
     assert other.card.default_split == obtain_split(other) == "spatial-60m-buffer1-seed0"
     inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
-    with click.Context(click.Command("build")):  # options of the line: none
-        summary = summary_of_build(other, other.card.default_split).splitlines()
+    summary = summary_of_build(other, other.card.default_split, DatasetParameters()).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
     assert obtain_split(other, {"split_rule": "random"}) == "random-seed0"

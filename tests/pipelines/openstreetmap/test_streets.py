@@ -11,7 +11,7 @@ from osmnx import _overpass
 from support.cases import check_each
 from support.maps.osm_maps import write_map
 
-from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, is_street, street_direction
+from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
 
 
 def test_each_network_type_leaves_out_what_osmnx_does():
@@ -19,9 +19,9 @@ def test_each_network_type_leaves_out_what_osmnx_does():
         query = _overpass._get_network_filter(kind)
         filters = re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)
         theirs = {key: set(values.split("|")) for key, values in filters}
-        assert {key: set(values.split("|")) for key, values in LEFT_OUT[kind].items()} == theirs
+        assert {key: set(values.split("|")) for key, values in EXCLUDED[kind].items()} == theirs
 
-    check_each(check, set(LEFT_OUT) - {"any"})
+    check_each(check, set(EXCLUDED) - {"any"})
 
 
 def test_a_value_that_contains_a_word_is_left_out_as_overpass_does():

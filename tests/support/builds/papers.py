@@ -21,15 +21,15 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, I64, Array
-from kmip_data.pipelines.datasets.ogb.csv_pipelines import FILES
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import PART_FILES
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.sample import (
-    ALIKE,
-    CITATIONS,
-    LABELLED,
-    MULTIPLIER,
-    NOISE,
-    POWER,
+    CITATIONS_PER_PAPER,
+    LABELLED_FRACTION,
+    NUM_NOISE_ROWS,
+    RANK_MULTIPLIER,
+    RANK_POWER,
+    SAME_CLASS_FRACTION,
 )
 from kmip_data.pipelines.sample_writers import gzip_bytes, lines_bytes
 
@@ -46,12 +46,12 @@ class Papers:
     nodes: int
     classes: int
     seed: int = 0
-    labelled: float = LABELLED
+    labelled: float = LABELLED_FRACTION
 
     @property
     def edges(self) -> int:
         """Number of citations."""
-        return int(CITATIONS * self.nodes)
+        return int(CITATIONS_PER_PAPER * self.nodes)
 
     def years(self) -> Iterator[I64]:
         """Yield the year of each node."""
@@ -70,9 +70,9 @@ class Papers:
         generator = Generator(PCG64([self.seed, 2]))
         centres = generator.standard_normal((self.classes, FEATURES), np.float32)
         # Drawing each number anew would take as long as deflating it.
-        noise = generator.standard_normal((NOISE, FEATURES), np.float32)
+        noise = generator.standard_normal((NUM_NOISE_ROWS, FEATURES), np.float32)
         for generator, count, first in self._blocks(3, self.nodes, _BLOCK):
-            x = noise[generator.integers(0, NOISE, count)]
+            x = noise[generator.integers(0, NUM_NOISE_ROWS, count)]
             x += centres[np.arange(first, first + count) % self.classes]
             yield x
 
@@ -85,15 +85,15 @@ class Papers:
             if row == 0:
                 yield source
                 continue
-            rank = (self.nodes * generator.random(count) ** POWER).astype(np.int64)
-            target = rank * MULTIPLIER % self.nodes
+            rank = (self.nodes * generator.random(count) ** RANK_POWER).astype(np.int64)
+            target = rank * RANK_MULTIPLIER % self.nodes
             near = target - target % self.classes + source % self.classes
-            alike = (generator.random(count) < ALIKE) & (near < self.nodes)
+            alike = (generator.random(count) < SAME_CLASS_FRACTION) & (near < self.nodes)
             yield np.where(alike, near, target)
 
     def lists(self) -> Mapping[str, I64]:
         """Return the labelled nodes up to 2017, of 2018, and later ones."""
-        parts: dict[str, list[I64]] = {name: [] for name in FILES.values()}
+        parts: dict[str, list[I64]] = {name: [] for name in PART_FILES.values()}
         first = 0
         for year, label in zip(self.years(), self.labels(), strict=True):
             is_known = ~np.isnan(label)

@@ -24,8 +24,8 @@ from torch_geometric.utils import to_undirected
 import kmip_data
 from kmip_data.datasets.base import ShardedDataset
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
-from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE
+from kmip_data.pipelines.datasets.geom_gcn import EDGE_FILE, NODE_FILE
+from kmip_data.pipelines.datasets.pcqm_contact import SPLIT_FILES, TABLE_FILE
 from kmip_data.pipelines.datasets.peptides import TARGETS
 
 FOLDS = "folds"  #: instead of parts: one graph, whose masks are [N, folds]
@@ -74,11 +74,11 @@ def geom_gcn(name: str, folder: str, made: Callable[[str], Any]) -> Oracle:
 
 def more_lines(raw: Path, *, shuffled: bool) -> None:
     """Repeat some edges and add a loop; nodes may be in no order."""
-    lines = (raw / EDGES).read_text().splitlines()
-    (raw / EDGES).write_text("\n".join([*lines, *lines[1:4], "5\t5"]) + "\n")
+    lines = (raw / EDGE_FILE).read_text().splitlines()
+    (raw / EDGE_FILE).write_text("\n".join([*lines, *lines[1:4], "5\t5"]) + "\n")
     if shuffled:
-        head, *nodes = (raw / NODES).read_text().splitlines()
-        (raw / NODES).write_text("\n".join([head, *nodes[::-1]]) + "\n")
+        head, *nodes = (raw / NODE_FILE).read_text().splitlines()
+        (raw / NODE_FILE).write_text("\n".join([head, *nodes[::-1]]) + "\n")
 
 
 #: Names that PyTorch Geometric's class knows.
@@ -229,9 +229,9 @@ def pcqm4m(raw: Path, root: Path) -> Graphs:
 
 
 def pcqm_contact(raw: Path, root: Path) -> Graphs:
-    texts = [row["cxsmiles"] for row in table(raw / TABLE, "\t")]
+    texts = [row["cxsmiles"] for row in table(raw / TABLE_FILE, "\t")]
     texts = [text for i, text in enumerate(texts) if i % 6 == 0 and ".contact." in text]
-    lists = torch.load(raw / LISTS["shuffle"], weights_only=False)
+    lists = torch.load(raw / SPLIT_FILES["shuffle"], weights_only=False)
     return {part: [with_contacts(texts[row]) for row in lists[part]] for part in PARTS}
 
 

@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
-from kmip_data.pipelines.formats.pickles import Unread, Value, refuse_calls
+from kmip_data.pipelines.formats.pickles import SkippedObject, Value, refuse_calls
 from kmip_data.pipelines.formats.tensors import (
     NUMPY,
     PYG,
@@ -42,8 +42,8 @@ _ALLOWED_GLOBALS = {
     "builtins.dict": refuse_calls("dict"),
     "__builtin__.dict": refuse_calls("dict"),
     "torch.Size": lambda sizes=(): sizes,
-    "__builtin__.set": lambda *_: Unread("a set"),  # names that PyTorch Geometric caches
-    "builtins.set": lambda *_: Unread("a set"),
+    "__builtin__.set": lambda *_: SkippedObject("a set"),  # names that PyTorch Geometric caches
+    "builtins.set": lambda *_: SkippedObject("a set"),
 }
 #: Libraries whose objects are never created; errors name the attribute that holds them.
 _LIBRARIES = frozenset(
@@ -334,7 +334,7 @@ def _convert_attribute(
     kind, remedy = _type_name(value), "--set ignore={name}; or del data.{name}"
     if isinstance(array, np.ndarray) and array.dtype.kind == "c":
         remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
-    elif isinstance(value, Unread):
+    elif isinstance(value, SkippedObject):
         kind, remedy = _UNSUPPORTED_TENSORS.get(kind.rpartition(".")[2], (kind, remedy))
     raise DamagedInput(
         f"{where}: {name} is {kind}, not a dense tensor of real numbers.",

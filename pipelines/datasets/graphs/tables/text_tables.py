@@ -29,7 +29,7 @@ from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.header import first_line_has_names, names_in_comment
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.pipelines.formats.text import decode_text, without_last_empty
+from kmip_data.pipelines.formats.text import decode_text, strip_separator_lines
 from kmip_data.text import count_with_noun
 
 MAX_COLUMNS = 65_536
@@ -204,7 +204,7 @@ def _check_field_counts(field_counts: I64, table: Table) -> None:
 
 def _read_data_lines(path: Path, options: ReadOptions, notices: Notices) -> _DataLines:
     """Read the lines with data of a file; note the lines that are left out."""
-    text, empty = without_last_empty(_read_text_file(path, options.params.encoding))
+    text, empty = strip_separator_lines(_read_text_file(path, options.params.encoding))
     if empty:
         notices.ignored[f"end of {path.name}"] = f"{count_with_noun(empty, 'line')} without a value"
     lines = _remove_comments(text)
