@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
     require_raw,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import (
-    Raw,
+    RawFiles,
     RawGraph,
     conform_batches,
     conform_graphs,
@@ -72,11 +72,11 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     SplitParams = FoldParams
 
     @abstractmethod
-    def read(self, raw: Raw) -> RawGraph:
+    def read(self, raw: RawFiles) -> RawGraph:
         """Return the arrays of the one graph."""
 
     @abstractmethod
-    def masks(self, raw: Raw, fold: int) -> Sequence[Array]:
+    def masks(self, raw: RawFiles, fold: int) -> Sequence[Array]:
         """Return the masks of train, val and test for a fold, each (N,)."""
 
     def schema(self, params: OneGraphParams) -> Schema:
@@ -85,7 +85,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     def prepare(self, raw: RawFolder, params: OneGraphParams, workdir: Path) -> Prepared:
         """Read and check the graph, and the masks of all folds."""
-        files = Raw(raw.path, self.manifest.name)
+        files = RawFiles(raw.path, self.manifest.name)
         layout = self.manifest.layout
         with files.name_item_in_errors():
             graph = self.read(files)
@@ -122,7 +122,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 
     def _part_codes(self, folder: Path, fold: int, nodes: int) -> Array:
-        raw = Raw(folder, self.manifest.name)
+        raw = RawFiles(folder, self.manifest.name)
         with raw.name_item_in_errors():
             masks = self.masks(raw, fold)
             return part_codes_from_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
@@ -173,7 +173,7 @@ class GraphsInPartsPipeline(MappedGraphsPipeline):
     """Pipeline of many graphs in published parts."""
 
     @abstractmethod
-    def read(self, raw: Raw) -> Iterator[PublishedPart]:
+    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
         """Yield train, val and test."""
 
     def schema(self, params: BuildParams) -> Schema:
@@ -182,7 +182,7 @@ class GraphsInPartsPipeline(MappedGraphsPipeline):
 
     def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
         """Check each graph and append its arrays to files in which workers can seek."""
-        files = Raw(raw.path, self.manifest.name)
+        files = RawFiles(raw.path, self.manifest.name)
         schema = self.schema(params)
         sizes = {}
         listed_numbers = {}

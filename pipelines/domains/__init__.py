@@ -1,1 +1,1 @@
-"""Records of cities, molecules and point clouds, and the base classes of their pipelines."""
+"""Records and base pipelines of cities, molecules and point clouds."""

@@ -1,9 +1,9 @@
-"""Make the record of a city from intersections and streets; base class of city pipelines.
+"""Records of cities from intersections and streets, and the base class of city pipelines.
 
-A reader gives :class:`CityArrays`; everything after that is here and equal for all cities: the
-parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
-The rules follow City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
-``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.domains.city_splits`.
+Readers return :class:`CityArrays`. This module has what all cities share: parameters, schema,
+eccentricity, labels (its quantile chunks) and coordinate encoding. The rules follow City-Networks;
+facts and deviations: ``docs/datasets/city-networks.md``, ``docs/fidelity.md``. Splits are in
+:mod:`~kmip_data.pipelines.domains.city_splits`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split,
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline
 
-#: The 37 raw columns. Those that the published files do not identify are named by position: the
-#: number of a category in the vocabulary (by frequency), which the card of an own build has.
+#: the 37 raw columns; categories that the published files do not identify are numbered by frequency
+#: (the card of a build from OpenStreetMap has the vocabulary)
 FEATURES = (
     "longitude [°]", "latitude [°]", "street count", *map("landuse_{}".format, range(9)),
     "length [m]", "speed [km/h]", "oneway False", "oneway True",
     "lanes nan", *map("lanes_{}".format, range(1, 9)),
     "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
 )  # fmt: skip
-_ROWS = 2**20  #: streets that are averaged at a time
-#: The first columns are the node's own; the others are means over its streets.
-NODE_FEATURES = 12
-#: Hops, classes and weight of the published eccentricity and labels, which are taken as they are.
+_CHUNK_STREETS = 2**20  #: streets averaged at a time
+NODE_FEATURES = 12  #: columns that describe the node; the others are means over its streets
+#: (hops, classes, weight) for which the published eccentricity and labels are used
 PUBLISHED_TARGET = (16, 10, "length")
 
 
 class CityParams(OneGraphParams):
-    """Parameters that change the record."""
+    """Build parameters of a city."""
 
     hops: int = Field(
         default=16,
@@ -63,7 +62,7 @@ class CityParams(OneGraphParams):
     )
     weight: Literal["length", "travel_time"] = Field(
         default="length",
-        description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
+        description="edge weight of the eccentricity: length in metres, or travel_time in seconds at the "
         "speed of each street",
     )
     bands: int = Field(
@@ -76,60 +75,61 @@ class CityParams(OneGraphParams):
 
 @dataclass(frozen=True, kw_only=True)
 class CityArrays:
-    """A city as returned by a reader."""
+    """Arrays of a city with N nodes and E edges, as returned by a reader."""
 
-    features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
-    #: (2, E), every street in both directions, as :func:`symmetrise_streets` gives it.
+    features: F32  #: (N, 37), the unscaled columns :data:`FEATURES`
+    #: (2, E), every street in both directions, as returned by :func:`symmetrise_streets`
     edge_index: I32 | I64
     edge_length: F32  #: (E,) metres; the same in both directions
-    edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
-    node_ids: I64 | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
+    edge_speed: F32 | None = None  #: (E,) km/h, for ``weight="travel_time"``
+    node_ids: I64 | None = None  #: (N,) node ids of OpenStreetMap; ``None`` for published cities
     eccentricity: F32 | None = None  #: (N,) as published
     labels: Array | None = None  #: (N,) integers, as published
-    #: JSON, for ``statistics.city`` of the card.
+    #: JSON-serialisable values for ``statistics.city`` on the card
     facts: Mapping[str, object] = field(default_factory=dict)
-    #: Sentences for the notes of the card, shown when the city is built.
+    #: sentences for the notes on the card, printed when the city is built
     warnings: tuple[str, ...] = ()
 
 
 class Streets(NamedTuple):
-    """Streets in both directions, parallel ones joined, without self loops.
+    """Streets in both directions, each a group of parallel edges, without self loops.
 
     Sorted by source, then target.
     """
 
     edge_index: I32  #: (2, S)
-    member: I32  #: (M,) edges of each street, one street after the other
+    member: I32  #: (M,) edges, grouped by street
     first: I64  #: (S + 1,) position in ``member`` where each street begins
 
     def mean(self, values: Array) -> F32:
-        """Return the mean of one feature over the edges of each street, (S,).
+        """Return the mean of a feature over the edges of each street, (S,).
 
-        ``values`` (M,) are all edges' values, by street.
-
-        Sums are made in float64 and rounded once.
+        ``values`` (M,) are in the order of ``member``. Sums use float64 and are rounded once.
         """
         mean = np.empty(len(self.first) - 1, np.float32)
-        # A million streets at a time: float64 values of all would take eight bytes per edge.
-        for run in range(0, len(mean), _ROWS):
-            starts = self.first[run : run + _ROWS + 1]
+        # Convert a chunk at a time: float64 values of all edges would take 8 bytes each.
+        for start in range(0, len(mean), _CHUNK_STREETS):
+            starts = self.first[start : start + _CHUNK_STREETS + 1]
             rows = values[starts[0] : starts[-1]].astype(np.float64)
             total = np.add.reduceat(rows, starts[:-1] - starts[0])
-            mean[run : run + _ROWS] = total / np.diff(starts)
+            mean[start : start + _CHUNK_STREETS] = total / np.diff(starts)
         return mean
 
 
 def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
-    """Return the streets of directed edges, both ends (E,), for :func:`symmetrise_streets` column by column."""
+    """Group directed edges, with both ends (E,), into streets.
+
+    Allows :func:`symmetrise_streets` to be applied column by column, in less memory.
+    """
     from kmip_data.graphs.kernels.streets import group_edges_by_ends, sorted_edges  # loads numba
 
     source = source.astype(np.int32, copy=False)
     target = target.astype(np.int32, copy=False)
-    no_loop = np.flatnonzero(source != target).astype(np.int32)
-    # all forward, then all backward edges
-    edges = np.concatenate([no_loop, no_loop + np.int32(len(source))])
-    del no_loop
-    # Stable sorts by target, then by source, give the order by both.
+    not_loops = np.flatnonzero(source != target).astype(np.int32)
+    # All forward edges, then all backward edges.
+    edges = np.concatenate([not_loops, not_loops + np.int32(len(source))])
+    del not_loops
+    # Stable sorts by target and then by source sort by both.
     edges = sorted_edges(target, source, edges, num_nodes)
     edges = sorted_edges(source, target, edges, num_nodes)
     first, index = group_edges_by_ends(source, target, edges)
@@ -138,13 +138,13 @@ def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
 
 
 def symmetrise_streets(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
-    """Return streets in both directions, parallel ones averaged, without self loops.
+    """Return streets in both directions, averaging parallel edges and removing self loops.
 
-    City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
-    ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so
-    that the mean of three or more edges may differ in its last digit between the two directions;
-    here the sum is made in float64 and rounded once. Edges are (2, E) int64, the new ones sorted by
-    source and then target, their features (E, F) float32.
+    Edges are (2, E) int64 and features (E, F) float32; the result is sorted by source, then target.
+    City-Networks uses ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
+    ``remove_self_loops``. There, PyTorch Geometric sums float32 values in the order of an unstable
+    sort, so the mean of three or more edges may differ in its last digit between directions. Here,
+    sums use float64 and are rounded once.
     """
     streets = join_streets(edge_index[0], edge_index[1], num_nodes)
     means = [streets.mean(column[streets.member]) for column in edge_features.T]
@@ -152,10 +152,9 @@ def symmetrise_streets(edge_index: I64, edge_features: F32, num_nodes: int) -> t
 
 
 def mean_over_streets(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) -> F32:
-    """Return the mean of an edge feature, (E,), over the edges into a node, (N,) float32.
+    """Return the mean of an edge feature, (E,), over the incoming edges of each node, (N,) float32.
 
-    A node without edges has 0. Sums are made in float64, so their order does not matter; upstream's
-    are float32.
+    Nodes without edges have 0. Sums use float64 (upstream: float32), so their order does not matter.
     """
     count = np.maximum(np.bincount(edge_index[1], minlength=num_nodes), 1)
     total = np.bincount(edge_index[1], weights=edge_feature, minlength=num_nodes)
@@ -163,10 +162,10 @@ def mean_over_streets(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) 
 
 
 def chunk_labels(eccentricity: F32, classes: int) -> U8:
-    """Return the quantile chunk (N,) of every node: 0 for the smallest eccentricities.
+    """Return the quantile chunk of each node's eccentricity, (N,), 0 for the smallest.
 
-    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``.
-    Raises ``DamagedInput`` where there are too few nodes: a class would be empty.
+    Nodes, sorted by eccentricity and then by index, are cut into chunks of ``N // classes + 1``.
+    Raises ``DamagedInput`` if there are so few nodes that a class would be empty.
     """
     n = len(eccentricity)
     size = n // classes + 1
@@ -181,10 +180,7 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
 
 
 def check_city(city: CityArrays, where: str) -> None:
-    """Refuse a city whose arrays do not fit together or hold impossible values.
-
-    ``where`` is its name.
-    """
+    """Refuse a city, called ``where`` in errors, whose arrays do not fit or have impossible values."""
     n = len(city.features)
     e = city.edge_index.shape[1]
     features = city.features
@@ -198,12 +194,12 @@ def check_city(city: CityArrays, where: str) -> None:
         raise DamagedInput(f"{where}: there are no streets.")
     check_raw_edges(city.edge_index, n, where)
 
-    most = float(np.finfo(np.float32).max)
+    largest = float(np.finfo(np.float32).max)
     checks: tuple[tuple[Array, float, float, str], ...] = (
-        *((column, -most, most, "a feature is not finite") for column in features.T),
+        *((column, -largest, largest, "a feature is not finite") for column in features.T),
         (features[:, 0], -180, 180, "a longitude is not on the map"),
         (features[:, 1], -90, 90, "a latitude is not on the map"),
-        (lengths, 0, most, "a street has no length in metres"),
+        (lengths, 0, largest, "a street has no length in metres"),
     )
     for values, low, high, problem in checks:
         wrong = ~((values >= low) & (values <= high))
@@ -213,10 +209,9 @@ def check_city(city: CityArrays, where: str) -> None:
 
 
 def street_weights(city: CityArrays, weight: str) -> F32:
-    """Return the edge weights of the eccentricity, (E,) float32: metres, or seconds at the street's speed.
+    """Return the edge weights of the eccentricity, (E,) float32, in metres or seconds.
 
-    Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not
-    positive.
+    Raises ``DamagedInput`` for travel times if a speed is missing or not positive.
     """
     if weight == "length":
         return city.edge_length
@@ -239,10 +234,7 @@ def _array_path(workdir: Path, name: str) -> Path:
 
 
 def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F32:
-    """Write the columns of ``features``, each (N,), one after the other.
-
-    Returns them mapped, (N, 37).
-    """
+    """Write the columns of ``features``, each (N,), one at a time; return them mapped, (N, 37)."""
     header = {
         "descr": "<f4",
         "fortran_order": True,
@@ -257,10 +249,10 @@ def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F
 
 
 class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
-    """A dataset of one city; ``prepare`` stores its arrays (:func:`store_city`)."""
+    """Pipeline of a single city; ``prepare`` stores its arrays by :func:`store_city`."""
 
     version = 1
-    # Of a map: a million intersections, which take 0.8 GiB; a process starts in 1 s.
+    # A map of this size has a million intersections, which take 0.8 GiB.
     max_bytes_in_process = 128 * 2**20
     Params = CityParams
     SplitParams = CitySplitParams
@@ -270,14 +262,10 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         ("weight", "travel-time"),
         ("bands", "bands{}"),
     )
-    #: True if OpenStreetMap's numbers of the intersections are stored, too.
-    node_ids: ClassVar[bool] = False
+    node_ids: ClassVar[bool] = False  #: True to store OpenStreetMap's node ids, too
 
     def schema(self, params: P) -> Schema:
-        """Features, sinusoids, eccentricity and its chunk.
-
-        Cities from OpenStreetMap have its numbers as well.
-        """
+        """Return features, sinusoids, eccentricity, labels and lengths; node ids if stored."""
         doc = "raw columns in the authors' order; from length on, means over streets"
         columns = [
             feature_column("node/x", FEATURES, doc),
@@ -311,7 +299,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         )
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
-        """Yield the one record of a build, the city."""
+        """Yield the city as the only record."""
         from kmip_data.graphs.eccentricity import local_eccentricity
 
         arrays = {}
@@ -322,8 +310,8 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
         eccentricity = city.eccentricity
         labels = city.labels
-        as_published = (params.hops, params.classes, params.weight) == PUBLISHED_TARGET
-        if not as_published or eccentricity is None or labels is None:
+        has_published_target = (params.hops, params.classes, params.weight) == PUBLISHED_TARGET
+        if not has_published_target or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
             eccentricity = local_eccentricity(
                 city.edge_index,
@@ -333,23 +321,23 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
                 quiet=True,
             )
             labels = chunk_labels(eccentricity, params.classes)
-        # The encoding is computed as the shard is written, to save memory.
+        # To save memory, the encoding is computed while the shard is written.
         lon_lat = np.ascontiguousarray(city.features[:, :2])
         bounds = coordinate_range(lon_lat[split_codes(n) == 0])
 
-        def encoded(start: int, stop: int) -> F32:
+        def encode_rows(start: int, stop: int) -> F32:
             return encode_coordinates(lon_lat[start:stop], bounds, params.bands)
 
         columns: dict[str, Any] = {
             "node/x": city.features,
-            COORDINATES: ComputedRows((n, 4 * params.bands), np.dtype(np.float32), encoded),
+            COORDINATES: ComputedRows((n, 4 * params.bands), np.dtype(np.float32), encode_rows),
             "node/eccentricity": eccentricity,
             "node/y": labels.astype(np.uint8),
             "edge/length": city.edge_length,
         }
         if self.node_ids:
             node_ids = city.node_ids
-            if node_ids is None:  # published tensors do not have them
+            if node_ids is None:  # published files have no ids
                 node_ids = np.full(n, -1, np.int64)
             columns["node/osm_id"] = node_ids
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
@@ -362,11 +350,11 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         )
 
     def card_additions(self, prepared: Prepared, params: P) -> CardAdditions:
-        """Return counts, vocabulary and constants that standardise the features; warnings as notes."""
+        """Return counts, vocabulary and standardisation constants, and warnings as notes."""
         return CardAdditions({"city": prepared.plan}, prepared.plan["warnings"])
 
     def built_class_names(self, params: P, records: Records) -> list[str]:
-        """Return the range of eccentricity of each class, such as ``310–904 m``."""
+        """Return the eccentricity range of each class, such as ``310–904 m``."""
         assert records.node_labels is not None, "a city has classes"
         labels, column = records.node_labels
         eccentricity = records.read_column("node/eccentricity")
@@ -380,21 +368,20 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         return names
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
-        """Split intersections at random, as published, or by blocks of the map."""
+        """Split the intersections at random, or by blocks of the map."""
         return city_split(records, params)
 
 
 def store_city(city: CityArrays, workdir: Path) -> Prepared:
-    """Write the arrays into ``workdir``; the plan has what the card says about them.
+    """Write the arrays of a city to ``workdir``; the plan has the statistics for the card.
 
-    It includes what standardises the features, over the train nodes of the default split, for
-    :mod:`kmip_data.graphs.city_columns`: ``mean`` and ``std`` (unbiased, 0 for a column that never
-    changes) of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then
-    of latitude.
+    ``features`` in the plan are constants for :mod:`kmip_data.graphs.city_columns`, from the train
+    nodes of the default split: ``mean`` and ``std`` (unbiased, 0 for a constant column) of the 37
+    columns in float64, and the ``coordinate_range`` of longitude and latitude.
     """
     for name, values in vars(city).items():
         path = _array_path(workdir, name)
-        # :func:`store_features` may have written one.
+        # store_features may have written the features already.
         if isinstance(values, np.ndarray) and not path.is_file():
             np.save(path, values, allow_pickle=False)
 

@@ -1,4 +1,4 @@
-"""Splits of the intersections of a city: at random by the authors' rule, or by blocks of the map."""
+"""Splits of the intersections of a city: random by the authors' rule, or by blocks of the map."""
 
 from __future__ import annotations
 
@@ -18,52 +18,42 @@ from kmip_data.pipelines.base import BaseSplitParams, Records, Split
 from kmip_data.text import count_with_noun
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
-#: metres: what is chosen from
-BLOCK_SIZES = (
-    1_000,
-    500,
-    250,
-    150,
-    100,
-    50,
-    25,
-    10,
-)
-METRES_PER_DEGREE = 111_195.0  #: metres of a degree of latitude on a sphere of radius 6,371 km
+DEFAULT_BLOCK_METRES = (1_000, 500, 250, 150, 100, 50, 25, 10)  #: sizes tried by default, in order
+METRES_PER_DEGREE = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
 
 
 class CitySplitParams(BaseSplitParams):
-    """Parameters of the split: 10 % train, 10 % validation, 80 % test."""
+    """Split parameters of a city: 10 % train, 10 % validation, 80 % test."""
 
     random_rules: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
     rule_of_parameter: ClassVar[Mapping[str, str]] = {"block_size": "spatial", "buffer": "spatial"}
 
     split_rule: Literal["random", "spatial", "stratified"] = Field(
         default="random",
-        description="random: intersections at random, as the paper has them; spatial: whole blocks of the "
+        description="random: intersections at random, as in the paper; spatial: whole blocks of the "
         "map with a buffer between them, so that train and test streets are not neighbours; stratified: at "
-        "random, with equal shares of the classes",
+        "random, with equal class fractions",
     )
     block_size: float | None = Field(
         default=None,
         ge=1,
-        description="side of a block in metres (spatial); unless given, the largest of 1,000, 500, 250 … at "
+        description="side of a block in metres (spatial); by default, the largest of 1,000, 500, 250 … at "
         "which no block has more than a fifteenth of the intersections",
     )
     buffer: int = Field(
         default=1,
         ge=0,
         le=1_000,
-        description="hops between two parts (spatial): intersections nearer than that to another part are "
-        "in none; 0: blocks touch",
+        description="hops between two parts (spatial): intersections within that distance of another part "
+        "are in no part; 0: blocks touch",
     )
 
 
 def split_codes(num_nodes: int, seed: int = 0) -> U8:
     """Return the authors' split: 0 train, 1 val, 2 test for every node, (N,) uint8.
 
-    ``p = numpy.random.RandomState(seed).permutation(N)``; the first ``int(0.1 N)`` are train, as
-    many val, the rest test; at least one each if there are three nodes.
+    In ``numpy.random.RandomState(seed).permutation(N)``, the first ``int(0.1 N)`` nodes are train,
+    the next ``int(0.1 N)`` val, and the rest test. Three nodes or more give at least one each.
     """
     order = np.random.RandomState(seed).permutation(num_nodes)
     tenth = int(0.1 * num_nodes) or min(1, num_nodes // 3)
@@ -74,24 +64,24 @@ def split_codes(num_nodes: int, seed: int = 0) -> U8:
 
 
 def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
-    """Assign whole blocks of a square grid at random, to train until it has a tenth of the nodes, then to val.
+    """Assign whole blocks of a square grid to the parts, in random order; return codes, (N,).
 
-    ``lon_lat`` is (N, 2) degrees; the side of a block is in metres, and a degree of longitude as
-    long as at the mean latitude. Raises ``UsageError`` if a block has more than a tenth of the
-    intersections.
+    Blocks go to train until it has a tenth of the nodes, then to val, then to test. ``lon_lat``
+    (N, 2) is in degrees, ``block_size`` in metres; the length of a degree of longitude is that of
+    the mean latitude. Raises ``UsageError`` if a block has more than a tenth of the intersections.
     """
     block, sizes = _blocks_of_nodes(lon_lat, block_size)
-    share = len(lon_lat) / 10
-    if sizes.max() > share:
+    part_size = len(lon_lat) / 10
+    if sizes.max() > part_size:
         raise UsageError(
             f"The blocks of the map are too large for three parts: one of the {len(sizes)} blocks of "
             f"{block_size:g} m has {sizes.max():,} of {len(block):,} intersections, more than a tenth.",
             next="a smaller --set block_size, or --split-rule random",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
-    before = np.cumsum(sizes[order]) - sizes[order]  # intersections in the blocks drawn before
-    train = int(np.searchsorted(before, share))
-    val = int(np.searchsorted(before, before[train] + share)) - train
+    nodes_before = np.cumsum(sizes[order]) - sizes[order]  # in the blocks drawn earlier
+    train = int(np.searchsorted(nodes_before, part_size))
+    val = int(np.searchsorted(nodes_before, nodes_before[train] + part_size)) - train
     part = np.full(len(sizes), TEST, np.uint8)
     part[order[:train]] = TRAIN
     part[order[train : train + val]] = VAL
@@ -100,11 +90,11 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
 
 
 def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
-    """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
+    """Drop nodes at the borders, so that no two parts are within ``hops`` of each other.
 
-    Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within
-    ``hops`` of train or of the remaining val. Paths may lead through dropped nodes. ``edge_index``
-    (2, E) has every street in both directions.
+    Train keeps all of its nodes. Val loses its nodes within ``hops`` edges of train, and test those
+    within ``hops`` of train or of the remaining val. Paths may lead through dropped nodes.
+    ``edge_index`` (2, E) has every street in both directions.
     """
     remaining = codes.copy()
     near_train = _nodes_within_hops(codes == TRAIN, edge_index, hops)
@@ -115,27 +105,40 @@ def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
 
 
 def _nodes_within_hops(nodes: Bools, edge_index: Integers, hops: int) -> Bools:
-    """Return a mask of the nodes within ``hops`` edges of ``nodes``, including these."""
+    """Return a mask of the nodes within ``hops`` edges of ``nodes``, including ``nodes``."""
     source, target = edge_index
     reached = nodes.copy()
     for _ in range(hops):
-        before = np.count_nonzero(reached)
+        count_before = np.count_nonzero(reached)
         reached[target[reached[source]]] = True
-        if np.count_nonzero(reached) == before:
+        if np.count_nonzero(reached) == count_before:
             break
     return reached
 
 
 def _blocks_of_nodes(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
-    """Return the block of each node, (N,), and how many nodes each block has."""
+    """Return the block of each node, (N,), and the number of nodes in each block."""
     degrees = lon_lat.astype(np.float64)
-    _, shrunk = sine_cosine(np.radians(degrees[:, 1].mean()))
-    scale = np.array([METRES_PER_DEGREE * float(shrunk), METRES_PER_DEGREE])
+    _, cosine = sine_cosine(np.radians(degrees[:, 1].mean()))
+    scale = np.array([METRES_PER_DEGREE * float(cosine), METRES_PER_DEGREE])
     cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
-    # A number sorts as the pair of coordinates does, in a tenth of the time.
+    # Encode cells as numbers, which sort in a tenth of the time of pairs.
     number = cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]
     _, block, sizes = np.unique(number, return_inverse=True, return_counts=True)
     return block.reshape(-1), sizes
+
+
+def _default_block_size(lon_lat: F32) -> int:
+    """Return the largest default block size at which no block has over a fifteenth of the nodes.
+
+    The limit is below the tenth that ``spatial_codes`` accepts, so that train and val are not much
+    larger than a tenth.
+    """
+    max_nodes = max(1.0, len(lon_lat) / 15)
+    for size in DEFAULT_BLOCK_METRES:
+        if _blocks_of_nodes(lon_lat, size)[1].max() <= max_nodes:
+            return size
+    return DEFAULT_BLOCK_METRES[-1]
 
 
 def city_split(records: Records, params: CitySplitParams) -> Split:
@@ -152,12 +155,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
             node_code=split_codes(n, seed),
         )
     lon_lat = records.read_column("node/x")[:, :2]
-    # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a
-    # tenth.
-    fitting = (
-        size for size in BLOCK_SIZES if _blocks_of_nodes(lon_lat, size)[1].max() <= max(1.0, n / 15)
-    )
-    size = params.block_size or next(fitting, BLOCK_SIZES[-1])
+    size = params.block_size or _default_block_size(lon_lat)
     hops = params.buffer
     codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.read_column(EDGE_INDEX), hops)
     dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"

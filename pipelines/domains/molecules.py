@@ -1,7 +1,6 @@
-"""Molecules from SMILES as graphs by RDKit, and the base class of their pipelines.
+"""Molecular graphs from SMILES by RDKit, and the base class of their pipelines.
 
-The features equal ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index into a list of known
-values.
+Features are the same as in ``ogb.utils.smiles2graph`` (ogb 1.3.6): indices into lists of values.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from kmip_data.pipelines.record_assignment import split_from_lists, units_of_row
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
 
-# By RDKit's numbers: unspecified, S, SP, SP2, SP3, SP2D, SP3D, SP3D2, other.
+# Indexed by RDKit's enums: unspecified, S, SP, SP2, SP3, SP2D, SP3D, SP3D2, other.
 _HYBRIDISATIONS = np.array([5, 5, 0, 1, 2, 5, 3, 4, 5], np.uint8)
-# None, any, Z, E, cis, trans; the atropisomers that come after have no index.
+# None, any, Z, E, cis, trans; OGB has no index for the atropisomers that follow.
 _STEREOS = np.array([0, 5, 1, 2, 3, 4], np.uint8)
-# Single, double, triple (1 to 3) and aromatic (12); every other is 4.
+# Single, double, triple (1 to 3) and aromatic (12); all others are 4.
 _BONDS = np.array([4, 0, 1, 2, *[4] * 8, 3, 4], np.uint8)
 
 
@@ -53,20 +52,19 @@ T = TypeVar("T")
 
 
 class RefusedSmilesError(ValueError):
-    """RDKit refuses a SMILES, or the features have no index for it."""
+    """Raised if RDKit refuses a SMILES, or OGB's features have no index for it."""
 
 
 class Molecule(NamedTuple):
-    """One molecule as a graph of N atoms and B bonds."""
+    """Graph of a molecule with N atoms and B bonds."""
 
     x: U8  #: (N, 9), :data:`ATOM_FIELDS` of each atom
-    #: (2, 2·B): each bond from its first to its second atom, then back.
-    edge_index: I32
+    edge_index: I32  #: (2, 2·B), each bond followed by its reverse
     edge_attr: U8  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
 
-    def record(self, key: str, **more: Array) -> GraphRecord:
-        """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
-        columns = {"node/x": self.x, "edge/attr": self.edge_attr, **more}
+    def record(self, key: str, **other_columns: Array) -> GraphRecord:
+        """Return the record of the molecule with atoms, bonds and ``other_columns``."""
+        columns = {"node/x": self.x, "edge/attr": self.edge_attr, **other_columns}
         return GraphRecord(
             key=key,
             num_nodes=len(self.x),
@@ -76,31 +74,30 @@ class Molecule(NamedTuple):
 
 
 def check_smiles_characters(text: str, where: str) -> None:
-    """Refuse a text that is no SMILES by its letters, and no line of a file of rows."""
+    """Refuse a string with characters that no SMILES has, such as line breaks."""
     if not text.isascii() or not text.isprintable():
         raise DamagedInput(f"{where}: {ascii(text)[:200]} is not a SMILES.")
 
 
 def molecule_from_smiles(smiles: str) -> Molecule:
-    """Return the graph of a SMILES, as ``ogb.utils.smiles2graph`` has it.
+    """Return the graph of a SMILES, the same as ``ogb.utils.smiles2graph``.
 
-    Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them. :class:`RefusedSmilesError`
-    says why RDKit refuses it.
+    Hydrogens stay implicit, as in RDKit's ``MolFromSmiles``. Raises :class:`RefusedSmilesError`
+    with the reason if RDKit refuses the SMILES.
     """
     from rdkit import Chem, rdBase
 
-    # RDKit prints its reasons: capture them for the error.
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is not None:
             return graph_of_mol(mol)
-        # Parse again without checks, to distinguish invalid text from invalid chemistry.
+        # Parse without checks, to distinguish invalid syntax from invalid chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
         reason = "it is not a SMILES"
         if unchecked is not None:
             try:
                 Chem.SanitizeMol(unchecked)
-            except ValueError as error:  # RDKit's own errors derive from it
+            except ValueError as error:  # base class of RDKit's errors
                 reason = " ".join(str(error).split())
         raise RefusedSmilesError(reason)
 
@@ -108,7 +105,7 @@ def molecule_from_smiles(smiles: str) -> Molecule:
 def graph_of_mol(mol: Mol) -> Molecule:
     """Return the graph of an RDKit molecule.
 
-    Raises :class:`RefusedSmilesError` where OGB has no index for a mark.
+    Raises :class:`RefusedSmilesError` if OGB has no index for a stereo mark.
     """
     if mol.GetNumAtoms() == 0:
         raise RefusedSmilesError("it has no atoms")
@@ -126,7 +123,7 @@ def graph_of_mol(mol: Mol) -> Molecule:
         Atom.GetIsAromatic,
         Atom.IsInRing,
     )
-    # Values that OGB does not list become the last index of their column, "another".
+    # Values that OGB does not list get the last index of their column, "misc".
     element = atoms[:, 0]
     charge = atoms[:, 3]
     element[:] = np.where((element >= 1) & (element <= 118), element - 1, 118)
@@ -156,7 +153,10 @@ def graph_of_mol(mol: Mol) -> Molecule:
 
 
 def _value_table(items: Iterable[T], *values: Callable[[T], object]) -> I64:
-    """Return (items, values); mapping a method over all atoms takes three quarters of a loop's time."""
+    """Return the values of each item, (items, values).
+
+    Mapping one method over all items takes three quarters of the time of a loop over items.
+    """
     rows = list(items)
     return np.array([list(map(value, rows)) for value in values], np.int64).T
 
@@ -176,11 +176,11 @@ def molecule_columns() -> tuple[Column, Column]:
 
 
 class MoleculeParams(BuildParams):
-    """Parameters of graphs made from SMILES."""
+    """Build parameters of datasets made from SMILES."""
 
     on_error: Literal["stop", "skip"] = Field(
         default="stop",
-        description="a SMILES that RDKit refuses: stop, or skip the record and list it on the card",
+        description="if RDKit refuses a SMILES: stop, or skip the record and list it on the card",
     )
 
 
@@ -189,11 +189,11 @@ S = TypeVar("S", bound=BaseSplitParams)
 
 
 class MoleculePipeline(Pipeline[P, S]):
-    """A dataset of SMILES in a table, whose split is lists of its row numbers.
+    """Pipeline of a table of SMILES, whose splits are lists of row numbers.
 
     ``prepare`` writes the SMILES to ``smiles`` with
-    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_strings`; its plan has their number
-    as ``rows``.
+    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_strings`. Its plan has the number of
+    ``rows``.
     """
 
     version = 1
@@ -201,17 +201,17 @@ class MoleculePipeline(Pipeline[P, S]):
     folder_name_templates = (("on_error", "{}"),)
     Params = MoleculeParams
     records_per_unit: ClassVar[int]
-    lists: ClassVar[dict[str, str]]  #: split rule -> member with its row numbers
+    lists: ClassVar[dict[str, str]]  #: split rule -> raw file with its lists of row numbers
 
     @abstractmethod
     def target(self) -> Column:
         """Return the target column."""
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Return the function from number, key and SMILES of a row to its record.
+        """Return a function that makes a record from row number, key and SMILES.
 
-        The function raises :class:`RefusedSmilesError`. Targets are those that ``prepare`` wrote to
-        ``y.npy``.
+        Targets are read from ``y.npy``, which ``prepare`` writes. The function raises
+        :class:`RefusedSmilesError`.
         """
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
         return lambda row, key, smiles: molecule_from_smiles(smiles).record(
@@ -219,7 +219,7 @@ class MoleculePipeline(Pipeline[P, S]):
         )
 
     def schema(self, params: P) -> Schema:
-        """Return atoms, bonds and target."""
+        """Return the schema of atoms, bonds and target."""
         return Schema(
             columns=(*molecule_columns(), self.target()),
             max_nodes=self.manifest.max_nodes,
@@ -235,23 +235,23 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
-        texts = MappedGraphs(prepared.path / "smiles")
+        smiles_of_row = MappedGraphs(prepared.path / "smiles")
         read = self.reader(prepared)
         for row in unit.items["rows"]:
             key = f"{row:06d}"
-            smiles = texts[row]["text"].tobytes().decode("ascii")
+            smiles = smiles_of_row[row]["text"].tobytes().decode("ascii")
             try:
                 yield read(row, key, smiles)
             except RefusedSmilesError as error:
                 if params.on_error == "stop":
                     raise DamagedInput(
-                        f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {error}",
+                        f"Record {key}: RDKit refuses its SMILES {smiles[:200]!r}: {error}",
                         next=f"kmip-data build {self.manifest.name} --set on_error=skip",
                     ) from error
                 yield Skipped(key, f"{smiles[:80]}: {error}")
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
-        """Apply the published row numbers."""
+        """Return a published split."""
         folder = require_raw(self.manifest, raw)
         arrays = self.read_lists(folder, params.split_rule)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
@@ -259,7 +259,7 @@ class MoleculePipeline(Pipeline[P, S]):
         return split_from_lists(lists, rows, "row numbers", params.split_rule)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
-        """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
+        """Read the lists of a split rule; ``rows`` is the number of rows that they must partition."""
         path = folder / self.lists[rule]
         if path.suffix == ".pt":
             lists = read_torch_file(path, NUMPY)
@@ -275,7 +275,10 @@ def check_partition(
     name: str,
     parts: Sequence[str] = PARTS,
 ) -> dict[str, I64]:
-    """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one."""
+    """Check that the lists of a split file contain each row number once; return them as arrays.
+
+    ``rows`` is the total number of rows, by default the number of listed ones.
+    """
     if not isinstance(lists, dict) or set(lists) != set(parts):
         raise DamagedInput(f"{name} is not a split into {', '.join(parts)}.")
     checked = {}
@@ -289,14 +292,13 @@ def check_partition(
     if rows is None:
         rows = len(joined)
     inside = (joined >= 0) & (joined < rows)
-    # Each row must be listed once; the first problem is named.
     times = np.bincount(joined[inside], minlength=rows)
-    wrong = {
+    rows_by_problem = {
         "out of range": joined[~inside],
         "in no part": np.flatnonzero(times == 0),
         "listed more than once": np.flatnonzero(times > 1),
     }
-    for problem, numbers in wrong.items():
+    for problem, numbers in rows_by_problem.items():
         if len(numbers):
             raise DamagedInput(
                 f"{name} does not partition the rows 0 to {rows - 1}: "
@@ -306,7 +308,7 @@ def check_partition(
 
 
 def _is_flat(value: object) -> bool:
-    """True for an array or list of numbers; NumPy would unfold nested tuples of a hostile file."""
+    """True for an array or a flat list of numbers; a hostile file may have deeply nested tuples."""
     if isinstance(value, list | tuple):
         return all(isinstance(item, int | float | np.number) for item in value)
     return isinstance(value, np.ndarray)

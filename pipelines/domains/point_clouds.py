@@ -1,10 +1,9 @@
-"""Make k-NN graphs of point clouds, whole or in blocks.
+"""k-NN graphs of point clouds, either complete or cut into blocks.
 
-Blocks hold equally many points, by the rule that made S3DIS's (pointnet
-``sem_seg/indoor3d_util.py``, ``room2blocks_plus_normalized``): windows of the floor at a stride of
-half their width, blocks of fewer than 100 points left out, 4,096 points drawn with replacement from
-those that have more, and filled up with duplicates where there are fewer. Upstream draws without a
-seed.
+Blocks follow the rule of S3DIS (pointnet ``sem_seg/indoor3d_util.py``,
+``room2blocks_plus_normalized``). Square windows of the floor have a stride of half their width, and
+windows of fewer than 100 points are left out. From larger windows, 4,096 points are drawn with
+replacement; smaller ones are filled up with duplicates. Upstream draws without a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kmip_data.pipelines.base import BuildParams
 
 
 class PointParams(BuildParams):
-    """Parameters of a k-NN graph."""
+    """Build parameters of k-NN graphs."""
 
     k: int = Field(
         default=32,
@@ -43,19 +42,19 @@ class PointParams(BuildParams):
     short_graphs: Literal["skip", "keep"] | None = Field(
         default=None,
         description="records of fewer than k + 1 points: skip them, or keep them with fewer neighbours "
-        "(default: an error)",
+        "(default: raise an error)",
     )
 
     @property
     def edges(self) -> EdgeLayout:
-        """``neighbor`` where every node is sure to have exactly k sources, else ``index``."""
+        """``neighbor`` if every node has exactly k sources; else ``index``."""
         if self.knn_rule == "exact" and self.short_graphs != "keep":
             return "neighbor"
         return "index"
 
     @property
-    def edge_name_parts(self) -> list[str]:
-        """Parts of the build folder's name."""
+    def folder_name_pieces(self) -> list[str]:
+        """Pieces of the build folder's name."""
         parts = [f"k{self.k}"]
         if self.knn_rule != "exact":
             parts.append(self.knn_rule)
@@ -72,10 +71,7 @@ def knn_schema(
     max_nodes: int,
     key_length: int = 64,
 ) -> Schema:
-    """Return the schema of k-NN graphs.
-
-    ``pos`` is the first of the three columns of ``x`` that hold the position.
-    """
+    """Return the schema of k-NN graphs; ``pos`` is the first of three position columns in ``x``."""
     views = (View(attribute="pos", source="node/x", start=pos, stop=pos + 3),)
     k = params.k if params.edges == "neighbor" else None
     return Schema(
@@ -95,7 +91,7 @@ def knn_record(
     params: PointParams,
     index_dtype: str,
 ) -> GraphRecord | None:
-    """Return the record of one cloud (N, 3) with its k-NN edges, or ``None`` when it is skipped."""
+    """Return the record of a cloud (N, 3) with its k-NN edges, or ``None`` to skip it."""
     n = len(pos)
     check_neighbors(f"Record {key}", n, params)
     if n <= params.k and params.short_graphs == "skip":
@@ -108,26 +104,25 @@ def knn_record(
 
 
 def check_neighbors(name: str, points: int, params: PointParams) -> None:
-    """Refuse a cloud with too few points for k neighbours, unless it is skipped or kept."""
-    # k neighbours need k + 1 points; the user chooses what happens with fewer.
+    """Refuse a cloud with too few points for k neighbours, unless ``params`` skip or keep it."""
     if points <= params.k and params.short_graphs is None:
-        smaller = f"--k {points - 1}, or " if points > 1 else ""
+        smaller_k = f"--k {points - 1}, or " if points > 1 else ""
         raise DamagedInput(
             f"{name} has {points} points, too few for k = {params.k}.",
-            next=f"{smaller}--set short_graphs=keep",
+            next=f"{smaller_k}--set short_graphs=keep",
         )
 
 
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:
-    """Return how many nodes of k-NN graphs fit in one shard."""
+    """Return the number of nodes of k-NN graphs that fit in one shard."""
     _, per_node, per_edge = bytes_per_graph_node_edge(schema)
-    # torch-cluster's rule may give one edge more where points coincide.
-    most_edges = params.k + (params.knn_rule != "exact")
-    return MAX_SHARD_BYTES // (per_node + per_edge * most_edges)
+    # torch-cluster's rule may give one more edge if points coincide.
+    max_edges = params.k + (params.knn_rule != "exact")
+    return MAX_SHARD_BYTES // (per_node + per_edge * max_edges)
 
 
 WINDOW = 1.0  #: width of S3DIS's blocks in metres
-MIN_POINTS = 100  #: points of a window that becomes a block
+MIN_POINTS = 100  #: windows with fewer points are left out
 BLOCK_POINTS = 4_096
 _MAX_WINDOWS = 10_000_000
 
@@ -140,12 +135,12 @@ def block_rows(
     room: str,
     seed: int,
 ) -> list[I64]:
-    """Return the rows of each block, (points,), windows in order of x and then of y.
+    """Return the rows of each block, (points,), sorted by x and then y of their windows.
 
-    ``xy`` (P, 2) are positions on the floor, the smallest at 0; windows are ``size`` wide and half
-    of it apart. ``room`` seeds the draws with ``seed``, so that they depend on no other room.
+    ``xy`` (P, 2) are positions on the floor, starting at 0. Windows are ``size`` wide, with a stride
+    of half of that. ``room`` and ``seed`` together seed the draws, so that rooms are independent.
     """
-    # Sorted along x, the points of a window lie in one run.
+    # With points sorted by x, a strip of windows is one slice.
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
     room_digest = hashlib.sha256(room.encode()).digest()
@@ -153,7 +148,7 @@ def block_rows(
     rng = Generator(PCG64([seed, room_seed]))
     blocks = []
     for left, front in window_corners(xy.max(axis=0, initial=0).tolist(), size):
-        # Points on both borders belong to a window; only those from its left to its right are
+        # A window includes the points on its borders. Only the strip between left and right is
         # compared.
         first, last = np.searchsorted(along[:, 0], [left, left + size], side="left")
         last += np.searchsorted(along[last:, 0], left + size, side="right")
@@ -166,9 +161,9 @@ def block_rows(
 
 
 def window_corners(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
-    """Lower corners of the windows over a floor of ``extent``, by x and then by y.
+    """Return the lower corners of the windows over a floor of size ``extent``, by x and then y.
 
-    Raises ``UsageError`` where there would be more than ten million.
+    Raises ``UsageError`` if there are more than ten million.
     """
     stride = size / 2
     if math.prod(length / stride + 1 for length in extent) > _MAX_WINDOWS:
@@ -177,13 +172,13 @@ def window_corners(extent: Sequence[float], size: float) -> list[tuple[float, fl
             f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MAX_WINDOWS:,} of them.",
             next="use a larger block, in the unit of the positions",
         )
-    # The last window reaches the far wall; a narrow floor has one window.
+    # The last window reaches the far wall; a narrow floor has a single window.
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 
 
 def sample_points(rows: I64, points: int, rng: Generator) -> I64:
-    """Draw ``points`` of the rows (n,) with replacement, or fill up with duplicates where there are fewer."""
+    """Draw ``points`` of the rows (n,) with replacement; fill up fewer rows with duplicates."""
     if len(rows) > points:
         return rows[rng.integers(len(rows), size=points)]
     duplicates = rows[rng.integers(len(rows), size=points - len(rows))]
@@ -196,13 +191,14 @@ def normalised_positions(
     size: float,
     top: F64,
 ) -> tuple[F32, F32]:
-    """Return positions of a block, centred on its floor, and in the room from 0 to 1: (points, 3) each.
+    """Return the positions of a block centred on its floor, and relative to the room, (points, 3).
 
-    ``top`` is the largest position of the room, whose smallest is 0.
+    Relative positions are from 0 to 1. ``top`` is the largest position in the room; the smallest
+    is 0.
     """
-    room = xyz[rows]
-    centred = room.copy()
-    centred[:, :2] -= room[:, :2].min(axis=0) + size / 2
+    positions = xyz[rows]
+    centred = positions.copy()
+    centred[:, :2] -= positions[:, :2].min(axis=0) + size / 2
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.where(top > 0, room / top, 0.0)
-    return centred.astype(np.float32), share.astype(np.float32)
+        relative = np.where(top > 0, positions / top, 0.0)
+    return centred.astype(np.float32), relative.astype(np.float32)

@@ -1,1 +1,1 @@
-"""Arrays of graphs on their way to records: read by layout, checked, mapped and sorted."""
+"""Arrays of graphs before they become records: read, check, map and sort them."""

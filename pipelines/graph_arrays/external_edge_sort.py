@@ -1,9 +1,9 @@
-"""Edges sorted by target in bounded memory: partitioned into runs on disk, then sorted bucket by bucket.
+"""Sort edges by target in bounded memory: partition them into runs on disk, then sort bucket by bucket.
 
-Sources and targets come as blocks. A *bucket* is a range of targets; each block is sorted by bucket
-and appended to one file of runs, so that a bucket is one slice of every block. Sorting a bucket is a
-counting sort by target, stable, of the mapped slices: in memory are its edges, 8 bytes each, and 32
-bytes a node.
+Sources and targets arrive in blocks. A *bucket* is a range of targets. Each block is sorted by bucket
+and appended to the files of runs, so a bucket is one slice of every block. A bucket is sorted by a
+stable counting sort of its mapped slices, which needs 8 bytes of memory per edge and 32 per node of
+the bucket.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from kmip_data.arrays import I64, U32, Array
 from kmip_data.runtime.parallel import njit_nogil
 
-BLOCK_EDGES = 2**21  #: partitioned at a time: 128 KiB a bucket at 128 buckets
-BUCKET_EDGES = 2**22  #: sorted at a time, in the mean
+BLOCK_EDGES = 2**21  #: edges partitioned at a time: 128 KiB per bucket at 128 buckets
+BUCKET_EDGES = 2**22  #: mean number of edges sorted at a time
 MAX_BUCKETS = 512
 _RUNS = ("run_source", "run_target")
 _BOUNDS = "bounds.npy"
@@ -34,7 +34,7 @@ def write_runs(
 ) -> None:
     """Partition blocks of sources (n,) and targets (n,), all below ``nodes``, into runs in ``folder``.
 
-    ``edges`` is their number in all blocks. ``both_ways`` adds the reverse of each edge.
+    ``edges`` is the number of edges in all blocks. ``both_ways`` adds the reverse of each edge.
     """
     total = 2 * edges if both_ways else edges
     shift = _bits_within_bucket(nodes, min(max(1, total // BUCKET_EDGES), MAX_BUCKETS))
@@ -62,21 +62,21 @@ def sort_runs(
     *,
     distinct: bool,
 ) -> tuple[int, int]:
-    """Sort the runs of :func:`write_runs` by target, with equal targets in their order.
+    """Sort the runs of :func:`write_runs` by target, keeping the order of equal targets.
 
-    ``distinct`` sorts by target and source, and keeps each pair once. Writes ``folder/edge``: sources
-    from its beginning, targets from its middle on. Returns how many edges there are, and how many
-    have room in each half (:func:`sorted_edges`).
+    ``distinct`` sorts by target and source, and keeps each pair once. Writes ``folder/edge``, with
+    sources in its first half and targets in its second. Returns the number of edges and the
+    capacity of each half (:func:`sorted_edges`).
     """
     bounds = np.load(runs / _BOUNDS, allow_pickle=False)
     source, target = (_map_edges(runs / name) for name in _RUNS)
-    room = len(source)
+    capacity = len(source)
     buckets = bounds.shape[1] - 1
     shift = _bits_within_bucket(nodes, buckets)
     count = 0
     path = folder / _EDGES
     with path.open("wb") as sources, path.open("r+b") as targets:
-        targets.seek(4 * room)
+        targets.seek(4 * capacity)
         for bucket in range(buckets):
             first = bucket << shift
             size = min(1 << shift, nodes - first)
@@ -86,17 +86,17 @@ def sort_runs(
             ends = np.repeat(np.arange(first, first + size, dtype=np.uint32), degree)
             targets.write(ends.data)
             count += len(ordered)
-        sources.truncate(8 * room)
-    return count, room
+        sources.truncate(8 * capacity)
+    return count, capacity
 
 
-def sorted_edges(folder: Path, count: int, room: int) -> U32:
-    """Return the edges of :func:`sort_runs`, (2, count), mapped."""
-    return _map_edges(folder / _EDGES).reshape(2, room)[:, :count]
+def sorted_edges(folder: Path, count: int, capacity: int) -> U32:
+    """Map the edges that :func:`sort_runs` wrote, (2, count)."""
+    return _map_edges(folder / _EDGES).reshape(2, capacity)[:, :count]
 
 
 def _bits_within_bucket(nodes: int, buckets: int) -> int:
-    """Return how many low bits number a target within its bucket: the fewest for at most ``buckets``."""
+    """Return the number of low bits that number a target within its bucket."""
     return ((nodes - 1) // buckets).bit_length()
 
 
@@ -108,7 +108,7 @@ def _map_edges(path: Path) -> U32:
 
 @njit_nogil()
 def _sort_by_bucket(source: I64, target: I64, shift: int, buckets: int) -> tuple[U32, U32, I64]:
-    """Return sources and targets of a block stably sorted by bucket, and where each begins, (B + 1,)."""
+    """Return a block's sources and targets, stably sorted by bucket, and the bucket starts, (B + 1,)."""
     begin = np.zeros(buckets + 1, np.int64)
     for end in target:
         begin[(end >> shift) + 1] += 1
@@ -133,8 +133,11 @@ def _sorted_bucket(
     size: int,
     distinct: bool,
 ) -> tuple[U32, I64]:
-    """Return the sources of one bucket by target, and the degree of its ``size`` nodes from ``first``."""
-    # 1. Count the edges of each target; running sums are where its edges begin.
+    """Return a bucket's sources, sorted by target, and the degrees of its nodes, (size,).
+
+    The bucket has ``size`` nodes from number ``first``.
+    """
+    # 1. Count the edges of each target; cumulative counts are the start positions.
     begin = np.zeros(size + 1, np.int64)
     for start, stop in runs:
         for edge in range(start, stop):
@@ -142,7 +145,7 @@ def _sorted_bucket(
     degree = begin[1:].copy()
     begin = np.cumsum(begin)
 
-    # 2. Put each source at the next free position of its target: equal targets keep their order.
+    # 2. Put each source at the next free position of its target, which keeps the order.
     position = begin[:-1].copy()
     ordered = np.empty(begin[-1], np.uint32)
     for start, stop in runs:
@@ -156,12 +159,12 @@ def _sorted_bucket(
     # 3. Sort the sources of each target, and keep each distinct source once.
     count = 0
     for node in range(size):
-        of_node = ordered[begin[node] : begin[node + 1]]
-        of_node.sort()
-        before = count
-        for i in range(len(of_node)):
-            if i == 0 or of_node[i] != ordered[count - 1]:
-                ordered[count] = of_node[i]
+        node_sources = ordered[begin[node] : begin[node + 1]]
+        node_sources.sort()
+        count_before = count
+        for i in range(len(node_sources)):
+            if i == 0 or node_sources[i] != ordered[count - 1]:
+                ordered[count] = node_sources[i]
                 count += 1
-        degree[node] = count - before
+        degree[node] = count - count_before
     return ordered[:count], degree

@@ -1,4 +1,4 @@
-"""Arrays of raw files, checked against the manifest's layout."""
+"""Read raw files, and check their arrays against the manifest's layout."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.graph_checks import all_in_range
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 
-BATCH = 256  #: graphs checked at a time
-_NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
+BATCH_GRAPHS = 256  #: graphs checked at a time
+_COMMA_SEPARATED = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
 RawGraph = Mapping[str, Any]  #: attributes of one graph, by name
 T = TypeVar("T")
 
 
-class Raw:
-    """Raw files of a dataset for its reader.
+class RawFiles:
+    """Folder of raw files, with methods that keep track of the item being read.
 
-    ``current_item`` is the file, line or record being read: :meth:`path` and :meth:`track_items` move it,
-    and errors begin with it.
+    ``current_item`` is that file, line or record. :meth:`path` and :meth:`track_items` set it, and
+    errors begin with it.
     """
 
     def __init__(self, folder: Path, dataset: str) -> None:
@@ -41,24 +41,24 @@ class Raw:
         self.current_item = dataset  #: the dataset until a file is opened
 
     def path(self, pattern: str) -> Path:
-        """Return the one file whose name matches ``pattern``."""
+        """Return the only file whose name matches ``pattern``."""
         matching_files = sorted(self.folder.glob(pattern))
         if len(matching_files) != 1:
-            raise DamagedInput(f"{len(matching_files)} files are called {pattern}, not one.")
+            raise DamagedInput(f"{len(matching_files)} files are named {pattern}, not one.")
         self.current_item = matching_files[0].name
         return matching_files[0]
 
     def arrays(self, pattern: str) -> NpzFile:
-        """Open the ``.npz`` file that a pattern matches."""
+        """Open the only ``.npz`` file that matches ``pattern``."""
         return NpzFile(self.path(pattern))
 
     def lines(self, pattern: str, *, header: int = 0) -> Iterator[str]:
-        """Yield the lines of a text file behind its header."""
+        """Yield the lines of a text file after ``header`` lines."""
         lines = read_lines(self.path(pattern))[header:]
         return self.track_items("line", lines, header + 1)
 
     def track_items(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
-        """Yield the items of the current file; errors name the item."""
+        """Yield the items of the current file, so that errors name the item."""
         file = self.current_item
         for number, item in enumerate(items, first):
             self.current_item = f"{file}, {name} {number}"
@@ -66,19 +66,19 @@ class Raw:
         self.current_item = file
 
     def parse_indices(self, text: str, below: int, count: int | None = None) -> I64:
-        """Return integers from 0, separated by commas, ``count`` of them if it is given."""
-        if _NUMBERS.fullmatch(text):
+        """Parse comma-separated integers, from 0 to ``below`` - 1; require ``count`` of them if given."""
+        if _COMMA_SEPARATED.fullmatch(text):
             numbers = np.fromstring(text, np.int64, sep=",")
             if all_in_range(numbers, below) and count in {None, len(numbers)}:
                 return numbers
-        many = "" if count is None else f"{count} "
+        required = "" if count is None else f"{count} "
         raise DamagedInput(
-            f"{self.current_item}: {text[:40]!r}, not {many}integers from 0 to {below - 1:,}."
+            f"{self.current_item}: {text[:40]!r}, not {required}integers from 0 to {below - 1:,}."
         )
 
     @contextmanager
     def name_item_in_errors(self) -> Iterator[None]:
-        """Add the current item to Python's errors, which do not name a file."""
+        """Convert Python's errors, which do not name a file, to errors about the current item."""
         try:
             yield
         except KmipDataError:
@@ -120,7 +120,7 @@ def columns_of(manifest: Manifest) -> tuple[Column, ...]:
 
 
 def column_of(key: str, form: ColumnLayout) -> Column:
-    """Return the column of a key of the layout; one with classes is the label."""
+    """Return a column of the layout; a column with ``classes`` holds labels."""
     if form.classes is not None:
         return class_column(key, form.classes, form.doc)
     name = key.partition("/")[2]
@@ -135,14 +135,14 @@ def conform_graphs(
     layout: Layout,
     where: str,
 ) -> tuple[dict[str, Array], I64]:
-    """Return the arrays of graphs, one behind the other, in the dtypes that are stored.
+    """Check and concatenate the arrays of graphs, and cast them to the stored dtypes.
 
-    Returned with them: how many rows of each array a graph has, (graphs, arrays). Raises
-    ``DamagedInput``, which begins with ``where``, where a column has another shape, values beyond
-    its bounds, not finite or none of its dtype, and where an edge leads out of its graph or does
-    not lead back as the layout says.
+    Returns the arrays by attribute, and the number of rows of each graph in each array, (graphs,
+    arrays). Raises ``DamagedInput``, beginning with ``where``, if a column has another shape, or
+    values out of bounds, not finite or not representable; if an edge leads out of its graph; or if
+    a reverse edge is missing that the layout promises.
     """
-    # 1. Edges, inside their graph.
+    # 1. Check that edges stay inside their graph.
     nodes = [len(graph["x"]) for graph in graphs]
     pairs = []
     for graph, count in zip(graphs, nodes, strict=True):
@@ -160,7 +160,7 @@ def conform_graphs(
             f"{where}: edges of nodes {edges.min():,} to {edges.max():,}, of {nodes[-1]:,}."
         )
 
-    # 2. Columns.
+    # 2. Check and cast the columns.
     arrays = {}
     counts = []
     for column in schema.columns:
@@ -168,7 +168,7 @@ def conform_graphs(
         arrays[column.attribute] = conform_column(values, column, rows[column.level], where)
         counts.append(rows[column.level])
 
-    # 3. The other direction of each edge. Nodes are numbered over all graphs, so that one sort serves the batch.
+    # 3. Check or add reverse edges. Nodes are numbered across graphs, so one sort serves the batch.
     last = np.cumsum(nodes)
     first = last - nodes
     if layout.both_ways == "checked":
@@ -177,9 +177,8 @@ def conform_graphs(
     if layout.undirected:
         batch_edges = edges + np.repeat(first, rows["edge"])
         both_directions = undirected_edges(batch_edges.T, sum(nodes))
-        ends = np.searchsorted(
-            both_directions[0], last
-        )  # they are sorted by source: graph after graph
+        # They are sorted by source, hence by graph.
+        ends = np.searchsorted(both_directions[0], last)
         rows["edge"] = np.diff(ends, prepend=0).tolist()
         edges = both_directions - np.repeat(first, rows["edge"])
     arrays["edge_index"] = edges.T.astype(schema.index_dtype)
@@ -189,49 +188,51 @@ def conform_graphs(
 def conform_column(
     values: Sequence[Array], column: Column, rows: Sequence[int], where: str
 ) -> Array:
-    """Return the values (rows, …) of a column of graphs in the stored dtype; errors as :func:`conform_graphs`."""
-    of_graph = column.level == "graph"
+    """Concatenate a column's values (rows, …) of several graphs; raise as :func:`conform_graphs`."""
+    is_graph_level = column.level == "graph"
     for array, count in zip(values, rows, strict=True):
-        shape = column.shape if of_graph else (count, *column.shape)
+        shape = column.shape if is_graph_level else (count, *column.shape)
         if array.shape != shape or array.dtype.kind not in "biuf":
             raise DamagedInput(
                 f"{where}: {column.attribute} is {array.dtype} {array.shape}, not numbers {shape}.",
                 expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
             )
-    joined_rows = np.stack(values) if of_graph else np.concatenate(values)
+    joined_rows = np.stack(values) if is_graph_level else np.concatenate(values)
     return conform_rows(joined_rows, column, where)
 
 
 def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:
-    """Refuse an edge without its reverse, or with other attributes there and back."""
-    # An edge as one number; sorted, edges and their reverses must be the same numbers.
+    """Refuse an edge without its reverse, or whose reverse has other attributes."""
+    # Encode each edge as one number. Sorted, edges and reverse edges must be equal.
     forward = edges[0] * nodes + edges[1]
     reverse = edges[1] * nodes + edges[0]
     by_forward = np.argsort(forward, kind="stable")
     by_reverse = np.argsort(reverse, kind="stable")
-    same = np.array_equal(forward[by_forward], reverse[by_reverse])
-    if not same or (attr is not None and not np.array_equal(attr[by_forward], attr[by_reverse])):
+    has_reverses = np.array_equal(forward[by_forward], reverse[by_reverse])
+    has_equal_attributes = attr is None or np.array_equal(attr[by_forward], attr[by_reverse])
+    if not has_reverses or not has_equal_attributes:
         raise DamagedInput(f"{where}: an edge without its reverse.")
 
 
 def conform_batches(
-    graphs: Iterable[RawGraph], schema: Schema, layout: Layout, raw: Raw
+    graphs: Iterable[RawGraph], schema: Schema, layout: Layout, raw: RawFiles
 ) -> Iterator[tuple[dict[str, Array], I64]]:
-    """Check graphs in batches, and one by one to name a problem."""
+    """Apply :func:`conform_graphs` to batches of graphs; an error names its graph."""
     named_graphs = ((raw.current_item, graph) for graph in graphs)
-    while batch := list(islice(named_graphs, BATCH)):
+    while batch := list(islice(named_graphs, BATCH_GRAPHS)):
         try:
             arrays = conform_graphs([graph for _, graph in batch], schema, layout, raw.current_item)
         except Exception:
+            # Check graph by graph to find the one at fault.
             for item, graph in batch:
-                raw.current_item = item  # for errors of Python: :meth:`Raw.name_item_in_errors`
+                raw.current_item = item
                 conform_graphs([graph], schema, layout, item)
             raise
         yield arrays
 
 
 def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
-    """Return the record of arrays, edges (2, E), that :func:`conform_graphs` returned."""
+    """Return the record of a graph's arrays, as :func:`conform_graphs` returns them, edges (E, 2)."""
     columns = {}
     for column in schema.columns:
         rows = graph[column.attribute]

@@ -260,8 +260,8 @@ TABLES = {
         "y",
         """\
 2 rows are not molecules.
-  found: a.csv, line 3: RDKit makes no molecule of 'C1CC(': it is not a SMILES. a.csv, line 5: \
-RDKit makes no molecule of 'N(': it is not a SMILES.
+  found: a.csv, line 3: RDKit refuses 'C1CC(': it is not a SMILES. a.csv, line 5: \
+RDKit refuses 'N(': it is not a SMILES.
   next: repair or remove the rows, or leave such rows out: \
 kmip-data build graphs --name a --archive a.csv --set label=y --set on_error=skip
 """,

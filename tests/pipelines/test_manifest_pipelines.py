@@ -17,7 +17,7 @@ from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.plan import build_key
 from kmip_data.pipelines.graph_arrays.layout_reader import (
-    Raw,
+    RawFiles,
     conform_batches,
     conform_column,
     conform_graphs,
@@ -58,7 +58,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 def test_values_are_checked_before_the_cast_and_the_record_is_named(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    raw = Raw(tmp_path, "file")
+    raw = RawFiles(tmp_path, "file")
     graphs = [a_graph() for _ in range(700)]
     graphs[555] = a_graph(**changes)
     batches = conform_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
@@ -104,7 +104,7 @@ def test_a_batch_gets_the_other_direction_of_the_edges_of_each_graph() -> None:
 def test_errors_of_a_reader_name_the_place_in_no_words_of_pythons(
     code: Any, message: str, tmp_path: Path
 ) -> None:
-    raw = Raw(tmp_path, "file")
+    raw = RawFiles(tmp_path, "file")
 
     def read() -> None:
         with raw.name_item_in_errors():

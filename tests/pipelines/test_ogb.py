@@ -270,6 +270,6 @@ def test_bad_files_of_the_challenge(smiles):
             ),
             (table, changed(4, "2,CCO\n"), r"data\.csv\.gz, line 4: wrong number of fields"),
             (table, changed(int(train) + 2, "0,CCO,\n"), "molecule of train without a target"),
-            (table, changed(int(hidden) + 2, "0,C(,\n"), "RDKit makes no molecule"),
+            (table, changed(int(hidden) + 2, "0,C(,\n"), "RDKit refuses its SMILES"),
         ],
     )

@@ -15,7 +15,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.graph_arrays.layout_reader import Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
 from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 
 NODE_FILE = "out1_node_feature_label.txt"
@@ -25,7 +25,7 @@ EDGE_FILE = "out1_graph_edges.txt"
 class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
-    def read(self, raw: Raw) -> dict[str, Array]:
+    def read(self, raw: RawFiles) -> dict[str, Array]:
         """Read nodes by number, and distinct edges sorted by first and second node."""
         columns = self.manifest.layout.columns
         (width,) = columns["node/x"].shape
@@ -50,7 +50,7 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
         edges = np.array(pairs, np.int64).reshape(-1, 2)
         return {"x": x, "y": y, "edge_index": np.unique(edges, axis=0).T}
 
-    def masks(self, raw: Raw, fold: int) -> list[Array]:
+    def masks(self, raw: RawFiles, fold: int) -> list[Array]:
         """Read the train, val and test masks (N,) of a fold."""
         arrays = raw.arrays(f"*_split_0.6_0.2_{fold}.npz")
         return [arrays.load(f"{part}_mask") for part in PARTS]

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
@@ -24,7 +24,7 @@ class LRIMPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 64
 
-    def read(self, raw: Raw) -> Iterator[PublishedPart]:
+    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
         """Read the graphs of the only file, which the authors split by position."""
         path = raw.path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))

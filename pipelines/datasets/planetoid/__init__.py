@@ -20,7 +20,7 @@ from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.base import Records, Split, check_fold
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
 from kmip_data.pipelines.formats.tensors import NUMPY
-from kmip_data.pipelines.graph_arrays.layout_reader import Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
 from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 
 VAL_NODES = 500
@@ -61,7 +61,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
             node_code=split_per_class(records.node_labels[0], params.split_seed),
         )
 
-    def read(self, raw: Raw) -> dict[str, Array]:
+    def read(self, raw: RawFiles) -> dict[str, Array]:
         """Read the graph like PyTorch Geometric's ``Planetoid``."""
         # 1. Test nodes come last. In CiteSeer some of them have no row, and zero features.
         test_nodes = _read_test_nodes(raw)
@@ -98,7 +98,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
             "edge_index": np.stack([source, target]),
         }
 
-    def masks(self, raw: Raw, fold: int) -> list[Bools]:
+    def masks(self, raw: RawFiles, fold: int) -> list[Bools]:
         """Return the public split: nodes of ``x`` for train, the next 500 for val."""
         test_nodes = _read_test_nodes(raw)
         train = len(_read_matrix(raw, "y"))
@@ -166,19 +166,19 @@ _ALLOWED_GLOBALS = {
 }
 
 
-def _read_pickle(raw: Raw, name: str) -> Any:
+def _read_pickle(raw: RawFiles, name: str) -> Any:
     path = raw.path(f"*.{name}")
     return read_pickle(path.read_bytes(), _ALLOWED_GLOBALS, name=path.name)
 
 
-def _read_matrix(raw: Raw, name: str) -> Array:
+def _read_matrix(raw: RawFiles, name: str) -> Array:
     matrix = _read_pickle(raw, name)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
         raise DamagedInput(f"{raw.current_item} is {type(matrix).__name__}, not a matrix.")
     return matrix
 
 
-def _read_test_nodes(raw: Raw) -> I64:
+def _read_test_nodes(raw: RawFiles) -> I64:
     text = raw.path("*.test.index").read_text("ascii")
     test_nodes = np.array(text.split(), np.int64)
     if not len(test_nodes) or len(np.unique(test_nodes)) != len(test_nodes) or test_nodes.min() < 0:

@@ -389,7 +389,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
     def folder_name_pieces(self, params: ResolvedPointParams) -> list[str]:
         """Return folder name parts for the neighbours and the block width."""
         block = [] if params.block is None else [f"block{params.block:g}"]
-        return [*params.edge_name_parts, *block, *super().folder_name_pieces(params)]
+        return [*params.folder_name_pieces, *block, *super().folder_name_pieces(params)]
 
 
 PIPELINE = OwnPointPipeline

@@ -185,7 +185,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def folder_name_pieces(self, params: S3DISParams) -> list[str]:
         """Return ``k32`` and non-default edge parameters."""
-        return params.edge_name_parts
+        return params.folder_name_pieces
 
 
 PIPELINE = S3DISPipeline

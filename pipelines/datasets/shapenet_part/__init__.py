@@ -181,7 +181,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def folder_name_pieces(self, params: ShapeNetPartParams) -> list[str]:
         """Return ``k8``, non-default edge parameters, and the categories."""
-        parts = list(params.edge_name_parts)
+        parts = list(params.folder_name_pieces)
         if len(params.category) > 2:
             parts.append(f"{len(params.category)}-categories")
         elif params.category:

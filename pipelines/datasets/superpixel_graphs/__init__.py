@@ -27,7 +27,7 @@ from kmip_data.pipelines.formats.tensors import (
     separate_graphs,
     stream_pickled,
 )
-from kmip_data.pipelines.graph_arrays.layout_reader import Raw, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: COCO's category ids, including background; a class is the rank of its id.
@@ -46,7 +46,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         # Parts drawn from the same pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 
-    def read(self, raw: Raw) -> Iterator[PublishedPart]:
+    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
         """Read the graphs of each part from a memory-mapped file of up to 9 GB."""
         existing_files = sorted(path.name for path in raw.folder.glob("*") if path.stem in PARTS)
         suffix = ".pickle" if "train.pickle" in existing_files else ".pt"
@@ -63,7 +63,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
             yield PublishedPart(part, self._convert_graphs(raw, graphs, has_ids=has_ids))
 
     def _convert_graphs(
-        self, raw: Raw, graphs: Iterable[Sequence[Array]], *, has_ids: bool
+        self, raw: RawFiles, graphs: Iterable[Sequence[Array]], *, has_ids: bool
     ) -> Iterator[RawGraph]:
         for x, edge_attr, edge_index, y in graphs:
             yield {

@@ -216,7 +216,7 @@ def _add_atoms(graph: GraphRecord) -> GraphRecord:
     try:
         return molecule_from_smiles(smiles).record(graph.key, **columns)
     except RefusedSmilesError as error:
-        problem = f"{location}: RDKit makes no molecule of {smiles[:200]!r}: {error}."
+        problem = f"{location}: RDKit refuses {smiles[:200]!r}: {error}."
         raise DamagedInput(problem) from error
 
 
