@@ -244,7 +244,7 @@ def _classes_text(names: Sequence[str]) -> str:
 def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     """Return the facts, columns, splits, size statistics, classes and notes of a build."""
     from kmip_data.format.build_files import PAGE_NAME
-    from kmip_data.format.card_page import SPREADS
+    from kmip_data.format.card_page import DISTRIBUTIONS
 
     card = build.card
     pairs = [
@@ -281,7 +281,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     text.append(f"\nSplits\n{format_table(header, rows, indent=2)}")
 
     rows = []
-    for name, title in SPREADS.items():
+    for name, title in DISTRIBUTIONS.items():
         spread = card.statistics.get(name)
         if spread:
             rows.append([title, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])

@@ -328,7 +328,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     The targets of a missing build are unknown until it is built.
     """
     from kmip_data.columns.column_uses import description_on_card
-    from kmip_data.format.targets import learned_column
+    from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.run_folder import home_option
     from kmip_data.models.training.run.states import find_compatible_run
@@ -345,7 +345,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     except KmipDataError:
         return  # `obtain` builds or refuses it
     try:
-        learned_column(build.card, build.path, features=data.features == "all")
+        require_trainable(build.card, build.path, needs_features=data.features == "all")
     except UsageError as error:
         described = description_on_card(build.card.statistics)
         if other := _other_build_with_targets(build, home):
@@ -362,11 +362,11 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 def _other_build_with_targets(build: Build, home: Home) -> str | None:
     """Return the folder name of the newest other build of this dataset that has targets, or None."""
     from kmip_data.builds.home import matching_builds
-    from kmip_data.format.targets import learned_column
+    from kmip_data.format.targets import require_trainable
 
     for other in matching_builds(home, build.card.dataset, {}):
         with contextlib.suppress(UsageError):
-            learned_column(other.card, other.path)
+            require_trainable(other.card, other.path)
             return other.path.name
     return None
 

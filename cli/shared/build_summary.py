@@ -238,10 +238,10 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:
     """True if a build has targets, and the ``features`` that training needs."""
-    from kmip_data.format.targets import learned_column
+    from kmip_data.format.targets import require_trainable
 
     with contextlib.suppress(UsageError):
-        learned_column(build.card, build.path, features=features)
+        require_trainable(build.card, build.path, needs_features=features)
         return True
     return False
 

@@ -1,1 +1,1 @@
-"""Builds on disk: home folder, lookup, added columns, verification."""
+"""Builds on disk: home folder, lookup, added columns and verification."""

@@ -1,4 +1,4 @@
-"""Added columns of a build: ``columns/<name>/``, one file per shard and a card."""
+"""Added columns of a build: folders ``columns/<name>/`` with a card and one file per shard."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.strict_model import Strict
 
-WORK = "work"  #: folder inside an unfinished build or ``columns``, of temporary files alone
-#: Files in ``work`` that list, under ``files``, what a step is about to write.
+WORK = "work"  #: folder of temporary files in an unfinished build or in ``columns``
+#: JSON files in ``work`` whose key ``files`` lists the files that a step is about to write.
 PLANS = ("units", "splits")
 _PLAN = TypeAdapter(dict[Literal["files"], list[RelativePath]])
 
 
 class ColumnsCard(Strict):
-    """Card of an added column: its definition and the shards it belongs to."""
+    """Card of an added column: its definition, its files and the shards it belongs to."""
 
     version: Literal[2] = 2
     name: PathComponent
@@ -58,11 +58,11 @@ class ColumnsCard(Strict):
 
     @property
     def member_of_file(self) -> dict[str, ShardMember]:
-        """Size and digest of each file."""
-        member_of_file = {}
+        """Size and digests of each file on disk."""
+        members = {}
         for entry in self.files:
-            member_of_file.update(entry.files)
-        return member_of_file
+            members.update(entry.files)
+        return members
 
     @property
     def digests(self) -> dict[str, str]:
@@ -71,34 +71,32 @@ class ColumnsCard(Strict):
 
     @property
     def schema_(self) -> Schema:
-        """The schema of the files."""
+        """Schema of the files, parsed."""
         return parse_schema(json.dumps(self.data_schema))[0]
 
     @model_validator(mode="after")
     def _check_only_columns(self) -> Self:
         schema = self.schema_
-        # Edges are stored again only to give the rows of an edge column their graphs.
+        # Edges are stored only with an edge column, to assign its rows to graphs.
         has_edge_column = any(column.level == "edge" for column in schema.columns)
         has_edges = schema.edges != "none"
         if has_edges != has_edge_column or schema.views or not schema.columns:
-            raise ValueError(
-                "data_schema has edges without a column of theirs, or views, or no columns"
-            )
+            raise ValueError("data_schema has edges without an edge column, views, or no columns")
         return self
 
     def to_json(self) -> str:
-        """Return stable JSON; ``digest`` is over all other fields, as on the card of a build."""
+        """Return the card as JSON with a new ``digest`` over all other fields."""
         return sealed_json(self.model_dump(mode="json"))
 
 
 def shards_digest(card: Card) -> str:
-    """Return the SHA-256 over the digests of the shards, from which added columns are computed."""
+    """Return the SHA-256 over the digests of all shards."""
     digests = "\n".join(shard.sha256 for shard in card.shards)
     return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
-    """Return the schema of the files of an added column: keys as in the build, edges for one of edges."""
+    """Return the schema of the files of an added column; edges are included for an edge column."""
     columns = encoding.columns()
     has_edge_column = any(column.level == "edge" for column in columns)
     return Schema(
@@ -111,7 +109,7 @@ def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
 
 
 def columns_key(encoding: Encoding, card: Card) -> str:
-    """Return the first 12 hex digits of the SHA-256 of what decides the bytes of an added column."""
+    """Return the key of an added column: 12 hex digits of a digest of everything that affects it."""
     identity = {
         "name": encoding.name,
         "version": encoding.version,
@@ -124,8 +122,8 @@ def columns_key(encoding: Encoding, card: Card) -> str:
 def read_columns_card(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
-    Raises ``UsageError``, which names the command that adds it, if none exists;
-    ``DamagedInput`` where its card cannot be read, or belongs to other shards.
+    Raises ``UsageError`` if there is no such column, and ``DamagedInput`` if its card cannot be read
+    or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
     try:
@@ -154,10 +152,7 @@ def read_columns_card(build: Build, name: str) -> ColumnsCard:
 
 
 def named_encoding(name: str) -> Encoding | None:
-    """Return the encoding of an added column.
-
-    Returns ``None`` for an encoding of another version of this package.
-    """
+    """Return the encoding of an added column, or ``None`` if this version has none of that name."""
     try:
         return parse_encoding(name)
     except UsageError:
@@ -165,10 +160,10 @@ def named_encoding(name: str) -> Encoding | None:
 
 
 def files_of_build(folder: Path) -> list[str]:
-    """Names of the files of a build, finished or not, in its folder; the card, if any, is the last.
+    """Return the names of the existing files of a build, finished or not; the card comes last.
 
-    The cards list them, the plans of unfinished work, and the marker; without either, shards are
-    those that are numbered without a gap.
+    They are listed by the cards, by the plans of unfinished work, and by the marker. Without a card
+    or plan, shards are the files numbered consecutively from 0.
     """
     # 1. Shards, splits and pages.
     names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *unchanged_outputs(folder)]
@@ -182,7 +177,7 @@ def files_of_build(folder: Path) -> list[str]:
     )
     names += _member_names_of_shards(folder, shards)
 
-    # 2. Columns: a file for each shard, and those on their cards.
+    # 2. Columns: the files on their cards; without a card, a file per shard.
     names += _planned_files(folder / COLUMNS / WORK)
     for path in (folder / COLUMNS).glob("*/"):
         files = [CARD_NAME]
@@ -190,7 +185,7 @@ def files_of_build(folder: Path) -> list[str]:
             files += read_model(path / CARD_NAME, ColumnsCard, "", next="").digests
         except (DamagedInput, FileNotFoundError):
             if named_encoding(path.name) is None:
-                continue  # it may be anybody's
+                continue  # it may not be a column at all
             files += _member_names_of_shards(path, [Path(shard).name for shard in shards])
         names += [f"{COLUMNS}/{path.name}/{file}" for file in files]
 
@@ -206,7 +201,7 @@ def files_of_build(folder: Path) -> list[str]:
 
 
 def _planned_files(work: Path) -> list[str]:
-    """Return the files that unfinished work lists before it writes them."""
+    """Return the files listed by the plans of unfinished work."""
     names = []
     for plan in PLANS:
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -223,7 +218,7 @@ def _has_shard(folder: Path, name: str) -> bool:
 
 
 def _member_names_of_shards(folder: Path, shards: Iterable[str]) -> list[str]:
-    """Return the shards by name; a shard in several files by the names of its members."""
+    """Return the names of the files of all shards, which may be split into members."""
     names = []
     for shard in shards:
         names += [
@@ -232,27 +227,24 @@ def _member_names_of_shards(folder: Path, shards: Iterable[str]) -> list[str]:
     return names
 
 
-def remarks_on_strays(folder: Path) -> Iterator[str]:
-    """Yield a remark on each file, or folder of files, that is not of the build.
-
-    They stay.
-    """
-    known = {*files_of_build(folder), MARKER}
-    parents = {parent for name in known for parent in PurePosixPath(name).parents}
-    others: dict[PurePosixPath, None] = {}
+def foreign_file_remarks(folder: Path) -> Iterator[str]:
+    """Yield a remark on each file, or folder of files, that does not belong to the build."""
+    build_files = {*files_of_build(folder), MARKER}
+    build_folders = {parent for name in build_files for parent in PurePosixPath(name).parents}
+    foreign: dict[PurePosixPath, None] = {}
     for path in sorted(folder.rglob("*")):
         name = PurePosixPath(path.relative_to(folder).as_posix())
         is_file = path.is_symlink() or not path.is_dir()
-        if is_file and str(name) not in known and final_name(name.name) is None:
-            # A folder in which nothing is of the build is named once.
-            whole = [parent for parent in name.parents if parent not in parents]
-            others[whole[-1] if whole else name] = None
-    for name in others:
-        yield f"{name} is not part of the build; it is left as it is"
+        if is_file and str(name) not in build_files and final_name(name.name) is None:
+            # Report a folder without files of the build once.
+            folders = [parent for parent in name.parents if parent not in build_folders]
+            foreign[folders[-1] if folders else name] = None
+    for name in foreign:
+        yield f"{name} is not part of the build, and is left unchanged"
 
 
 def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
-    """Return the facts about an added column, as plain values."""
+    """Return name, path, attributes, size and digests of an added column, for JSON."""
     return {
         "name": card.name,
         "path": str(build.path / COLUMNS / card.name),
@@ -265,10 +257,7 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
 
 
 def facts_of_added_columns(build: Build) -> list[dict[str, object]]:
-    """Return :func:`column_facts` of all added columns.
-
-    A damaged one has ``name`` and the reason, ``damaged``.
-    """
+    """Return :func:`column_facts` of all added columns; of a damaged one, ``name`` and ``damaged``."""
     facts = []
     for name in added_column_names(build.path):
         try:

@@ -1,4 +1,4 @@
-"""Options of a build that do not change its bytes."""
+"""Execution options of a build, which do not affect its bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EngineName = Literal["processes", "dask"]
 
 
 class BuildArguments(TypedDict, total=False):
-    """The fields of :class:`ExecutionOptions` as keyword arguments of a function."""
+    """Keyword arguments of functions that build: the fields of :class:`ExecutionOptions`."""
 
     archives: Sequence[Path]
     offline: bool
@@ -31,37 +31,35 @@ class BuildArguments(TypedDict, total=False):
     quiet: bool
 
 
-MIN_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
+MIN_MEMORY_BYTES = 2**29  #: smallest limit of a worker, whose libraries take 0.3 GB
 
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """Options of a build that do not change its bytes."""
+    """Execution options of a build, which do not affect its bytes."""
 
-    archives: Sequence[Path] = ()  #: local copies to take instead of a download
-    offline: bool = False  #: open no socket
-    #: agreement to a license that needs one before a download; ``None``:
-    #: ``KMIP_DATA_ACCEPT_LICENSE``
+    archives: Sequence[Path] = ()  #: local copies to use instead of downloads
+    offline: bool = False  #: open no network connection
+    #: agreement to a license before a download; by default, ``KMIP_DATA_ACCEPT_LICENSE``
     accept_license: bool | None = None
     unpinned: bool = False  #: accept raw files that differ from the digests of the manifest
-    jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
-    output: Path | None = None  #: build into this folder instead of ``built/`` in the home
-    #: ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes
-    engine: EngineName = "processes"
-    #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with
-    #: ``jobs`` workers (a script then needs ``if __name__ == "__main__":``)
+    jobs: int | None = None  #: worker processes; by default, the available cores
+    output: Path | None = None  #: folder of the build, instead of ``built/`` in the home
+    engine: EngineName = "processes"  #: local ``"processes"``, or a ``"dask"`` cluster
+    #: with ``"dask"``: address or file of a running scheduler. By default, one with ``jobs`` workers
+    #: is started here; a script then needs ``if __name__ == "__main__":``.
     scheduler: str | None = None
-    #: bytes, or a size such as ``"4GiB"``, of a worker process beyond mapped files; ``None``: half
-    #: memory of the machine for the one worker of a city, no bound for others
+    #: memory limit of a worker without mapped files, in bytes or as ``"4GiB"``. By default, half of
+    #: the machine's memory for the single worker of a city, and no limit for others.
     memory: int | str | None = None
-    quiet: bool = False  #: no progress
+    quiet: bool = False  #: print no progress
 
     @classmethod
     def from_arguments(cls, dataset: str, arguments: Mapping[str, Any]) -> ExecutionOptions:
-        """Collect and check keyword arguments before anything is read or written.
+        """Check keyword arguments before anything is read or written.
 
-        Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is
-        wrong, or what the engine needs is not installed.
+        Raises ``UsageError`` for an unknown option (with the nearest one), an invalid value, or an
+        engine that is not installed.
         """
         names = [field.name for field in fields(cls)]
         for name in arguments:
@@ -93,7 +91,8 @@ class ExecutionOptions:
         if options.memory is None:
             return options
         with contextlib.suppress(ValidationError):
-            if (size := TypeAdapter(ByteSize).validate_python(options.memory)) >= MIN_MEMORY:
+            size = TypeAdapter(ByteSize).validate_python(options.memory)
+            if size >= MIN_MEMORY_BYTES:
                 return replace(options, memory=int(size))
         raise UsageError(
             f"memory must be a size from 512MiB, such as 4GiB, not {options.memory!r}."

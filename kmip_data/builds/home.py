@@ -1,4 +1,4 @@
-"""Home folder, the finished builds in it and their look-ups, which ``pipelines/find.py`` compares."""
+"""Home folder, and lookup of the finished builds in it by dataset and parameters."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
 
 ENVIRONMENT = "KMIP_DATA_HOME"
-UNITS = ("graphs", "nodes", "edges")  #: counts of a card
+UNITS = ("graphs", "nodes", "edges")  #: keys of a card's counts
 COLUMNS = "columns"  #: folder of added columns, next to ``shards``
 
 
 @dataclass(frozen=True)
 class Home:
-    """The home folder: ``raw/``, ``built/`` and ``runs/`` (created when first written to)."""
+    """Home folder with ``raw/``, ``built/`` and ``runs/``, each created when first written to."""
 
     path: Path
 
@@ -58,27 +58,27 @@ class Home:
 
     @property
     def nearest_existing_folder(self) -> Path:
-        """The home folder, or its nearest parent that exists."""
+        """The home folder, or its nearest existing parent."""
         return next(folder for folder in (self.path, *self.path.parents) if folder.exists())
 
     @property
     def raw(self) -> Path:
-        """Archives and their extracted members."""
+        """Folder of archives and their extracted members."""
         return self.path / "raw"
 
     @property
     def built(self) -> Path:
-        """Return the folder that holds one folder per build."""
+        """Folder of all builds."""
         return self.path / "built"
 
     @property
     def runs(self) -> Path:
-        """One folder per training run: ``runs/<dataset>/<model>/<name>``."""
+        """Folder of training runs: ``runs/<dataset>/<model>/<name>``."""
         return self.path / "runs"
 
     @property
     def cache(self) -> Path:
-        """Cache of remote builds; may be removed while nothing reads."""
+        """Cache of remote builds and receipts; can be removed while no process reads."""
         return self.path / "cache"
 
 
@@ -86,7 +86,7 @@ FolderOrHome = TypeVar("FolderOrHome", bound="str | os.PathLike[str] | Home")
 
 
 def home_argument(home: FolderOrHome | None, root: FolderOrHome | None) -> FolderOrHome | None:
-    """Return ``home`` or ``root``, two names of one argument; ``UsageError`` if both are given."""
+    """Return ``home`` or ``root``, two names of one argument; raise ``UsageError`` if both are given."""
     if home is not None and root is not None:
         raise UsageError(
             "home and root are both given, and mean the same folder.", next="one of them"
@@ -96,7 +96,7 @@ def home_argument(home: FolderOrHome | None, root: FolderOrHome | None) -> Folde
 
 @dataclass(frozen=True)
 class Build:
-    """A finished build on disk."""
+    """Finished build on disk: its folder and card."""
 
     path: Path
     card: Card
@@ -108,7 +108,7 @@ class Build:
 
     @property
     def location(self) -> str:
-        """Folder or address of its files, for messages."""
+        """Folder or address, for messages."""
         return str(self.path)
 
     @property
@@ -117,9 +117,9 @@ class Build:
         return f"kmip-data verify {shlex.quote(str(self.path))} --repair"
 
     def open_shard(self, file: str, entry: FileEntry) -> Shard:
-        """Open one of its shards, or a file next to one, by its name in the folder.
+        """Open a shard, or a file of an added column, by its path in the build.
 
-        Raises ``DamagedInput`` where it is not the file of that ``entry`` on a card.
+        Raises ``DamagedInput`` if the file does not match its ``entry`` on the card.
         """
         from kmip_data.format.reader import Shard
 
@@ -130,52 +130,51 @@ class Build:
         return Shard(self.path / file, entry=entry, receipts=receipts)
 
     def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
-        """Fetch these rows (shard, key, first, end) in one go."""
+        """Prefetch rows (shard, key, start, stop) of a remote build; nothing to do on disk."""
 
     def reread_card(self) -> Card:
-        """Return the current card, after waiting for the lock of the folder.
+        """Return the card as it is now; call it after waiting for the lock of the folder.
 
-        Raises ``UsageError`` where the folder holds another build by now, or none.
+        Raises ``UsageError`` if the folder no longer holds this build.
         """
         card = read_card(self.path)
         if card.key != self.card.key:
             raise UsageError(
-                f"{self.path} holds another build than {self.card.key}: "
+                f"{self.path} no longer holds the build {self.card.key}: "
                 "another process has built into it.",
-                next="run the same command again, for the build that is there now",
+                next="run the same command again, for the new build",
             )
         return card
 
 
 def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
-    """Return the finished builds under ``home``, or of one dataset in it, by folder name.
+    """Return the finished builds under ``home``, optionally of one dataset, sorted by folder.
 
     Builds whose card cannot be read are left out.
     """
-    # Check only cards that may belong to the dataset: each check delays a command by 5 ms.
+    # Search the text first: parsing a card takes 5 ms.
     line = f'"dataset": {json.dumps(dataset, ensure_ascii=False)}'.encode("utf-8", "surrogatepass")
     builds = []
-    for card in sorted(home.built.glob(f"*/{CARD_NAME}")):
-        # The card is damaged, or has a newer version.
+    for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
+        # Skip a card that is damaged or has a newer version.
         with contextlib.suppress(DamagedInput, UsageError, OSError):
-            if dataset is None or line in read_small_file(card):
-                builds.append(Build(card.parent, read_card(card.parent)))
+            if dataset is None or line in read_small_file(card_path):
+                builds.append(Build(card_path.parent, read_card(card_path.parent)))
     return [build for build in builds if dataset in {None, build.card.dataset}]
 
 
 def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
-    """Return the build in the folder ``name``, or of that name below ``home``.
+    """Return the build in a folder given by its path or its name below ``home``.
 
-    Returns ``None`` for the name of a dataset.
-
-    Raises ``DamagedInput`` where the folder has no readable card.
+    Returns ``None`` if ``name`` is not a path of a build and may be a dataset. Raises
+    ``DamagedInput`` if the card cannot be read.
     """
     text = os.fspath(name)
     folder = absolute_path(text, "build folder")
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
-        # A dataset takes precedence over a folder of its name.
+        # A dataset takes precedence over a folder with the same name.
         if text in _known_datasets(list_builds(home)):
             return None
         folder = home.built / text
@@ -194,70 +193,67 @@ def require_build(
     defaults: Mapping[str, object],
     sample: bool,
 ) -> Build:
-    """Return what :func:`find_build` finds; raise UsageError if it finds nothing.
+    """Return the build of :func:`find_build`, or raise ``UsageError`` with the ways to get one.
 
-    ``defaults`` stand for parameters not given, and the error leaves them out.
+    ``defaults`` are the values of parameters that are not given; the error leaves them out.
     """
     build = find_build(home, dataset, {**defaults, **parameters}, sample=sample)
     if build is not None:
         return build
 
     builds = list_builds(home)
-    known = _known_datasets(builds)
-    if dataset not in known:
-        # The user's own names are few, and `kmip-data list` also says how to list all others.
-        user_names = sorted(known.difference(dataset_names()))
+    known_datasets = _known_datasets(builds)
+    if dataset not in known_datasets:
+        # List only the user's own names, which are few; `kmip-data list` shows how to list the others.
         raise unknown_name_error(
             "dataset or build folder",
             dataset,
-            sorted(known),
+            sorted(known_datasets),
             command="kmip-data list",
-            listed=user_names,
+            listed=sorted(known_datasets.difference(dataset_names())),
         )
 
     if sample and dataset not in dataset_names():
         raise UsageError(
-            f"{dataset} has no sample: samples are generated for published datasets alone.",
+            f"{dataset} has no sample: samples are generated only for published datasets.",
             next="leave out --sample",
         )
-    unusual = {name: value for name, value in parameters.items() if value != defaults.get(name)}
-    options = (
-        f"{parameters_as_options(unusual)} --sample" if sample else parameters_as_options(unusual)
-    )
-    options = options.strip()
+    changed = {name: value for name, value in parameters.items() if value != defaults.get(name)}
+    options = parameters_as_options(changed)
+    if sample:
+        options = f"{options} --sample".strip()
 
     command = rebuild_command(builds, dataset)
     if dataset in dataset_names():
         command = f"kmip-data build {dataset}"
-    step = f"{command} {options}".strip()
-    others = [build for build in builds if build.card.dataset == dataset]
-    similar = [build.path.name for build in others if build.card.sample == sample]
-    # The user often means an existing build; building the requested one may download gigabytes.
+    remedy = f"{command} {options}".strip()
+    other_builds = [build for build in builds if build.card.dataset == dataset]
+    similar = [build.path.name for build in other_builds if build.card.sample == sample]
+    # Suggest existing builds first: building the requested one may download gigabytes.
     if similar:
-        step = f"use {' or '.join(similar[:3])} instead, or {step}"
-    elif others and not sample:
-        step += ", or --sample for the generated one"
-    chosen_options = f" ({options})" if options else ""
+        remedy = f"use {' or '.join(similar[:3])} instead, or {remedy}"
+    elif other_builds and not sample:
+        remedy += ", or --sample for the generated one"
     raise UsageError(
-        f"There is no finished build of {dataset}{chosen_options} under {home.built}.",
-        found=", ".join(build.path.name for build in others) or "none",
-        next=step,
+        f"There is no finished build of {dataset}{options and f' ({options})'} under {home.built}.",
+        found=", ".join(build.path.name for build in other_builds) or "none",
+        next=remedy,
     )
 
 
 def rebuild_command(builds: Sequence[Build], dataset: str) -> str:
-    """Return the command that rebuilds a dataset of your own from its source."""
+    """Return the command that builds a dataset of your own from its source."""
     manifests = [build.card.manifest for build in builds if build.card.dataset == dataset]
     manifest = manifests[0] if manifests else ""
     if manifest == dataset:
-        return f"kmip-data build {dataset} --plugin FILE"  # its plugin is not loaded
+        return f"kmip-data build {dataset} --plugin FILE"  # a plugin's dataset
     if manifest:
         return f"kmip-data build {manifest} --name {dataset} --archive PATH"
     return f"kmip-data info {dataset}"
 
 
 def added_column_names(folder: Path) -> list[str]:
-    """Return the names of the finished added columns of a build folder, sorted."""
+    """Return the sorted names of the finished added columns of a build."""
     return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
 
 
@@ -268,17 +264,17 @@ def find_build(
     *,
     sample: bool = False,
 ) -> Build | None:
-    """Return the first of :func:`matching_builds`, or ``None``.
+    """Return the build that matches, or ``None``; see :func:`matching_builds`.
 
-    Of several builds of the user's own data that is the newest, which a line on stderr says once;
-    of a shipped dataset ``UsageError`` lists their folders.
+    Among several builds of the user's own data, the newest is used, and announced once on stderr.
+    Several builds of a shipped dataset raise ``UsageError`` with their folders.
     """
     matches = matching_builds(home, dataset, parameters, sample=sample)
     if len(matches) > 1 and dataset in dataset_names():
-        raise _several_error(dataset, matches)
+        raise _several_builds_error(dataset, matches)
     if len(matches) > 1 and matches[0].path not in _announced:
         _announced.add(matches[0].path)
-        print_status(_newest_line(dataset, matches))
+        print_status(_newest_build_notice(dataset, matches))
     return matches[0] if matches else None
 
 
@@ -291,20 +287,18 @@ def matching_builds(
 ) -> list[Build]:
     """Return the finished builds of ``dataset`` with ``parameters``, the newest first.
 
-    A build matches when it is of that dataset and has the values in ``parameters``. Samples and
-    builds with a ``limit`` match only when asked for. A complete build goes before part of the
-    published set. If several versions of a pipeline match, only the builds of the newest count: it
-    supersedes the others.
+    Samples and builds with a ``limit`` match only if requested. Complete builds take precedence over
+    partial ones, and builds of pinned files over others. Only builds of the newest matching pipeline
+    version are returned.
     """
-    wanted = {"limit": None, **parameters}
+    requested = {"limit": None, **parameters}
     matches = []
     for build in list_builds(home, dataset):
         card = build.card
-        same = card.sample == sample
-        if same and all(card.parameters.get(key) == value for key, value in wanted.items()):
+        has_parameters = all(card.parameters.get(key) == value for key, value in requested.items())
+        if card.sample == sample and has_parameters:
             matches.append(build)
 
-    # Complete builds, builds of the published files, builds of the newest pipeline.
     matches = [build for build in matches if build.card.complete is not False] or matches
     matches = [build for build in matches if build.card.pinned] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
@@ -314,34 +308,34 @@ def matching_builds(
 
 
 def make_build_newest(build: Build, home: Home) -> None:
-    """Make a build of the home the one that its name means, as if it had been built just now."""
+    """Give a build in ``home`` the current date, so that its dataset's name refers to it."""
     if build.path.parent != home.built:
         return
     matches = matching_builds(home, build.card.dataset, {}, sample=build.card.sample)
     if matches and matches[0].path != build.path:
-        with contextlib.suppress(OSError):  # a folder that cannot be written to
+        with contextlib.suppress(OSError):  # a read-only folder
             os.utime(build.path / next(iter(build.card.files)))
 
 
-#: Builds that this process has announced as the newest of their name.
+#: Builds that this process has announced as the newest of their dataset.
 _announced = set[Path]()
 
 
-def _newest_line(dataset: str, builds: Sequence[Build]) -> str:
-    """Return the line that says which of several builds a name means, the newest first."""
+def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:
+    """Return the notice that the newest, and first, of several builds is used."""
     newest, *others = builds
     line = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of_build(newest)}"
     names = " or ".join(build.path.name for build in others[:3])
     return f"{line}; name {names} to use another."
 
 
-def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
+def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     """Return the error for several builds of a shipped dataset, the newest first."""
     lines = []
     for build, difference in zip(builds, differences_of_builds(builds), strict=True):
         age = " (the newest)" if build is builds[0] else ""
         facts = [difference, build.card.sources, f"built {date_of_build(build)}{age}"]
-        # The name of a dataset precedes a folder of that name.
+        # A folder named like the dataset needs its full path.
         name = build.path if build.path.name == dataset else build.path.name
         lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
     error = UsageError(
@@ -355,25 +349,20 @@ def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
 
 
 def date_of_build(build: Build) -> str:
-    """Return when the first shard of a build was written (UTC), to the minute."""
+    """Return the date and time (UTC) of a build, to the minute."""
     return timestamp(_build_time(build))[:16].replace("T", " ")
 
 
 def _build_time(build: Build) -> float:
-    """Return when the first shard was written, in seconds since 1970.
-
-    A card is written again with every split that is added.
-    """
+    """Return the time of a build, in seconds since 1970: that of its first shard."""
+    # Not the card, which is rewritten when a split is added.
     shard = build.path / next(iter(build.card.files))
-    written = shard if shard.is_file() else build.path / CARD_NAME
-    return written.stat().st_mtime
+    file = shard if shard.is_file() else build.path / CARD_NAME
+    return file.stat().st_mtime
 
 
 def differences_of_builds(builds: Sequence[Build]) -> list[str]:
-    """Return the counts and parameters of each build in which builds of one name differ.
-
-    Parameters that are unset are left out. The texts are empty for a single build.
-    """
+    """Describe each build by the counts and set parameters in which the builds differ."""
     names = dict.fromkeys(name for build in builds for name in build.card.parameters)
     rows = []
     for build in builds:
@@ -381,5 +370,5 @@ def differences_of_builds(builds: Sequence[Build]) -> list[str]:
         counts = [count_with_noun(card.counts[unit], unit.removesuffix("s")) for unit in UNITS]
         values = [format_parameters({name: card.parameters.get(name)}) for name in names]
         rows.append([*counts, *values])
-    differing = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
-    return [", ".join(filter(None, itertools.compress(row, differing))) for row in rows]
+    is_different = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
+    return [", ".join(filter(None, itertools.compress(row, is_different))) for row in rows]

@@ -1,4 +1,4 @@
-"""Check a build: card, shards, values, splits and added columns, every byte."""
+"""Verification of every byte of a build: card, shards, values, splits and added columns."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kmip_data.builds.added_columns import (
     ColumnsCard,
     columns_key,
     columns_schema,
+    foreign_file_remarks,
     named_encoding,
     read_columns_card,
-    remarks_on_strays,
 )
 from kmip_data.builds.home import COLUMNS, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
@@ -30,7 +30,7 @@ from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, Split
 from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.split_files import (
-    NODE_PARTS,
+    PART_CODES,
     SplitFile,
     keys_digest,
     node_digests,
@@ -42,10 +42,10 @@ from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, and the file (relative to the build) that has it."""
+    """Problem of one file of a build."""
 
-    file: str
-    what: str
+    file: str  #: path relative to the build
+    message: str
     expected: str = ""
     found: str = ""
 
@@ -55,55 +55,55 @@ class Problem:
             details.append(f"expected {self.expected}")
         if self.found:
             details.append(f"found {self.found}")
-        text = f"{self.file}: {self.what}"
+        text = f"{self.file}: {self.message}"
         return f"{text} ({', '.join(details)})" if details else text
 
 
 def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
     files: Mapping[str, ShardMember | SplitEntry]
     files = entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
-    for name, known in files.items():
+    for name, member in files.items():
         if _is_behind_link(path, name):
-            yield Problem(name, "is a symbolic link, or lies behind one")
+            yield Problem(name, "is a symbolic link, or inside a linked folder")
             continue
-        if not (path / name).is_file():  # a device or a pipe may have no end
+        if not (path / name).is_file():  # missing, or a device or pipe, which may be endless
             yield Problem(name, "is missing")
             continue
         try:
             digest, size = sha256_file(path / name)
         except DamagedInput as error:
-            yield _problem_of_error(path, name, error)
+            yield _problem_from_error(path, name, error)
             continue
-        if digest != known.sha256 or size != getattr(known, "bytes", size):
+        if digest != member.sha256 or size != getattr(member, "bytes", size):
             yield Problem(
                 name,
-                "has other bytes",
-                f"SHA-256 {known.sha256}",
+                "has different bytes",
+                f"SHA-256 {member.sha256}",
                 f"{digest}, {size:,} bytes",
             )
 
 
 def _is_behind_link(path: Path, name: str) -> bool:
-    inside = [path / parent for parent in PurePosixPath(name).parents[:-1]]
-    return any(ancestor.is_symlink() for ancestor in (*inside, path / name))
+    folders = [path / parent for parent in PurePosixPath(name).parents[:-1]]
+    return any(ancestor.is_symlink() for ancestor in (*folders, path / name))
 
 
-def _property_problems(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
-    """Yield a problem for each property of a file that differs from the expected value."""
-    for name, (expected, actual) in facts.items():
+def _property_problems(file: str, **properties: tuple[object, object]) -> Iterator[Problem]:
+    """Yield a problem for each property whose expected and actual values differ."""
+    for name, (expected, actual) in properties.items():
         if expected != actual:
-            problem = f"has another {name.replace('_', ' ')}"
-            yield Problem(file, problem, str(expected), str(actual))
+            message = f"has a different {name.replace('_', ' ')}"
+            yield Problem(file, message, str(expected), str(actual))
 
 
 def _schema_problems(file: str, expected: Schema, actual: Schema) -> Iterator[Problem]:
     actual_values = asdict(actual)
     names = [name for name, value in asdict(expected).items() if actual_values[name] != value]
     if names:
-        yield Problem(file, "has another schema", found=f"other {', '.join(names)}")
+        yield Problem(file, "has a different schema", found=f"different {', '.join(names)}")
 
 
-def _problem_of_error(path: Path, file: str, error: DamagedInput) -> Problem:
+def _problem_from_error(path: Path, file: str, error: DamagedInput) -> Problem:
     message = error.message.removeprefix(f"{path / file} ").removesuffix(".")
     return Problem(file, message, found=error.found or "")
 
@@ -118,67 +118,70 @@ class VerifyReport:
 
     path: Path
     problems: list[Problem] = field(default_factory=list)
-    broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
+    broken_shards: list[str] = field(default_factory=list)  #: files to rebuild
     checked: dict[str, int] = field(default_factory=dict)
-    #: files that are made of the card, and differ from what this version makes of it
+    #: page and metadata that differ from those that this version writes for the card
     outdated: list[str] = field(default_factory=list)
-    #: these, files that are not of the build, features that cannot be trained on
+    #: remarks on outdated files, foreign files, and features that are not finite
     remarks: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong."""
+        """True if there is no problem; remarks are allowed."""
         return not self.problems
 
 
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """Check everything in a build folder that its card lists.
 
-    The card is what the build wrote, to the bit; its shards and splits exist and have its
-    digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the
-    schema promises of its values; keys are unique; splits are disjoint and in range; counts are the
-    card's. Files that the card does not name are remarks. Memory is bounded by one block of values
-    per thread, the keys, and the split positions. Raises ``UsageError`` where ``path`` has no card
-    at all, so is not a finished build, or a newer
-    kmip-data wrote it.
+    The card must be unchanged; shards and splits must exist and match its digests; every shard must
+    be well-formed, belong to the build, and keep the bounds of the schema; keys must be unique;
+    splits must be disjoint and in range; counts must match. Files that the card does not list become
+    remarks. Memory is bounded by one block of values per thread, the keys, and the split positions.
+
+    Raises ``UsageError`` if ``path`` has no card (it is not a finished build), or if a newer kmip-data
+    wrote it.
     """
     path = Path(path).absolute()
     report = VerifyReport(path)
     try:
         card = read_card(path)
     except DamagedInput as error:
-        report.problems.append(_problem_of_error(path, CARD_NAME, error))
+        report.problems.append(_problem_from_error(path, CARD_NAME, error))
         return report
 
-    # 1. The card and every shard, on all threads.
+    # 1. Card and shards, on all threads.
     report.problems += _card_problems(card)
     content = marker_content(path)
     if content not in {None, build_marker_content(card.key)}:
         report.problems.append(
-            Problem(MARKER, "is of another folder", build_marker_content(card.key), content or "")
+            Problem(
+                MARKER, "belongs to another folder", build_marker_content(card.key), content or ""
+            )
         )
     report.outdated += _outdated_files(path, card)
     for name in report.outdated:
-        report.remarks.append(f"{name} is not what the card says; --repair writes it again")
-    report.remarks += remarks_on_strays(path)
+        report.remarks.append(f"{name} does not match the card; --repair rewrites it")
+    report.remarks += foreign_file_remarks(path)
     shards = _check_shards(report, card, card.schema_)
-    # 2. Keys and splits run over all records, so a shard that cannot be read hides their problems.
-    readable = len(shards) == len(card.shards)
+
+    # 2. Keys and splits, which can be checked only if all shards are readable.
+    all_readable = len(shards) == len(card.shards)
     keys = [key for shard in shards for key in shard.keys]
-    if readable:
+    if all_readable:
         report.problems += _dataset_problems(card, shards, keys)
     for entry in card.splits.values():
         problems = list(_file_problems(path, entry))
-        if readable and not problems:
+        if all_readable and not problems:
             problems = list(_split_problems(path, entry, shards, keys))
         report.problems += problems
     report.checked["splits"] = len(card.splits)
 
-    # 3. Added columns, each file next to its shard.
+    # 3. Added columns, one file per shard.
     columns = added_column_names(path)
     if columns:
         build = Build(path, card)
-        report.problems += _column_problems(build, shards if readable else None)
+        report.problems += _column_problems(build, shards if all_readable else None)
         report.checked["columns"] = len(columns)
     if report.ok:
         report.remarks += feature_problems(Build(path, card))
@@ -186,7 +189,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
 
 
 def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")) -> Iterator[str]:
-    """Yield where features are NaN or infinite, which the schema of your own graphs may allow."""
+    """Yield the first NaN or infinity of each feature in each shard, which a schema may allow."""
     for column in build.card.schema_.columns:
         if column.finite or column.attribute not in features:
             continue
@@ -200,23 +203,20 @@ def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")
 
 
 def _outdated_files(path: Path, card: Card) -> Iterator[str]:
-    """Yield the files made of the card that are missing or differ, besides the day in the metadata."""
+    """Yield the names of missing or different metadata files; their date is not compared."""
     with_picture = metadata_files(card, picture=True)
     for name, data in metadata_files(card).items():
         try:
             stored = b"" if _is_behind_link(path, name) else read_small_file(path / name)
             if name == CROISSANT_NAME:
-                stored_metadata = json.loads(stored)
                 metadata = json.loads(data)
-                differs = {
-                    **stored_metadata,
-                    "datePublished": metadata["datePublished"],
-                } != metadata
+                date = {"datePublished": metadata["datePublished"]}
+                is_outdated = {**json.loads(stored), **date} != metadata
             else:
-                differs = stored not in {data, with_picture[name]}
+                is_outdated = stored not in {data, with_picture[name]}
         except (OSError, ValueError, TypeError, RecursionError):
-            differs = True
-        if differs:
+            is_outdated = True
+        if is_outdated:
             yield name
 
 
@@ -226,16 +226,11 @@ def _card_problems(card: Card) -> Iterator[Problem]:
     if len(card.digests) != files:
         yield Problem(CARD_NAME, "names a file twice")
     if card.splits and not card.default_split:
-        yield Problem(
-            CARD_NAME,
-            "has no default split",
-            ", ".join(card.splits),
-            "none",
-        )
+        yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
 
 
 def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:
-    """Check every shard, on all threads; return the readable shards."""
+    """Check all shards on all threads, and return those that can be read."""
     results: list[tuple[Shard | None, list[Problem]]] = [(None, [])] * len(card.shards)
 
     def check(start: int, stop: int) -> None:
@@ -272,8 +267,8 @@ def _check_shard(
     schema: Schema,
     entry: FileEntry,
 ) -> tuple[Shard | None, list[Problem]]:
-    """Check a shard, or a file of an added column, against the build or column of that key."""
-    # Other bytes explain whatever else would be found.
+    """Check a shard, or a file of an added column, against its build or column with that key."""
+    # Different bytes explain all further problems.
     problems = list(_file_problems(path, entry))
     if problems:
         return None, problems
@@ -287,23 +282,21 @@ def _check_shard(
             number_of_graphs=(entry.graphs, shard.graphs),
             number_of_nodes=(entry.nodes, shard.nodes),
             number_of_edges=(entry.edges, shard.edges),
-            # A reader looks for a whole shard first, then for its members.
+            # A single file would hide members of the same shard.
             list_of_files=(
                 [Path(name).name for name in entry.files],
                 [path.name for path in shard.files],
             ),
         )
         check_values(shard)
-        shard.keys  # noqa: B018 -- reads them: a key that is not text is a problem of this shard
+        shard.keys  # noqa: B018 -- reads and decodes the keys
     except DamagedInput as error:
-        return None, [*problems, _problem_of_error(path, entry.file, error)]
+        return None, [*problems, _problem_from_error(path, entry.file, error)]
     return shard, problems
 
 
 def _dataset_problems(
-    card: Card,
-    shards: Sequence[Shard],
-    keys: Sequence[str],
+    card: Card, shards: Sequence[Shard], keys: Sequence[str]
 ) -> Iterator[Problem]:
     for unit in ("graphs", "nodes", "edges"):
         total = sum(getattr(shard, unit) for shard in shards)
@@ -312,105 +305,85 @@ def _dataset_problems(
         )
     if len(set(keys)) != len(keys):
         most_frequent = Counter(keys).most_common(1)[0][0]
-        yield Problem(
-            "shards",
-            "hold two records with the same key",
-            found=repr(most_frequent),
-        )
+        yield Problem("shards", "hold two records with the same key", found=repr(most_frequent))
 
 
 def _split_problems(
-    path: Path,
-    entry: SplitEntry,
-    shards: Sequence[Shard],
-    keys: Sequence[str],
+    path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
 ) -> Iterator[Problem]:
     nodes = sum(shard.nodes for shard in shards)
     try:
         split = read_split(path / entry.file, records=nodes if len(keys) == 1 else len(keys))
     except DamagedInput as error:
-        yield _problem_of_error(path, entry.file, error)
+        yield _problem_from_error(path, entry.file, error)
         return
-    known_rule = (entry.rule, entry.parameters)
-    yield from _property_problems(entry.file, rule=(known_rule, (split.rule, split.parameters)))
-    # Positions are checked before they index anything.
-    invalid_parts = split.problem(len(keys), nodes)
-    if invalid_parts is not None:
-        yield Problem(entry.file, "has parts that are not valid", found=invalid_parts)
+    rule_on_card = (entry.rule, entry.parameters)
+    yield from _property_problems(entry.file, rule=(rule_on_card, (split.rule, split.parameters)))
+    # Check positions before they are used as indices.
+    problem = split.problem(len(keys), nodes)
+    if problem is not None:
+        yield Problem(entry.file, "has parts that are not valid", found=problem)
         return
 
-    # Three digests of each part: on the card, recomputed, in the split's own file.
+    # The digests on the card, in the split file and of the records must agree.
     digests, counts = _part_digests_and_counts(split, shards, keys)
-    known = {name: part.digest for name, part in entry.parts.items()}
-    for name in sorted(known | digests):
+    card_digests = {name: part.digest for name, part in entry.parts.items()}
+    for name in sorted(card_digests | digests):
+        card_digest = card_digests.get(name)
         actual = digests.get(name)
-        if not known.get(name) == actual == split.digests.get(name):
-            yield Problem(
-                entry.file,
-                f"has other records in {name}",
-                str(known.get(name)),
-                str(actual),
-            )
+        if not card_digest == actual == split.digests.get(name):
+            message = f"has different records in {name}"
+            yield Problem(entry.file, message, str(card_digest), str(actual))
             continue
         for unit, count in counts[name].items():
-            stated = getattr(entry.parts[name], unit)
-            fact = f"number of {unit} in {name} of {entry.file}"
-            yield from _property_problems(CARD_NAME, **{fact: (count, stated)})
+            count_on_card = getattr(entry.parts[name], unit)
+            label = f"number of {unit} in {name} of {entry.file}"
+            yield from _property_problems(CARD_NAME, **{label: (count, count_on_card)})
 
 
 def _part_digests_and_counts(
-    split: SplitFile,
-    shards: Sequence[Shard],
-    keys: Sequence[str],
+    split: SplitFile, shards: Sequence[Shard], keys: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Return digest and counts of each part, from the records.
-
-    A split of nodes has only their number.
-    """
+    """Compute digest and counts of each part from the records; of a node split, only node counts."""
     counts = {}
-    code = split.node_code
-    if code is not None:
-        for name, value in NODE_PARTS.items():
-            counts[name] = {"nodes": int((code == value).sum())}
-        return node_digests(code), counts
+    codes = split.node_code
+    if codes is not None:
+        for name, code in PART_CODES.items():
+            counts[name] = {"nodes": int((codes == code).sum())}
+        return node_digests(codes), counts
 
-    # Sizes of all records by position in source order; without shards there are none to join.
-    nothing = np.empty(0, np.int64)
-    nodes = np.concatenate([nothing, *(np.diff(shard.node_ptr) for shard in shards)])
-    edges = np.concatenate([nothing, *(np.diff(shard.edge_ptr) for shard in shards)])
+    # Sizes of all records in source order; the empty array is for a build without shards.
+    empty = np.empty(0, np.int64)
+    nodes = np.concatenate([empty, *(np.diff(shard.node_ptr) for shard in shards)])
+    edges = np.concatenate([empty, *(np.diff(shard.edge_ptr) for shard in shards)])
     digests = {}
-    for name, part in (split.parts or {}).items():
-        digests[name] = keys_digest([keys[record] for record in part])
+    for name, positions in (split.parts or {}).items():
+        digests[name] = keys_digest([keys[position] for position in positions])
         counts[name] = {
-            "graphs": len(part),
-            "nodes": int(nodes[part].sum()),
-            "edges": int(edges[part].sum()),
+            "graphs": len(positions),
+            "nodes": int(nodes[positions].sum()),
+            "edges": int(edges[positions].sum()),
         }
     return digests, counts
 
 
-def _column_problems(
-    build: Build,
-    shards: Sequence[Shard] | None,
-) -> Iterator[Problem]:
-    """Yield what is wrong with the added columns of a build.
+def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Problem]:
+    """Yield the problems of all finished added columns.
 
-    Unfinished ones have no card and are left out.
-
-    ``shards`` are the build's; ``None`` where some cannot be read.
+    ``shards`` are those of the build, or ``None`` if some cannot be read.
     """
     for name in added_column_names(build.path):
         folder = f"{COLUMNS}/{name}"
         try:
             card = read_columns_card(build, name)
         except DamagedInput as error:
-            # A folder that no encoding of this version names may be anybody's.
+            # A folder not named after an encoding may not be a column at all.
             if named_encoding(name) is not None:
-                yield _problem_of_error(build.path, f"{folder}/{CARD_NAME}", error)
+                yield _problem_from_error(build.path, f"{folder}/{CARD_NAME}", error)
             continue
         problems = list(_columns_card_problems(build, folder, card))
-        yield from problems[:1]  # others follow from it
         if problems:
+            yield problems[0]  # the others follow from it
             continue
         for position, relative in enumerate(card.files):
             entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})
@@ -424,42 +397,32 @@ def _column_problems(
             yield from shard_problems
             if column is None or shards is None:
                 continue
-            # A column fits only the shard that it was computed from.
+            # The records must be those of the shard from which the column was computed.
             shard = shards[position]
-            same_nodes = np.array_equal(column.node_ptr, shard.node_ptr)
-            if column.keys != shard.keys or not same_nodes:
-                yield Problem(entry.file, "has other records than its shard")
+            has_same_nodes = np.array_equal(column.node_ptr, shard.node_ptr)
+            if column.keys != shard.keys or not has_same_nodes:
+                yield Problem(entry.file, "has different records than its shard")
 
 
-def _columns_card_problems(
-    build: Build,
-    folder: str,
-    card: ColumnsCard,
-) -> Iterator[Problem]:
+def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
     encoding = named_encoding(card.name)
     if encoding is None:
         return
     if card.encoding_version == encoding.version:
         yield from _property_problems(file, key=(columns_key(encoding, build.card), card.key))
-        yield from _schema_problems(
-            file,
-            columns_schema(encoding, build.card.schema_),
-            card.schema_,
-        )
+        expected_schema = columns_schema(encoding, build.card.schema_)
+        yield from _schema_problems(file, expected_schema, card.schema_)
     names = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != names:
         yield Problem(
-            file,
-            "names other files",
-            "one for each shard",
-            f"{len(card.files)} files",
+            file, "lists different files", "one file per shard", f"{len(card.files)} files"
         )
 
 
 @functools.cache
 def published_builds() -> dict[str, dict[str, str]]:
-    """Return the table of each published build by its key."""
+    """Return the published digests of files, by build key."""
     tables: dict[str, dict[str, str]] = {}
     for name in shipped_datasets():
         if "digests" in shipped_names(f"datasets/{name}"):
@@ -468,26 +431,24 @@ def published_builds() -> dict[str, dict[str, str]]:
 
 
 def files_unlike_published(card: Card) -> list[str]:
-    """Return the files of a build whose digest is not the published one.
+    """Return the files of a build that differ from the published digests; added splits are ignored.
 
-    Its further splits are not compared.
-
-    Raises ``UsageError`` where no digests are published for the build's key.
+    Raises ``UsageError`` if no digests are published for the build's key.
     """
     table = published_builds().get(card.key)
     if table is None:
         lines = [f"\n    {key} ({build['about']})" for key, build in published_builds().items()]
-        known = "".join(line for line in lines if card.dataset in line)
+        keys = "".join(line for line in lines if card.dataset in line)
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",
-            expected=known or "none of this dataset",
+            expected=keys or "none of this dataset",
             next=f"kmip-data verify {card.dataset}",
         )
 
     digests = card.digests
-    unlike = []
+    different_files = []
     for file in sorted(digests.keys() | table.keys()):
         is_compared = file.startswith("shards/") or (file in digests and file in table)
         if is_compared and digests.get(file) != table.get(file):
-            unlike.append(file)
-    return unlike
+            different_files.append(file)
+    return different_files

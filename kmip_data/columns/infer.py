@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import Array, Integers
 from kmip_data.columns.column_values import ColumnValues
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import RESERVED, Column, EdgeLayout, ItemForm, Schema
+from kmip_data.format.schema import RESERVED_KEYS, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
 MAX_NODES = 2**32  #: largest graph of a shard
@@ -113,7 +113,7 @@ class InferredColumns:
             level, _, attribute = key.partition("/")
             if not attribute.isidentifier():
                 raise DamagedInput(f"{attribute!r} is not a valid column name.", next="rename it")
-            stored_key = f"{level}/column_{attribute}" if key in RESERVED else key
+            stored_key = f"{level}/column_{attribute}" if key in RESERVED_KEYS else key
             form = self.forms.get(key, "axis")
             column = values.to_column(stored_key, attribute, form)
             if form == "text":  # shorter strings are padded with zeros, below the bounds

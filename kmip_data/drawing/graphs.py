@@ -43,7 +43,7 @@ from kmip_data.drawing.run_predictions import (
 )
 from kmip_data.drawing.style import colors_by_background, element_colors, sequential_colors
 from kmip_data.errors import UsageError
-from kmip_data.format.split_files import NODE_PARTS
+from kmip_data.format.split_files import PART_CODES
 from kmip_data.text import count_with_noun, format_parameters
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def graph_of_record(
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(nodes, bool)
     layers = _target_layers(drawing, names, predicted, run, other, test)
     if "test_mask" in data:
-        masks = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
+        masks = [data[f"{part}_mask"].numpy() for part in PART_CODES]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*rgb_layers(columns), *atom_layers(columns)]

@@ -29,14 +29,14 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
-from kmip_data.format.split_files import NO_PART, NODE_PARTS
+from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.graphs.city_columns import city_vocabulary, is_city
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.text import count_with_noun, format_parameters
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
-PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.splits`
+PART_NAMES = (*PART_CODES, "no part")  #: names by the codes of :attr:`CityMap.splits`
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
@@ -177,8 +177,8 @@ def category_names(
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
     code = store.read_split(entry).node_code
     if code is None:  # a split of graphs has no part of nodes
-        return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
-    return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)
+        return np.full(store.shards[0].nodes, len(PART_CODES), np.uint8)
+    return np.where(code == NO_PART, len(PART_CODES), code).astype(np.uint8)
 
 
 def city_layers(city: CityMap) -> list[Layer]:
@@ -205,7 +205,7 @@ def city_layers(city: CityMap) -> list[Layer]:
 def part_layer(title: str, split: str, codes: U8) -> Categories:
     """Return the layer of a split, given positions (N,) in :data:`PART_NAMES`."""
     # Include "no part" only if a node is in no part.
-    names = PART_NAMES[: max(len(NODE_PARTS), int(codes.max(initial=0)) + 1)]
+    names = PART_NAMES[: max(len(PART_CODES), int(codes.max(initial=0)) + 1)]
     return Categories(
         title,
         codes,
@@ -233,8 +233,8 @@ def prediction_layers(
     if split is not None:
         labels = RIGHT_WRONG
         parts = city.splits[split]
-        no_part = len(NODE_PARTS)
-        code[parts < NODE_PARTS["test"]] += 2
+        no_part = len(PART_CODES)
+        code[parts < PART_CODES["test"]] += 2
         if (parts == no_part).any():
             code[parts == no_part] = len(labels)
             labels = (*labels, PART_NAMES[no_part])

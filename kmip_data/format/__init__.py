@@ -1,1 +1,1 @@
-"""Format of a build on disk: shards, splits and card, written and read."""
+"""On-disk format of a build: readers and writers of shards, splits and card."""

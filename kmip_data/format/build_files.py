@@ -1,4 +1,4 @@
-"""The last files of every build: splits, page, Croissant metadata and finally the card."""
+"""Final files of a build: splits, page, Croissant metadata, and last the card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmip_data.files.reading import open_regular_file, readable_json
 from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
 from kmip_data.format.card_page import render_card
 from kmip_data.format.croissant import build_croissant
-from kmip_data.format.split_files import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.split_files import PART_CODES, encode_node_split, encode_split
 
 PAGE_NAME = "README.md"
 CROISSANT_NAME = "croissant.json"
@@ -26,7 +26,7 @@ CROISSANT_NAME = "croissant.json"
 def write_split_file(
     folder: Path,
     name: str,
-    chosen: Mapping[str, I64] | U8,
+    parts_or_codes: Mapping[str, I64] | U8,
     keys: Sequence[str],
     sizes: I64,
     *,
@@ -34,34 +34,30 @@ def write_split_file(
     parameters: Mapping[str, object],
     note: str = "",
 ) -> SplitEntry:
-    """Write ``splits/<name>.h5`` and describe it for the card.
+    """Write ``splits/<name>.h5``, and return its entry for the card.
 
-    ``chosen`` are the positions of each part among the records, or codes of the nodes of a single
-    graph. ``keys`` are the keys of all records, ``sizes`` (G, 2) their numbers of nodes and edges.
+    ``parts_or_codes`` holds the positions of the records of each part, or, for a single graph, the
+    part codes of its nodes. ``keys`` are the keys of all records, ``sizes`` (G, 2) their numbers of
+    nodes and edges.
     """
-    if isinstance(chosen, np.ndarray):
-        data, digests = encode_node_split(chosen, rule=rule, parameters=parameters)
-        # Nodes of all parts lie in the same graph and see all of its edges.
+    parts = {}
+    if isinstance(parts_or_codes, np.ndarray):
+        codes = parts_or_codes
+        data, digests = encode_node_split(codes, rule=rule, parameters=parameters)
+        # All parts are in the same graph, and use all its edges.
         edges = int(sizes[:, 1].sum())
-        counts = {
-            part: (1, int((chosen == code).sum()), edges) for part, code in NODE_PARTS.items()
-        }
+        for part, code in PART_CODES.items():
+            nodes = int((codes == code).sum())
+            parts[part] = SplitPart(graphs=1, nodes=nodes, edges=edges, digest=digests[part])
     else:
-        data, digests = encode_split(
-            chosen,
-            rule=rule,
-            parameters=parameters,
-            keys=keys,
-        )
-        counts = {
-            part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in chosen.items()
-        }
+        data, digests = encode_split(parts_or_codes, rule=rule, parameters=parameters, keys=keys)
+        for part, positions in parts_or_codes.items():
+            nodes, edges = sizes[positions].sum(axis=0).tolist()
+            parts[part] = SplitPart(
+                graphs=len(positions), nodes=nodes, edges=edges, digest=digests[part]
+            )
     file = f"splits/{name}.h5"
     write_file(folder / file, data, root=folder)
-    parts = {
-        part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
-        for part, (graphs, nodes, edges) in counts.items()
-    }
     return SplitEntry(
         file=file,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -73,16 +69,16 @@ def write_split_file(
 
 
 def make_read_only(path: Path) -> None:
-    """Make a finished shard read-only: readers map it and rely on its bytes."""
+    """Make a finished shard read-only, because readers map it."""
     # Some network file systems have no permissions.
     with contextlib.suppress(OSError), open_regular_file(path, follow=False) as file:
         status = os.fstat(file.fileno())
-        if status.st_nlink == 1:  # else the mode of a file elsewhere would change, too
+        if status.st_nlink == 1:  # otherwise the permissions of another file would change
             os.fchmod(file.fileno(), status.st_mode & ~0o222)
 
 
 def metadata_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
-    """Return README, which begins with a ``picture``, and Croissant, then the card, by name."""
+    """Return the page, with or without a picture, the Croissant metadata and the card, by name."""
     page = render_card(card, picture=picture)
     croissant = readable_json(build_croissant(card))
     texts = {PAGE_NAME: page, CROISSANT_NAME: croissant, CARD_NAME: card.to_json()}
@@ -90,16 +86,12 @@ def metadata_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
 
 
 def has_picture(folder: Path) -> bool:
-    """True if a command drew the picture of the page into a build folder."""
+    """True if a build folder has an unchanged picture, drawn by a command."""
     return PICTURE_NAME in unchanged_outputs(folder)
 
 
 def write_card(folder: Path, card: Card) -> None:
-    """Write :func:`metadata_files`; the card, which is the last, finishes the build.
-
-    Existing ones are replaced.
-    """
-    # The card is the last of them: until then the folder is an unfinished build.
+    """Write or replace the :func:`metadata_files`; the card comes last, and finishes the build."""
     for name, data in metadata_files(card, picture=has_picture(folder)).items():
         write_file(folder / name, data, root=folder)
 

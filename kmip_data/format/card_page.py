@@ -1,4 +1,4 @@
-"""The page of a build in Markdown, with foreign text escaped."""
+"""Markdown page of a build, with text from cards escaped."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from kmip_data.format.card import Card
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.text import replace_controls
 
-#: Key in the statistics of a card and its caption.
-SPREADS = {
+#: key in the statistics of a card -> caption
+DISTRIBUTIONS = {
     "nodes_per_graph": "nodes per graph",
     "edges_per_graph": "edges per graph",
     "in_degree": "in-degree",
     "out_degree": "out-degree",
 }
-_BAR = 24  #: characters of the longest bar of a histogram
-_ROWS = 16  #: most rows of a histogram on the page
-_WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted address of a link
-#: Markup characters of Markdown; an underscore between letters is not one.
-_MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_BAR_LENGTH = 24  #: characters of the longest bar of a histogram
+_MAX_ROWS = 16  #: largest number of rows of a histogram
+_WEB_ADDRESS = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: addresses allowed in links
+#: Markup characters of Markdown; an underscore between letters is plain text.
+_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def render_card(card: Card, *, picture: bool = False) -> str:
-    """Return the card as Markdown; equal cards give equal pages.
+    """Return the page of a card; equal cards give equal pages.
 
-    ``picture``: begin with the picture next to it, which ``build`` and ``preview`` draw.
+    With ``picture``, it starts with the picture drawn by ``build`` and ``preview``.
     """
     filters = (
         _histogram_bars,
@@ -44,12 +44,12 @@ def render_card(card: Card, *, picture: bool = False) -> str:
 
 
 def _template_values(card: Card) -> dict[str, object]:
-    """Return what the template needs besides the card."""
+    """Return the values of the template."""
     schema = card.schema_
-    # The default split first, then the others by name.
+    # The default split comes first, then the others by name.
     names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
 
-    # Without names, or if their number differs from the classes', print numbers.
+    # Number the classes if they have no names, or another number of names.
     classes = card.statistics.get("classes", {})
     total = classes.get("total", [])
     class_names = card.class_names
@@ -57,11 +57,11 @@ def _template_values(card: Card) -> dict[str, object]:
         class_names = list(map(str, range(len(total))))
     parts = classes.get("splits", {}).get(card.default_split, {})
 
-    # The first graph and the first column of nodes: an example that runs as it stands.
+    # The example on the page reads the first shard and the first node column.
     first = card.shards[0]
     file = first.file
     file_options = ""
-    if first.members:  # HDF5 joins the members itself, by a pattern of their names
+    if first.members:  # HDF5's family driver joins files by a pattern of their names
         file = re.sub(r"-0+\.h5$", "-%05d.h5", next(iter(first.files)))
         file_options = f', driver="family", memb_size={first.members[0].bytes}'
     return {
@@ -73,7 +73,7 @@ def _template_values(card: Card) -> dict[str, object]:
         "parts": {part: parts[part] for part in parts_in_order(parts)},
         "spreads": {
             title: card.statistics[key]
-            for key, title in SPREADS.items()
+            for key, title in DISTRIBUTIONS.items()
             if card.statistics.get(key)
         },
         "file": file,
@@ -84,12 +84,12 @@ def _template_values(card: Card) -> dict[str, object]:
 
 
 def _license_terms(card: Card) -> list[str]:
-    """Return license, notice and citation, as far as they are known."""
-    named = _escape_markdown(card.license.get("name", ""))
+    """Return the known ones of license, notice and citation, as Markdown."""
+    name = _escape_markdown(card.license.get("name", ""))
     url = str(card.license.get("url", ""))
-    if _WEB.fullmatch(url):
-        named = f"[{named}]({url})"
-    terms = [named, _escape_markdown(card.license.get("notice", ""))]
+    if _WEB_ADDRESS.fullmatch(url):
+        name = f"[{name}]({url})"
+    terms = [name, _escape_markdown(card.license.get("notice", ""))]
     citation = card.citation.strip()
     if citation:
         terms.append(code_block(citation, "bibtex"))
@@ -97,18 +97,18 @@ def _license_terms(card: Card) -> list[str]:
 
 
 def _join_settings(values: Mapping[str, object], sign: str = " = ") -> str:
-    """Return names and values, sorted; values that are None are left out."""
+    """Format names and values, sorted, leaving out ``None``."""
     pairs = [f"{key}{sign}{value}" for key, value in sorted(values.items()) if value is not None]
     return ", ".join(pairs)
 
 
 def _escape_markdown(value: object) -> str:
-    """Return foreign text with all markup of Markdown escaped."""
-    return _MARKS.sub(r"\\\g<0>", escape(_one_line(value), quote=False))
+    """Escape all Markdown and HTML markup."""
+    return _MARKUP.sub(r"\\\g<0>", escape(_one_line(value), quote=False))
 
 
 def _inline_code(value: object) -> str:
-    """Return text as inline code, with backticks replaced."""
+    """Format text as inline code, with backticks replaced."""
     return "`" + _one_line(value).replace("`", "'").replace("|", "\\|") + "`"
 
 
@@ -117,7 +117,7 @@ def _one_line(value: object) -> str:
 
 
 def code_block(text: str, language: str) -> str:
-    """Return text as a block of code in a language, with a fence that does not occur in it."""
+    """Format text as a code block, with a fence that does not occur in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{replace_controls(text)}\n{fence}"
@@ -128,9 +128,9 @@ def _format_number(value: int) -> str:
 
 
 def _histogram_bars(histogram: Mapping[str, Sequence[int]]) -> str:
-    # Neighbouring bins are merged until at most ``_ROWS`` are left.
+    # Merge adjacent bins until at most _MAX_ROWS are left.
     bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
-    step = -(-len(bins) // _ROWS)
+    step = -(-len(bins) // _MAX_ROWS)
     labels = []
     counts = []
     for start in range(0, len(bins), step):
@@ -144,6 +144,6 @@ def _histogram_bars(histogram: Mapping[str, Sequence[int]]) -> str:
     width = max(map(len, labels))
     rows = []
     for label, count in zip(labels, counts, strict=True):
-        bar = "█" * max(1, round(_BAR * count / largest))
-        rows.append(f"{label:>{width}}  {bar:<{_BAR}}  {count:,}")
+        bar = "█" * max(1, round(_BAR_LENGTH * count / largest))
+        rows.append(f"{label:>{width}}  {bar:<{_BAR_LENGTH}}  {count:,}")
     return "\n".join(rows)

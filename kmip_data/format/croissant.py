@@ -1,4 +1,4 @@
-"""Croissant metadata of a build, with the fields of responsible AI, from its card and manifest."""
+"""Croissant metadata of a build, including responsible AI fields, from its card and manifest."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manife
 from kmip_data.strict_model import read_shipped
 from kmip_data.text import format_parameters
 
-#: Combining character of a LaTeX accent.
+#: LaTeX accent -> combining character
 _ACCENTS = {"'": "\u0301", "`": "\u0300", '"': "\u0308", "^": "\u0302", "v": "\u030c"}
 
 
 def build_croissant(card: Card) -> dict[str, Any]:
-    """Return the metadata of a build, its files relative to the build folder.
+    """Return the metadata of a build, with file names relative to the build folder.
 
-    There are no record sets: they describe how to extract fields, and Croissant cannot read HDF5.
-    The metadata depend on the card and its manifest alone; without a day of publication there, on
-    today's date. A field that nobody stated is left out.
+    There are no record sets, because Croissant cannot extract fields from HDF5. The metadata depend
+    only on the card and its manifest, and on today's date if the manifest has no date of publication.
+    Unknown fields are left out.
     """
-    # A saved dataset has no manifest.
+    # A dataset saved in Python has no manifest.
     manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
     constants = read_shipped("tables", "croissant")
     rai = Responsible() if manifest is None else manifest.responsible
@@ -31,7 +31,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
     if card.sample:
         rai = Responsible(**constants["generated"])
         synthetic = True
-    stated = {
+    optional_fields = {
         "creator": citation_authors(card.citation),
         "rai:dataCollection": rai.collection,
         "rai:dataBiases": rai.biases,
@@ -42,7 +42,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "prov:wasDerivedFrom": _source_objects(card, manifest),
         "prov:wasGeneratedBy": _collection_and_conversion(card, rai),
     }
-    about = {
+    fields = {
         "name": card.dataset,
         "description": card.heading + (f". {manifest.summary}" if manifest else ""),
         "license": str(card.license.get("url") or card.license.get("name") or "Not stated."),
@@ -52,7 +52,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "datePublished": (manifest.published if manifest else "")
         or time.strftime("%Y-%m-%d", time.gmtime()),
         "keywords": ["graph", "kmip-data"],
-        **{name: value for name, value in stated.items() if value},
+        **{name: value for name, value in optional_fields.items() if value},
         "rai:hasSyntheticData": synthetic,
     }
     return {
@@ -62,13 +62,13 @@ def build_croissant(card: Card) -> dict[str, Any]:
             "http://mlcommons.org/croissant/1.1",
             "http://mlcommons.org/croissant/RAI/1.0",
         ],
-        **{name: value for name, value in about.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
         "distribution": _file_objects(card),
     }
 
 
 def citation_authors(citation: str) -> list[dict[str, str]]:
-    """Return the authors of the first BibTeX entry; a name in braces of its own is an organisation."""
+    """Return the authors of the first BibTeX entry; a name in braces is an organisation."""
     authors = re.search(r"\bauthor\s*=\s*\{(.*)\},?\s*$", citation, re.MULTILINE)
     if authors is None:
         return []
@@ -86,7 +86,7 @@ def _accented_letter(letter: re.Match[str]) -> str:
 
 
 def _source_objects(card: Card, manifest: Manifest | None) -> list[dict[str, str]]:
-    """Return the raw files, after the homepage of a published dataset."""
+    """Return the homepage of a published dataset, and the raw files."""
     sources = []
     if manifest is not None and not (manifest.recipe or card.sample):
         sources.append({"@type": "prov:Entity", "@id": manifest.homepage})
@@ -97,7 +97,7 @@ def _source_objects(card: Card, manifest: Manifest | None) -> list[dict[str, str
 
 
 def _collection_and_conversion(card: Card, rai: Responsible) -> list[dict[str, str]]:
-    """Return the collection, where it is known, and the conversion into this build."""
+    """Return the collection of the data, if known, and their conversion to this build."""
     version = card.versions.get("kmip-data", "")
     parameters = format_parameters(dict(sorted(card.parameters.items())))
     conversion = f"kmip-data {version}".strip()
@@ -115,7 +115,7 @@ def _collection_and_conversion(card: Card, rai: Responsible) -> list[dict[str, s
 
 def _file_objects(card: Card) -> list[dict[str, str]]:
     files = []
-    # By name: the order of a card's splits is lost in its file.
+    # Sort by name: a card read from a file has lost the order of its splits.
     for file, sha256 in sorted(card.digests.items()):
         entry = {
             "@type": "cr:FileObject",

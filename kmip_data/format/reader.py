@@ -1,4 +1,4 @@
-"""A shard file: opened safely, read through a memory map, and its values checked against its schema."""
+"""Reader of shard files: safe opening, memory-mapped access, and checks of values."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ if TYPE_CHECKING:
     from kmip_data.format.card import FileEntry
     from kmip_data.format.safety import StoredDataset
 
-#: Contiguous data cannot exceed the file; this bounds the rows of datasets without any.
+#: Limit of the declared size of all datasets. Contiguous data cannot exceed the file; this bounds the
+#: rows of empty datasets.
 MAX_DECLARED_BYTES = 2**36
-_MAP_FIXED = 0x10  #: flag of Linux and macOS; the mmap module lacks it
-RELEASED_MAP_BYTES = 2**30  #: bytes of a map whose pages are worth giving back
+_MAP_FIXED = 0x10  #: flag of Linux and macOS that the mmap module lacks
+RELEASED_MAP_BYTES = 2**30  #: size of a map above which :meth:`Shard.release_pages` has an effect
 
 
 class _Counts(Strict):
@@ -57,7 +58,7 @@ class _Counts(Strict):
 
 
 class _Attributes(Strict):
-    """Attributes of a shard, besides its format."""
+    """Root attributes of a shard, except format and version."""
 
     dataset: str
     build_key: str
@@ -66,28 +67,29 @@ class _Attributes(Strict):
 
 
 class Shard:
-    """A shard file.
+    """Read access to one shard.
 
-    Opening checks the structure once with h5py (harmless, complete, as in the schema, row pointers
-    in order) and closes the file. Data are read from a read-only map that is made on first use, so
-    an instance holds no file descriptor, can be pickled, and works after a fork and from several
-    threads. Values are checked by ``verify``, not here. Raises
-    ``DamagedInput`` if the file is not a shard, is truncated, hostile or contradictory, or from a
-    newer version of this package; ``OutOfResources`` if this process lacks memory or file
-    descriptors.
+    Opening checks the structure once with h5py (no harmful constructs, all datasets of the schema,
+    ordered row pointers) and closes the file. Data are read from a read-only map created on first
+    use, so an instance holds no file descriptor, can be pickled, and works after a fork and in
+    several threads. Values are checked by ``verify``, not here.
 
-    ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
-    With its ``entry`` on a card the files are compared with their CRC-32 before anything in them is
-    used; ``receipts`` is the folder for receipts of large files (:func:`.crc_checks.check_size_and_crc`).
+    Raises ``DamagedInput`` if the file is not a shard, is truncated, malicious or inconsistent, or was
+    written by a newer version of this package, and ``OutOfResources`` if this process lacks memory or
+    file descriptors.
+
+    ``source`` supplies the bytes if the file is not at ``path``; such a shard is not mapped. With its
+    ``entry`` on a card, the files are compared with their CRC-32 before anything in them is used.
+    ``receipts`` is the folder for receipts of large files (:func:`.crc_checks.check_size_and_crc`).
 
     Attributes
     ----------
     node_ptr, edge_ptr
-        int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
+        int64 [G+1], first node and first edge of each graph; ``edge_ptr`` is zero without edges.
     layout
-        Every dataset of the schema, by key.
+        Expected datasets of the schema by key.
     files
-        Paths of the shard, several if it was cut.
+        Paths of the shard: one, or its members.
     """
 
     def __init__(
@@ -108,22 +110,20 @@ class Shard:
             self.files = shard_member_paths(self.path)
         self._entry_on_card = entry
         self._receipts = receipts
-        self._sizes: list[int] = []  # bytes to map
+        self._sizes: list[int] = []  # bytes of each file when it was opened
         self._buffer: memoryview | None = None
         if entry is not None:
-            with self._open_checked_files():  # compared with the card
+            with self._open_checked_files():  # compare them with the card
                 pass
         if len(self.files) > 1:
             source = self._member_stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
-        most = max(MAX_DECLARED_BYTES, size)
-        inspected = open_untrusted_hdf5(
+        with open_untrusted_hdf5(
             self.path,
-            max_declared_bytes=most,
+            max_declared_bytes=max(MAX_DECLARED_BYTES, size),
             filters=frozenset(),
             source=source,
-        )
-        with inspected as (file, stored):
+        ) as (file, stored):
             self._sizes = self._sizes or [path.stat().st_size for path in self.files]
             self._read_attributes(file)
             self._read_structure(file, stored)
@@ -144,15 +144,11 @@ class Shard:
         self.nodes = attributes.counts.nodes
         self.edges = attributes.counts.edges
 
-    def _read_structure(
-        self,
-        file: h5py.File,
-        stored: dict[str, StoredDataset],
-    ) -> None:
-        """Compare the stored datasets with schema and counts, and note where their data begin."""
-        # 1. Exactly the datasets of the schema, each with its dtype and shape, and contiguous.
+    def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
+        """Compare the stored datasets with schema and counts, and record the offsets of their data."""
+        # 1. Datasets: exactly those of the schema, with its dtypes and shapes, and contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
-            difference = f"no {key}" if key in self.layout else f"{key} besides"
+            difference = f"no {key}" if key in self.layout else f"an unexpected {key}"
             raise_damaged(self.path, "does not follow its schema", difference)
         self._offsets: dict[str, int | None] = {}
         for key, entry in self.layout.items():
@@ -172,8 +168,7 @@ class Shard:
                 )
             self._offsets[key] = dataset.offset
 
-        # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per
-        #    node.
+        # 2. Row pointers, which must agree with the counts. A neighbour table has k edges per node.
         self.node_ptr = self._read_pointers(file, NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
@@ -188,7 +183,7 @@ class Shard:
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
 
-        # 3. No graph larger than its indices can number.
+        # 3. Graph sizes: indices must be able to number all nodes.
         largest = int(np.diff(self.node_ptr).max(initial=0))
         if largest > self.schema.max_nodes:
             raise_damaged(
@@ -211,11 +206,15 @@ class Shard:
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_buffer": None, "_views": {}}
         state.pop("keys", None)  # read again on use
-        compared = {key: known for key, known in crc_checks.sound.items() if key[0] in self.files}
-        return {**state, "compared": compared}
+        verified = {
+            key: identity
+            for key, identity in crc_checks.verified_files.items()
+            if key[0] in self.files
+        }
+        return {**state, "verified": verified}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        crc_checks.sound.update(state.pop("compared"))
+        crc_checks.verified_files.update(state.pop("verified"))
         self.__dict__.update(state)
 
     @functools.cached_property
@@ -224,21 +223,21 @@ class Shard:
         try:
             return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
-            raise_damaged(self.path, "has a key that is not text", error)
+            raise_damaged(self.path, "has a key that is not ASCII", error)
 
     def mapped_view(self, key: str) -> Array | None:
-        """Return a read-only view of a complete dataset in the map; ``None`` if it is not mapped.
+        """Return a read-only view of a whole dataset in the map; ``None`` if it is not mapped.
 
-        Copy it before any change: it cannot be made writable.
+        It cannot be made writable: copy it before changing values.
         """
         if key not in self._views:
             self._views[key] = self._array_view(key, self._shared_map())
         return self._views[key]
 
     def private_view(self, key: str) -> Array:
-        """Return a complete dataset that is :meth:`mapped_view` in a map of its own, writable.
+        """Return a writable view of a whole dataset in a copy-on-write map of its own.
 
-        Writes stay in this process; nothing is copied in advance.
+        Writes stay in this process; only written pages are copied.
         """
         return self._array_view(key, self._map_members(private=True))
 
@@ -250,7 +249,7 @@ class Shard:
         return view
 
     def read(self, key: str, start: int, stop: int) -> Array:
-        """Return a writable copy of rows ``start:stop`` of a dataset (of columns of ``edge/index``)."""
+        """Return a writable copy of rows ``start:stop`` of a dataset; of ``edge/index``, columns."""
         entry = self._expected_dataset(key)
         view = self.mapped_view(key)
         assert view is not None, "a shard on disk is mapped"
@@ -258,7 +257,7 @@ class Shard:
         return rows.copy()
 
     def release_pages(self) -> None:
-        """Give the pages of a large map back to the system, which brings them again on use."""
+        """Release the resident pages of a large map; the system reads them again on use."""
         if self._buffer is not None and sum(self._sizes) > RELEASED_MAP_BYTES:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
             _c_library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
@@ -273,7 +272,7 @@ class Shard:
             ) from None
 
     def _shared_map(self) -> memoryview:
-        """Return the map of the file, or of its members in a row."""
+        """Return the map of the file, or of its members one after another."""
         if self._buffer is None:
             self._buffer = self._map_members()
         return self._buffer
@@ -282,7 +281,7 @@ class Shard:
         with self._open_checked_files() as opened:
             try:
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
-                # Access beyond the end of a shorter file would kill the process.
+                # Access beyond the end of a truncated file would kill the process.
                 if sizes != (self._sizes or sizes):
                     raise_damaged(
                         self.path,
@@ -298,7 +297,7 @@ class Shard:
 
     @contextlib.contextmanager
     def _open_checked_files(self) -> Iterator[list[io.FileIO]]:
-        """Open the files and compare them with the card."""
+        """Open all files and compare them with the card, if it is given."""
         with contextlib.ExitStack() as stack:
             try:
                 opened = [stack.enter_context(open_regular_file(path)) for path in self.files]
@@ -312,13 +311,13 @@ class Shard:
             yield opened
 
     def _member_stream(self) -> RandomAccess:
-        """Return the members as one file, which HDF5 reads from the map."""
+        """Return the members as one file, read from the map."""
         data = np.frombuffer(self._shared_map(), np.uint8).data
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
 
 def shard_member_paths(path: Path) -> list[Path]:
-    """Return the files of a shard in order: ``path``, or the members where it was cut."""
+    """Return the files of a shard in order: ``path``, or its members if it was split."""
     if path.exists():
         return [path]
     members = []
@@ -331,32 +330,30 @@ def shard_member_paths(path: Path) -> list[Path]:
 
 
 def map_files(
-    descriptors: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    private: bool = False,
+    descriptors: Sequence[int], sizes: Sequence[int], *, private: bool = False
 ) -> memoryview:
-    """Map open files read-only in a row, as if they were one; the caller may close them at once.
+    """Map open files one after another, as if they were one; the caller may close them at once.
 
-    Pages written in a ``private`` map become memory of this process.
+    The map is read-only; a ``private`` one is writable, and written pages are copied. It is unmapped
+    when the last array over it is freed. All files but the last must end at a page boundary;
+    otherwise ``OSError`` is raised.
 
-    A build can have more shards than a process may open files, of which ``mmap.mmap`` keeps a
-    duplicate, so ``mmap(2)`` is called. It can also replace pages of a map: each file is mapped
-    over its part of one anonymous range. All but the last must end with a page, else the kernel
-    refuses (``OSError``). The map ends with the last array over it.
+    ``mmap(2)`` is called directly, because ``mmap.mmap`` keeps a descriptor per map, and a build may
+    have more shards than a process may open files. It also allows mapping each file over its part of
+    one anonymous range.
     """
     library = _c_library()
     total = sum(sizes)
 
-    # 1. One anonymous range for all files, which ends with the last array over it.
+    # 1. Reserve one anonymous range for all files.
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANON
     address = _check_map_address(library.mmap(None, total, mmap.PROT_READ, anonymous, -1, 0))
     buffer = (ctypes.c_ubyte * total).from_address(address)
-    release = weakref.finalize(buffer, library.munmap, address, total)
-    release.atexit = False  # arrays may be in use until the process ends
+    unmap = weakref.finalize(buffer, library.munmap, address, total)
+    unmap.atexit = False  # arrays may be in use until the process ends
 
-    # 2. Each file over its part of the range. No memory is reserved for the pages of a private map,
-    #    which may be larger than memory.
+    # 2. Map each file over its part of the range. MAP_NORESERVE: a private map may be larger than
+    #    memory.
     access = mmap.PROT_READ
     flags = mmap.MAP_SHARED | _MAP_FIXED
     if private:
@@ -387,14 +384,14 @@ def _c_library() -> ctypes.CDLL:
     return library
 
 
-BLOCK_VALUES = 2**20  #: values checked at once; bounds the memory
-RELEASED = 32  #: blocks after which the pages of a large shard are given back
+BLOCK_VALUES = 2**20  #: number of values checked at a time, which bounds memory
+_RELEASE_INTERVAL = 32  #: blocks after which the pages of a large shard are released
 
 
 def check_values(shard: Shard) -> None:
-    """Raise DamagedInput for the first values of a shard that break a promise of its schema.
+    """Check all edges and columns of a shard; raise ``DamagedInput`` for the first invalid row.
 
-    Indices must lie inside their graph, floating-point columns be finite, and bounds hold.
+    Edges must stay inside their graph, and columns must keep the bounds of the schema and be finite.
     """
     check_shard_edges(shard)
     for column in shard.schema.columns:
@@ -402,29 +399,31 @@ def check_values(shard: Shard) -> None:
 
 
 def check_shard_edges(shard: Shard) -> None:
-    """Raise DamagedInput if an edge leads out of its graph: compiled code follows edges unchecked."""
+    """Raise ``DamagedInput`` if an edge leaves its graph: compiled code follows edges unchecked."""
     if shard.schema.edges == "none":
         return
-    by_node = shard.schema.edges == "neighbor"
-    row_ptr = shard.node_ptr if by_node else shard.edge_ptr
-    sizes = np.diff(shard.node_ptr)
+    is_table = shard.schema.edges == "neighbor"
+    row_ptr = shard.node_ptr if is_table else shard.edge_ptr
+    nodes_per_graph = np.diff(shard.node_ptr)
 
     def problem(block: Array, start: int) -> str:
         rows = np.arange(start, start + len(block))
-        limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
-        outside = block >= limits[:, None]
-        return f"leads to node {block[outside][0]:,}, out of its graph" if outside.any() else ""
+        limits = nodes_per_graph[np.searchsorted(row_ptr, rows, side="right") - 1]
+        is_outside = block >= limits[:, None]
+        if not is_outside.any():
+            return ""
+        return f"leads to node {block[is_outside][0]:,}, out of its graph"
 
-    _refuse_first_bad_row(shard, NEIGHBOR if by_node else EDGE_INDEX, problem)
+    _refuse_first_bad_row(shard, NEIGHBOR if is_table else EDGE_INDEX, problem)
 
 
 def check_column(shard: Shard, column: Column) -> None:
-    """Raise DamagedInput for the first row of a column that breaks a promise of the schema."""
+    """Raise ``DamagedInput`` for the first row of a column that violates the schema."""
     _refuse_first_bad_row(shard, column.key, lambda block, _: column.problem(block))
 
 
 def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int], str]) -> None:
-    """Raise DamagedInput for the first row of a dataset with a ``problem(rows, first row)``."""
+    """Raise ``DamagedInput`` for the first row for which ``problem(rows, first row)`` is not empty."""
     entry = shard.layout[key]
     pointers = {
         "graph": np.arange(shard.graphs + 1),
@@ -433,10 +432,10 @@ def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int]
     }
     row_ptr = pointers[entry.per]
     rows = int(row_ptr[-1])
-    step = max(1, BLOCK_VALUES // max(1, math.prod(entry.row)))
+    step = max(1, BLOCK_VALUES // max(1, math.prod(entry.row_shape)))
     for number, start in enumerate(range(0, rows, step)):
-        # Pages of a map count as memory of this process until they are given back.
-        if number % RELEASED == RELEASED - 1:
+        # Resident pages of a map count as memory of this process.
+        if number % _RELEASE_INTERVAL == _RELEASE_INTERVAL - 1:
             shard.release_pages()
         block = shard.read(key, start, min(rows, start + step))
         if entry.row_axis:
@@ -444,7 +443,7 @@ def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int]
         if not problem(block, start):
             continue
 
-        # Halve the block until its first wrong row is left.
+        # Halve the block until only its first invalid row is left.
         row = start
         while len(block) > 1:
             half = block[: len(block) // 2]
@@ -454,5 +453,5 @@ def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int]
                 row += len(half)
                 block = block[len(half) :]
         graph = int(np.searchsorted(row_ptr, row, side="right")) - 1
-        place = f"record {shard.keys[graph]!r}, row {row - int(row_ptr[graph]):,}"
-        raise_damaged(shard.path, f"is damaged: {key} {problem(block, row)}", place)
+        location = f"record {shard.keys[graph]!r}, row {row - int(row_ptr[graph]):,}"
+        raise_damaged(shard.path, f"is damaged: {key} {problem(block, row)}", location)

@@ -1,13 +1,13 @@
-"""Open an untrusted HDF5 file, and refuse harmful constructs.
+"""Safe opening of untrusted HDF5 files: harmful constructs are refused before data are read.
 
-HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
-(filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw
-files that pipelines read, so :func:`open_untrusted_hdf5` visits every object with the low-level
-interface, follows no link, and refuses the file before any data are read.
+HDF5 can refer to other files (external links, external storage, virtual datasets), load plugins
+(filters), and declare arrays far larger than the file. Neither shards nor the raw files of pipelines
+use any of this, so :func:`open_untrusted_hdf5` visits every object with the low-level interface,
+follows no link, and refuses such a file.
 
-HDF5's gzip filter inflates a chunk to whatever its stream gives, however small the chunk was
-declared: a file of 1 MB can fill 1 GB. So readers of compressed raw files inflate by
-:func:`inflate_chunk`, to exactly the declared size or an error.
+HDF5's gzip filter inflates a chunk to the full length of its stream, even beyond the declared size of
+the chunk: a file of 1 MB can fill 1 GB. So readers of compressed raw files use :func:`inflate_chunk`,
+which stops at the declared size.
 """
 
 from __future__ import annotations
@@ -35,50 +35,50 @@ from kmip_data.files.reading import first_problem, open_regular_file
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000
 MAX_DEPTH = 16
-MAX_ATTRIBUTES = 64  #: most attributes of one object
+MAX_ATTRIBUTES = 64  #: per object
 MAX_ATTRIBUTE_BYTES = 2**16
 MAX_CHUNK_BYTES = 2**26
-MAX_RATIO = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
-FREE_BYTES = 2**26  #: bytes of a file that may be declared beyond that
+MAX_RATIO = 200  #: compression ratio above which declared bytes are in excess; graphs reach 3 to 20
+MAX_EXCESS_BYTES = 2**26  #: limit of the bytes in excess of all datasets of a file
 
 GZIP = h5z.FILTER_DEFLATE
 RAW_FILTERS = frozenset({GZIP, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32})
 
 
 class _Refused(Exception):
-    """A refused construct: what the file does, and where or how much; caught in this module."""
+    """Refusal of a construct, with the problem and its location or size; caught in this module."""
 
 
 @dataclass(frozen=True)
 class StoredDataset:
-    """One dataset of a file; ``offset`` is set for contiguous data that are not empty."""
+    """Dtype, shape and location of a dataset in a file."""
 
     dtype: DType
     shape: tuple[int, ...]
-    offset: int | None
+    offset: int | None  #: set for contiguous data that are not empty
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the data, uncompressed."""
+        """Uncompressed size in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def _require(fine: object, problem: str, found: str) -> None:
-    if not fine:
+def _require(condition: object, problem: str, found: str) -> None:
+    if not condition:
         raise _Refused(problem, found)
 
 
 class _Inspection:
-    """Visit every object of a file and enforce the limits."""
+    """Visitor of all objects of a file that enforces the limits."""
 
-    def __init__(self, size: int, filters: frozenset[int], max_declared: int) -> None:
+    def __init__(self, size: int, filters: frozenset[int], max_declared_bytes: int) -> None:
         self.size = size
-        self.max_declared = max_declared
+        self.max_declared_bytes = max_declared_bytes
         self.filters = filters
-        self.seen: set[int] = set()
+        self.visited_addresses: set[int] = set()
         self.datasets: dict[str, StoredDataset] = {}
-        self.declared = 0
-        self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
+        self.declared_bytes = 0
+        self.excess_bytes = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
 
     def check_group(self, group: h5g.GroupID, name: str, depth: int) -> None:
         """Check a group and its members."""
@@ -92,7 +92,7 @@ class _Inspection:
 
         def collect(link: bytes) -> bool | None:
             names.append(link)
-            return True if len(names) > MAX_OBJECTS else None  # a value stops the iteration
+            return True if len(names) > MAX_OBJECTS else None  # any value stops the iteration
 
         if group.get_num_objs():
             group.links.iterate(collect)
@@ -113,17 +113,17 @@ class _Inspection:
                 self.check_dataset(member, child)
 
     def check_object(self, member: h5g.GroupID | h5d.DatasetID, name: str) -> None:
-        """Check a group or dataset for a single name and for few and small attributes."""
+        """Check that a group or dataset has one name, and few and small attributes."""
         address = int(h5o.get_info(member).addr)
         where = f"at {name[:80]!r}"
         _require(
-            address not in self.seen,
+            address not in self.visited_addresses,
             "holds an object twice",
             f"a second hard link {where}",
         )
-        self.seen.add(address)
+        self.visited_addresses.add(address)
         _require(
-            len(self.seen) <= MAX_OBJECTS,
+            len(self.visited_addresses) <= MAX_OBJECTS,
             "holds too many objects",
             f"more than {MAX_OBJECTS:,}",
         )
@@ -137,15 +137,16 @@ class _Inspection:
                 "has a huge attribute",
                 f"{size:,} bytes {where}",
             )
-            _ = attribute.dtype  # an invalid type raises here rather than while it is read
+            _ = attribute.dtype  # raises for an invalid type, before the value is read
 
     def check_dataset(self, dataset: h5d.DatasetID, name: str) -> None:
-        """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
+        """Check layout, filters, type and sizes of a dataset."""
         where = f"at {name[:80]!r}"
+        # Check the layout first: asking for the shape of a virtual dataset opens its sources.
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
-        inside = layout != h5d.VIRTUAL and not properties.get_external_count()
-        _require(inside, "holds data of other files", where)
+        is_internal = layout != h5d.VIRTUAL and not properties.get_external_count()
+        _require(is_internal, "holds data of other files", where)
         for index in range(properties.get_nfilters()):
             code = properties.get_filter(index)[0]
             _require(
@@ -154,11 +155,10 @@ class _Inspection:
                 f"filter {code} {where}",
             )
         data_type = dataset.get_type()
-        fixed = isinstance(data_type, h5t.TypeStringID) and not data_type.is_variable_str()
-        read = fixed or isinstance(data_type, h5t.TypeIntegerID | h5t.TypeFloatID)
+        is_number = isinstance(data_type, h5t.TypeIntegerID | h5t.TypeFloatID)
         _require(
-            read,
-            "holds data of a type that is not read",
+            is_number or _is_fixed_string(data_type),
+            "holds data of an unsupported type",
             f"{type(data_type).__name__} {where}",
         )
         space = dataset.get_space()
@@ -179,32 +179,42 @@ class _Inspection:
         stored_bytes = dataset.get_storage_size()
         problem = "declares absurd sizes"
         declared = stored.nbytes
-        # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is
-        # converted.
-        self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
-        most = f"{self.declared:,} bytes in all, of at most {self.max_declared:,}"
-        _require(self.declared <= self.max_declared, problem, most)
+
+        # 1. All datasets together. An axis of length 0 must not hide the others: converting a
+        #    (0, 10**10) array takes 6 GB.
+        lengths = [max(1, length) for length in stored.shape]
+        self.declared_bytes += stored.dtype.itemsize * math.prod(lengths)
+        total = f"{self.declared_bytes:,} bytes in all, of at most {self.max_declared_bytes:,}"
+        _require(self.declared_bytes <= self.max_declared_bytes, problem, total)
+
+        # 2. Contiguous data must be inside the file.
         sizes = f"{declared:,} bytes declared, {stored_bytes:,} stored"
         sizes = f"{sizes} of a file of {self.size:,} {where}"
         if layout == h5d.CONTIGUOUS and declared:
-            inside = stored.offset is not None and stored.offset + declared <= self.size
-            _require(inside and stored_bytes == declared, problem, sizes)
+            is_inside = stored.offset is not None and stored.offset + declared <= self.size
+            _require(is_inside and stored_bytes == declared, problem, sizes)
             return
 
-        # Compressed data may unpack to MAX_RATIO times their size; what exceeds it adds up over
-        # datasets.
-        chunk = 0
+        # 3. Compressed data may expand MAX_RATIO times; excess bytes add up over all datasets.
+        chunk_bytes = 0
         if layout == h5d.CHUNKED:
-            chunk = stored.dtype.itemsize * math.prod(properties.get_chunk())
-        _require(chunk <= MAX_CHUNK_BYTES, problem, f"a chunk of {chunk:,} bytes {where}")
-        self.excess += max(0, declared - stored_bytes * MAX_RATIO)
-        _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, problem, sizes)
+            chunk_bytes = stored.dtype.itemsize * math.prod(properties.get_chunk())
+        _require(
+            chunk_bytes <= MAX_CHUNK_BYTES, problem, f"a chunk of {chunk_bytes:,} bytes {where}"
+        )
+        self.excess_bytes += max(0, declared - stored_bytes * MAX_RATIO)
+        is_plausible = stored_bytes <= self.size and self.excess_bytes <= MAX_EXCESS_BYTES
+        _require(is_plausible, problem, sizes)
+
+
+def _is_fixed_string(data_type: h5t.TypeID) -> bool:
+    return isinstance(data_type, h5t.TypeStringID) and not data_type.is_variable_str()
 
 
 _NOT_VALID = "has attributes that are not valid"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_NEXT = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
-# Exceptions of h5py while it reads data of a damaged file.
+_NEXT = "get the file again from its source (kmip-data verify BUILD --repair rebuilds a shard)"
+# Exceptions raised by h5py while it reads data of a damaged file.
 _HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
 
@@ -216,22 +226,22 @@ def open_untrusted_hdf5(
     filters: frozenset[int] = RAW_FILTERS,
     source: io.RawIOBase | io.BytesIO | None = None,
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
-    """Open an HDF5 file for reading after every object in it has been checked.
+    """Open an HDF5 file for reading, after checking every object in it.
 
-    Yields the file and each of its datasets by key (``node/x``). All datasets together may declare
-    at most ``max_declared_bytes``, uncompressed, and use the given ``filters`` only. ``source``
-    supplies the bytes of a file that is not at ``path``.
+    Yields the file and its datasets by key (``node/x``). All datasets together may declare at most
+    ``max_declared_bytes``, uncompressed, and use only the given ``filters``. ``source`` supplies the
+    bytes if the file is not at ``path``.
 
-    Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or
-    virtual data, a type other than numbers and fixed-length text, another filter, or absurd sizes,
-    also for errors of HDF5 while the caller reads; ``OutOfResources`` if this process lacks memory
-    or file descriptors.
+    Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or virtual
+    data, types other than numbers and fixed-length strings, another filter, or absurd sizes; and for
+    errors of HDF5 while the caller reads. Raises ``OutOfResources`` if this process lacks memory or
+    file descriptors.
     """
     path = Path(path)
     size = _size_of_hdf5_file(path, source)
     with contextlib.ExitStack() as stack:
         try:
-            # Without locks, which network file systems may lack: we only read.
+            # locking=False: network file systems may lack locks, and reading needs none.
             file = stack.enter_context(
                 h5py.File(path if source is None else source, "r", locking=False)
             )
@@ -250,18 +260,17 @@ def open_untrusted_hdf5(
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
-    """Return an attribute of the root that is one integer or fixed-length ASCII text, or ``None``.
+    """Return a root attribute, an integer or a fixed-length ASCII string; ``None`` if missing.
 
-    Another type is a ``ValueError``: variable-length data could refer to one large object many
+    Raises ``ValueError`` for other types: variable-length data could refer to a large object many
     times.
     """
     if name not in file.attrs:
         return None
     attribute = h5a.open(file.id, name.encode())
     data_type = attribute.get_type()
-    text = isinstance(data_type, h5t.TypeStringID) and not data_type.is_variable_str()
-    fixed = text or isinstance(data_type, h5t.TypeIntegerID)
-    if not fixed or attribute.shape != ():
+    is_integer = isinstance(data_type, h5t.TypeIntegerID)
+    if attribute.shape != () or not (is_integer or _is_fixed_string(data_type)):
         raise ValueError(f"{type(data_type).__name__} of shape {attribute.shape}")
     value = np.empty((), attribute.dtype)
     attribute.read(value)
@@ -276,7 +285,10 @@ def read_root_attributes(
     format_name: str,
     version: int,
 ) -> M:
-    """Return the attributes of the root of one of our files, which may be untrusted."""
+    """Read and validate the root attributes of a shard, split or column file.
+
+    Raises ``DamagedInput`` if format, version or attributes are not valid.
+    """
     values = {}
     names = [field.alias or name for name, field in model.model_fields.items()]
     for name in ("format", "format_version", *names):
@@ -297,10 +309,7 @@ def read_root_attributes(
 
 
 def _size_of_hdf5_file(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
-    """Return the size of a regular file, or ``source``, with the HDF5 signature.
-
-    Anything else is refused.
-    """
+    """Return the size of a regular file, or of ``source``; refuse it without the HDF5 signature."""
     opened: contextlib.AbstractContextManager[io.RawIOBase | io.BytesIO]
     opened = open_regular_file(path) if source is None else contextlib.nullcontext(source)
     try:
@@ -320,7 +329,7 @@ def _size_of_hdf5_file(path: Path, source: io.RawIOBase | io.BytesIO | None) -> 
 
 
 def inflate_chunk(stored: bytes, size: int) -> bytes:
-    """Return the ``size`` bytes of a gzip chunk; a ValueError if it holds others, or is damaged."""
+    """Inflate a gzip chunk; raise ``ValueError`` if it is damaged or not of exactly ``size`` bytes."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(stored, size + 1)

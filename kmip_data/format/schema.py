@@ -1,9 +1,9 @@
-"""Schema of a shard: every HDF5 key and attribute, with shape, dtype and unit.
+"""Schema of a shard: its columns with dtypes, shapes and units, and the layout of edges.
 
-A :class:`Schema` lists the columns of a dataset, their presentation to PyTorch Geometric, and the
-layout of edges. It depends on the parameters and the manifest, never on the data of one shard, and
-is written into every shard as JSON (``docs/format.md`` is normative). The datasets of a shard
-(:class:`ExpectedDataset`) follow from it.
+A :class:`Schema` lists the columns of a dataset, how PyTorch Geometric presents them, and the layout
+of edges. It depends on parameters and manifest, never on the data of one shard, and is written into
+every shard as JSON (``docs/format.md`` is normative). It determines the HDF5 datasets of a shard
+(:class:`ExpectedDataset`).
 """
 
 from __future__ import annotations
@@ -24,61 +24,59 @@ FORMAT = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION = 1  #: value of the root attribute ``format_version``
 
 NODE_PTR = "graph/node_ptr"  #: int64 [G+1], first node of each graph
-EDGE_PTR = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; absent with NEIGHBOR
+EDGE_PTR = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; only with EDGE_INDEX
 KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
-COORDINATES = "node/coordinate_encoding"  #: a column of cities only
-PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"  #: doc of a column from which a split is made
-#: column of the ids that your table gives the nodes of one graph: integers, or UTF-8 padded with zeros
+COORDINATES = "node/coordinate_encoding"  #: column of cities
+PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"  #: doc of a column that defines a split
+#: column of your own node ids in a single graph: integers, or UTF-8 padded with zeros
 NODE_ID = "node/node_id"
-LOG10 = "log10"  #: unit of a column of decimal logarithms; metrics are of 10 to their power
-LINKS = "contact"  #: attribute of links to predict: a row of bits per node
+LOG10 = (
+    "log10"  #: unit of decimal logarithms; metrics are computed on 10 to the power of the values
+)
+LINKS = "contact"  #: attribute of links to predict: one row of bits per node
 
 EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
 _Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
-# A schema may come from an untrusted file.
+# Strict, because a schema may come from an untrusted file.
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One array of the shards."""
+    """Array of a shard with one row per node, edge or graph."""
 
     __pydantic_config__ = _STRICT
 
-    #: HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part before
-    #: the slash is the level: one row per node, graph or edge
+    #: HDF5 path without the leading slash, such as ``node/x``; its first component is the level
     key: Annotated[str, Field(pattern=r"^(graph|node|edge)/[A-Za-z][A-Za-z0-9_]{0,99}$")]
     attribute: str  #: name on the :class:`torch_geometric.data.Data` item
-    #: stored, presented: numpy dtype names on disk and on the item. ``stored`` is the narrowest
-    #: lossless one
-    stored: str
-    presented: str
-    #: Shape of one row; ``()`` for a scalar.
+    stored: str  #: numpy dtype on disk, the narrowest lossless one
+    presented: str  #: numpy dtype on the item
+    #: shape of one row; ``()`` for a scalar
     shape: Annotated[tuple[_Size, ...], Field(max_length=8)] = ()
     unit: str = ""
     doc: str = ""
-    #: names of the components of a row, with units where they have one (``"x [m]"``)
+    #: names of the components of a row, with units if they have one (``"x [m]"``)
     fields: tuple[str, ...] = ()
-    #: low, high: inclusive bounds that every value keeps, checked when it is written; ``None``:
-    #: unbounded
+    #: inclusive bounds of all values, checked on writing; ``None`` if unbounded
     low: _Bound = None
     high: _Bound = None
     finite: bool = True
     num_classes: Annotated[int, Field(ge=0)] | None = None  #: set on label columns
-    #: Form of a *graph* column on the item: ``axis``, its row with a leading axis of one, so that
-    #: shape ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric does
-    #: for targets; ``row``, the row as it is; ``number``, a Python number; ``text``, a string
-    #: stored as UTF-8 bytes padded with zeros. Node and edge columns are always rows
+    #: form of a graph-level column on the item. ``axis``: the row with a leading axis of one, so that
+    #: shape ``()`` becomes ``[1]`` and ``(T,)`` becomes ``[1, T]``, as PyTorch Geometric does for
+    #: targets; ``row``: the row; ``number``: a Python number; ``text``: a string, stored as UTF-8
+    #: bytes padded with zeros. Ignored for node and edge columns.
     form: ItemForm = "axis"
 
     @property
     def upper_bound(self) -> float | None:
-        """Upper bound of the values: ``high``, or the last class; ``None``: unbounded."""
-        # In a row of labels each is 0 or 1, however many there are.
+        """Upper bound of the values: ``high`` or the last class; ``None`` if unbounded."""
+        # In a row of several labels, each label is 0 or 1.
         if self.num_classes is None or self.shape or self.stored.startswith("float"):
             return self.high
         last_class = self.num_classes - 1
@@ -86,27 +84,28 @@ class Column:
 
     @property
     def level(self) -> str:
-        """``node``, ``edge`` or ``graph``: the owner of a row."""
+        """Owner of a row: ``node``, ``edge`` or ``graph``."""
         return self.key.split("/", 1)[0]
 
     def problem(self, values: Array) -> str:
-        """Return the promise that some values (rows, …) break, for a message; empty if none."""
+        """Describe how values (rows, …) violate the column; empty if they do not."""
         if not values.size:
             return ""
-        # Where NaN is allowed, it has no part in the bounds.
-        least = values.min() if self.finite else np.fmin.reduce(values, axis=None)
-        most = values.max() if self.finite else np.fmax.reduce(values, axis=None)
-        if self.finite and not (np.isfinite(least) and np.isfinite(most)):
+        # If NaN is allowed, the bounds ignore it.
+        low = values.min() if self.finite else np.fmin.reduce(values, axis=None)
+        high = values.max() if self.finite else np.fmax.reduce(values, axis=None)
+        if self.finite and not (np.isfinite(low) and np.isfinite(high)):
             return "has values that are not finite"
-        beyond = self.upper_bound is not None and most > self.upper_bound
-        if beyond or (self.low is not None and least < self.low):
-            return f"is {least} to {most}, not {self.low} to {self.upper_bound}"
+        is_too_high = self.upper_bound is not None and high > self.upper_bound
+        is_too_low = self.low is not None and low < self.low
+        if is_too_high or is_too_low:
+            return f"is {low} to {high}, not {self.low} to {self.upper_bound}"
         return ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """An item attribute that is a slice of a stored column: ``attribute = source[:, start:stop]``."""
+    """Item attribute that is a slice of a stored column: ``attribute = source[:, start:stop]``."""
 
     __pydantic_config__ = _STRICT
 
@@ -118,25 +117,25 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The columns, views and edge layout of a dataset."""
+    """Columns, views and edge layout of a dataset."""
 
     __pydantic_config__ = _STRICT
 
     columns: tuple[Column, ...]
     views: tuple[View, ...] = ()
-    #: ``neighbor``: every node has exactly ``k`` sources (``edge/neighbor``); ``index``: an edge
-    #: list (``edge/index``); ``none``: no edges stored
+    #: ``neighbor``: a table of ``k`` sources per node (``edge/neighbor``); ``index``: an edge list
+    #: (``edge/index``); ``none``: no edges
     edges: EdgeLayout = "index"
     k: Annotated[int, Field(ge=1, le=2**24)] | None = None
-    #: Largest graph the manifest allows; sets the width of the indices. A larger graph is an error
+    #: largest graph allowed by the manifest; determines the dtype of indices
     max_nodes: Annotated[int, Field(ge=1, le=2**32)] = 65_536
     directed: bool = True
-    #: bytes kept for the key of each record; a longer key is an error
+    #: largest length of a record's key in bytes
     key_length: Annotated[int, Field(ge=1, le=1024)] = 64
 
     @property
     def index_dtype(self) -> str:
-        """``uint16`` where every index fits, else ``uint32``."""
+        """``uint16`` if all node indices fit, else ``uint32``."""
         return "uint16" if self.max_nodes <= 65_536 else "uint32"
 
     def column(self, key: str) -> Column:
@@ -145,68 +144,68 @@ class Schema:
 
     @property
     def split_attributes(self) -> set[str]:
-        """Attributes from which splits are made; an item has them only if they are named."""
+        """Attributes that define splits; items have them only if they are requested."""
         return {column.attribute for column in self.columns if column.doc == PART_DOC}
 
     @property
     def label_column(self) -> Column | None:
-        """The column presented as ``y``, if there is one."""
+        """Column presented as ``y``, or ``None``."""
         return next((column for column in self.columns if column.attribute == "y"), None)
 
     @property
     def link_column(self) -> Column | None:
-        """The column of links to predict, if there is one: bit j in the row of node i is the pair (i, j)."""
+        """Column of links to predict, or ``None``; bit j in the row of node i is the pair (i, j)."""
         for column in self.columns:
-            is_row_of_node = column.level == "node" and len(column.shape) == 1
+            is_node_row = column.level == "node" and len(column.shape) == 1
             is_bits = column.stored == column.presented == "uint8"
-            if column.attribute == LINKS and is_row_of_node and is_bits:
+            if column.attribute == LINKS and is_node_row and is_bits:
                 return column
         return None
 
     def to_json(self) -> str:
-        """Return canonical JSON, with sorted keys and no spaces: equal schemas give equal bytes."""
+        """Return canonical JSON: equal schemas give equal bytes."""
         return canonical_json(asdict(self))
 
 
-#: dtypes a column may be stored with: numbers of fixed size, so that a mapped view is always valid.
-#: A boolean is stored as ``uint8`` and presented as ``bool``.
+#: Numeric dtypes of which every bit pattern is valid, as mapped views require. A boolean is stored as
+#: ``uint8`` and presented as ``bool``.
 STORED_DTYPES = frozenset(
     {"float16", "float32", "float64"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-RESERVED = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
+RESERVED_KEYS = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass(frozen=True)
 class ExpectedDataset:
-    """One dataset that a shard of a schema holds."""
+    """HDF5 dataset that a shard must hold by its schema."""
 
     key: str
     dtype: DType  #: always little-endian
-    per: str  #: owner of a row: graph, node or edge; ``pointer`` has one row per graph and one more
-    row: tuple[int, ...] = ()  #: shape of a row
+    per: str  #: owner of a row: graph, node or edge; ``pointer`` has one row more than graphs
+    row_shape: tuple[int, ...] = ()
 
     @property
     def row_axis(self) -> int:
-        """The axis that counts rows: 1 for ``edge/index`` [2, ΣE], else 0."""
+        """Axis of the rows: 1 for ``edge/index`` [2, ΣE], else 0."""
         return int(self.key == EDGE_INDEX)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.dtype.itemsize * math.prod(self.row)
+        return self.dtype.itemsize * math.prod(self.row_shape)
 
     def shape(self, graphs: int, nodes: int, edges: int) -> tuple[int, ...]:
-        """Shape in a shard with these counts."""
-        count = {"pointer": graphs + 1, "graph": graphs, "node": nodes, "edge": edges}[self.per]
-        return (*self.row, count) if self.row_axis else (count, *self.row)
+        """Return the shape in a shard with these counts."""
+        rows = {"pointer": graphs + 1, "graph": graphs, "node": nodes, "edge": edges}[self.per]
+        return (*self.row_shape, rows) if self.row_axis else (rows, *self.row_shape)
 
 
 def expected_datasets(schema: Schema) -> dict[str, ExpectedDataset]:
-    """Return every dataset of a shard with ``schema`` by key, in the order in which they are written.
+    """Return all datasets of a shard with ``schema`` by key, in the order of writing.
 
-    Raises ``UsageError`` if the schema cannot be stored: a bad column key, an unsupported dtype, a
-    missing ``k`` and so on.
+    Raises ``UsageError`` if the schema cannot be stored, for example because of an unsupported dtype
+    or a missing ``k``.
     """
     try:
         return parse_schema(schema.to_json())[1]
@@ -223,11 +222,9 @@ def _schema_adapter() -> TypeAdapter[Schema]:
 
 @functools.lru_cache(maxsize=16)
 def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
-    """Return a schema from its JSON, and its datasets.
+    """Parse a schema from JSON, and derive its datasets; cached, as all shards of a build share it.
 
-    They are cached: all shards of a build have the same text.
-
-    Raises ``ValueError`` if it is not a schema, or cannot be stored.
+    Raises ``ValueError`` if ``text`` is not a schema, or if the schema cannot be stored.
     """
     try:
         schema = _schema_adapter().validate_json(text)
@@ -241,7 +238,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
         dtype = np.dtype(column.stored).newbyteorder("<")
         columns[column.level].append(ExpectedDataset(column.key, dtype, column.level, column.shape))
 
-    # The order in which they are written, so it decides the bytes of every shard.
+    # The order of writing, which affects the bytes of every shard.
     entries = [ExpectedDataset(NODE_PTR, pointer, "pointer")]
     if schema.edges == "index":
         entries.append(ExpectedDataset(EDGE_PTR, pointer, "pointer"))
@@ -257,14 +254,14 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
 
 
 def shard_member_name(file: str, number: int) -> str:
-    """Return the name of one member of a shard that is cut: ``00000-00002.h5`` of ``00000.h5``."""
+    """Return the file name of a member of a split shard: ``00000-00002.h5`` of ``00000.h5``."""
     return f"{file.removesuffix('.h5')}-{number:05d}.h5"
 
 
 def bytes_per_graph_node_edge(schema: Schema) -> tuple[int, int, int]:
     """Return the bytes that one graph, one node and one edge add to a shard.
 
-    The neighbour table counts with the nodes: its size does not depend on the number of edges.
+    A neighbour table is part of the node bytes, because it has one row per node.
     """
     totals = {"graph": 0, "node": 0, "edge": 0}
     for entry in expected_datasets(schema).values():
@@ -273,42 +270,41 @@ def bytes_per_graph_node_edge(schema: Schema) -> tuple[int, int, int]:
 
 
 def _check_schema(schema: Schema) -> None:
-    """Raise ValueError for the first part of a well-typed ``schema`` that the format cannot hold."""
+    """Raise ``ValueError`` for the first part of a schema that the format cannot store."""
     _require(
         schema.edges != "neighbor" or schema.k is not None,
         "k, the number of neighbours, is missing",
     )
-    # Column by column, the first problem: names, types, then the bytes of a row.
     for column in schema.columns:
         subject = f"column {column.key!r}"
         attribute = column.attribute
-        _require(column.key not in RESERVED, f"{subject} has a name that the format uses itself")
+        _require(column.key not in RESERVED_KEYS, f"{subject} has a name reserved by the format")
         _require(attribute.isidentifier(), f"attribute {attribute!r} is not an identifier")
         _require(
             column.stored in STORED_DTYPES, f"{subject} has the stored dtype {column.stored!r}"
         )
-        presented = column.presented in {*STORED_DTYPES, "bool"}
-        _require(presented, f"{subject} has the presented dtype {column.presented!r}")
+        can_present = column.presented in {*STORED_DTYPES, "bool"}
+        _require(can_present, f"{subject} has the presented dtype {column.presented!r}")
         row_bytes = np.dtype(column.stored).itemsize * math.prod(column.shape)
         _require(
             row_bytes <= 2**31, f"{subject} has the shape {column.shape}: rows of more than 2 GiB"
         )
         has_edges = schema.edges != "none" or column.level != "edge"
-        _require(has_edges, f"{subject} needs edges, and none are stored")
+        _require(has_edges, f"{subject} needs edges, but none are stored")
 
-    # Two columns at one place, or under one attribute, would hide each other.
+    # Keys and attributes must be unique.
     keys = [column.key for column in schema.columns]
     attributes = [column.attribute for column in schema.columns]
     attributes += [view.attribute for view in schema.views]
     for names in (keys, attributes):
         _require(len(set(names)) == len(names), f"a name occurs twice in {names}")
-    # A view is a slice of the first axis of a stored column.
+    # A view must be a slice of the first axis of a stored column.
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}
     for view in schema.views:
-        section = f"{view.source}[{view.start}:{view.stop}]"
-        inside = view.start <= view.stop <= widths.get(view.source, 0)
+        is_valid = view.start <= view.stop <= widths.get(view.source, 0)
+        selection = f"{view.source}[{view.start}:{view.stop}]"
         _require(
-            inside, f"view {view.attribute!r} is {section}, which is not within a stored column"
+            is_valid, f"view {view.attribute!r} is {selection}, which is not within a stored column"
         )
 
 

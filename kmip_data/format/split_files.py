@@ -1,4 +1,4 @@
-"""Split files: the records, or nodes, of train, val and test."""
+"""Split files: records or nodes in train, val and test."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kmip_data.format.writer import file_bytes, open_memory_file, write_text_att
 from kmip_data.strict_model import Strict
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
-TRAIN_AND_VAL = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
-#: Other names of the parts, in small letters.
-_OTHER_NAMES = {
+TRAIN_AND_VAL = "trainval"  #: union of two parts, named as in PyTorch Geometric
+#: lower-case alias -> part
+_ALIASES = {
     **{part: part for part in PARTS},
     **dict.fromkeys(["training", "trn", "tr"], "train"),
     **dict.fromkeys(["valid", "validation", "validate", "vld", "va", "dev", "development"], "val"),
@@ -32,12 +32,12 @@ _OTHER_NAMES = {
 
 
 def part_name(name: str | None) -> str | None:
-    """Return our name of a part: ``"dev"`` and ``"Validation"`` are ``"val"``, others unchanged."""
-    return _OTHER_NAMES.get(name.lower(), name) if name else name
+    """Return the standard name of a part, such as ``"val"`` for ``"dev"``; other names unchanged."""
+    return _ALIASES.get(name.lower(), name) if name else name
 
 
 def parts_in_order(parts: Iterable[str]) -> list[str]:
-    """Sort names of parts: train, val, test, then others by name.
+    """Sort parts: train, val, test, then others by name.
 
     >>> parts_in_order(["extra", "test", "train"])
     ['train', 'test', 'extra']
@@ -48,19 +48,19 @@ def parts_in_order(parts: Iterable[str]) -> list[str]:
 
 SPLIT_FORMAT = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION = 1
-#: The parameter ``split_rule`` has another name in split files, whose bytes are pinned by digests.
+#: Key of the parameter ``split_rule`` in split files, whose bytes are pinned by digests.
 _STORED_RULE = "split"
 NODE_CODE = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
-NODE_PARTS = {part: code for code, part in enumerate(PARTS)}
-NO_PART = 255
-_MAX_BYTES = 2**26  #: 64 MiB, the largest split file besides :data:`_BYTES_EACH` a record
-_BYTES_EACH = 16
+PART_CODES = {part: code for code, part in enumerate(PARTS)}  #: codes of parts in ``NODE_CODE``
+NO_PART = 255  #: code of a node in no part
+_MAX_BYTES = 2**26  #: limit of a split file: 64 MiB, and _BYTES_PER_RECORD for each record
+_BYTES_PER_RECORD = 16
 
-_PART = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_PART_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
 class _Attributes(Strict):
-    """Attributes of a split file, besides its format."""
+    """Root attributes of a split file, except format and version."""
 
     rule: str
     parameters: Json[dict[str, object]]
@@ -69,27 +69,27 @@ class _Attributes(Strict):
 
 @dataclass(frozen=True)
 class SplitFile:
-    """Content of a split file, over records or over the nodes of one graph."""
+    """Content of a split of records, or of the nodes of a single graph."""
 
     rule: str
     parameters: dict[str, object]
-    #: positions in source order over all shards, in the order of the part
+    #: part -> positions of its records in source order over all shards; ``None`` for nodes
     parts: dict[str, I64] | None
-    node_code: U8 | None  #: (N,): 0 train, 1 val, 2 test, 255 none
-    digests: dict[str, str]  #: part to :func:`keys_digest` of its keys
+    node_code: U8 | None  #: (N,) part of each node, see :data:`PART_CODES`; ``None`` for records
+    digests: dict[str, str]  #: part -> :func:`keys_digest` of its keys
 
     def problem(self, graphs: int, nodes: int) -> str | None:
-        """Return the reason why this is not a split of so many graphs and nodes, if there is one."""
-        code = self.node_code
-        if code is None:
+        """Return the reason why this is not a split of a build with these counts, or ``None``."""
+        codes = self.node_code
+        if codes is None:
             return parts_problem(self.parts or {}, graphs)
-        if len(code) != nodes or graphs != 1:
-            return f"codes of {len(code):,} nodes, with {nodes:,} in {graphs:,} graphs"
-        return _node_code_problem(code)
+        if len(codes) != nodes or graphs != 1:
+            return f"codes of {len(codes):,} nodes, with {nodes:,} in {graphs:,} graphs"
+        return _node_code_problem(codes)
 
 
 def keys_digest(keys: Sequence[str]) -> str:
-    """Return the SHA-256 (hex) of the keys, in order, joined by line feeds."""
+    """Return the SHA-256 (hex) of the keys in order, joined by line feeds."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
@@ -100,17 +100,16 @@ def encode_split(
     parameters: Mapping[str, object],
     keys: Sequence[str],
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the bytes of a split file over positions (n,) of records, and the digest of each part's keys.
+    """Return the bytes of a split file of records, and the digest of each part's keys.
 
-    ``keys`` are the keys of all records in source order, and ``parts`` positions among them, in the
-    order of the part. A position out of range or repeated is ``DamagedInput``.
+    ``parts`` are ordered positions (n,) in ``keys``, the keys of all records in source order. Raises
+    ``DamagedInput`` for a position that is out of range or occurs twice.
     """
-    # Positions are checked before a byte is written: a file that exists is sound.
     arrays = {
         name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in parts_in_order(parts)
     }
     problem = parts_problem(arrays, len(keys))
-    _refuse_problem(rule, f"each of {len(keys):,} records in one part at most", problem)
+    _refuse_problem(rule, f"each of {len(keys):,} records in at most one part", problem)
 
     digests = {}
     datasets = {}
@@ -126,9 +125,9 @@ def encode_node_split(
     rule: str,
     parameters: Mapping[str, object],
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the bytes of a split file over the nodes of one graph, by codes (N,), and the digests.
+    """Return the bytes of a split file of the nodes of a single graph, and the digest of each part.
 
-    ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
+    ``code`` (N,) holds :data:`PART_CODES` or :data:`NO_PART`; other values raise ``DamagedInput``.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
     _refuse_problem(rule, "codes 0, 1, 2 and 255", _node_code_problem(code))
@@ -146,34 +145,30 @@ def _refuse_problem(rule: str, expected: str, problem: str | None) -> None:
 
 
 def node_digests(code: U8) -> dict[str, str]:
-    """Return the digest of each part of a split of nodes, given by codes (N,).
-
-    The key of a node is its decimal number.
-    """
+    """Return the digest of each part of a node split (N,); the key of a node is its index in decimal."""
     digests = {}
-    for name, value in NODE_PARTS.items():
+    for name, value in PART_CODES.items():
         nodes = np.flatnonzero(code == value).tolist()
         digests[name] = keys_digest(list(map(str, nodes)))
     return digests
 
 
 def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
-    """Return the problem in the positions (n,) of a split over ``records`` records, if there is one."""
+    """Return the problem of a split with positions (n,) among ``records`` records, or ``None``."""
     for name, part in parts.items():
-        if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
+        if _PART_NAME.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
             return f"a part called {name!r}"
         if part.size and (part.min() < 0 or part.max() >= records):
             return f"positions {part.min()} to {part.max()} in {name}, with {records:,} records"
-    # Sorted, equal positions are neighbours: one pass finds a record in two parts.
-    used = np.concatenate([np.empty(0, np.int64), *parts.values()])
-    used.sort()
-    twice = used[1:][used[1:] == used[:-1]]
-    return f"position {twice[0]} more than once" if twice.size else None
+    positions = np.concatenate([np.empty(0, np.int64), *parts.values()])
+    positions.sort()
+    duplicates = positions[1:][positions[1:] == positions[:-1]]
+    return f"position {duplicates[0]} more than once" if duplicates.size else None
 
 
 def _node_code_problem(code: U8) -> str | None:
-    other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
-    return f"codes {other.tolist()[:8]}" if other.size else None
+    unknown = np.setdiff1d(code, [*PART_CODES.values(), NO_PART])
+    return f"codes {unknown.tolist()[:8]}" if unknown.size else None
 
 
 def read_split(
@@ -183,19 +178,18 @@ def read_split(
     sha256: str = "",
     remedy: str = "",
 ) -> SplitFile:
-    """Read a split file of at most 64 MiB and 16 bytes for each of ``records``: graphs, or nodes of one.
+    """Read a split file of at most 64 MiB plus 16 bytes for each of ``records`` graphs or nodes.
 
-    Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer
-    version of this package; with ``sha256``, also if it has another digest. ``remedy`` is the next
-    step of that error.
+    Raises ``DamagedInput``, with ``remedy`` as the next step, if the file is larger, damaged,
+    malicious, not a split file, from a newer version of this package, or does not match ``sha256``.
     """
     from kmip_data.format.safety import open_untrusted_hdf5, read_root_attributes
 
     path = Path(path)
-    most = _MAX_BYTES + _BYTES_EACH * records
-    # By its size first: a file that is too large is never opened by HDF5.
+    max_bytes = _MAX_BYTES + _BYTES_PER_RECORD * records
+    # Limit the size first: HDF5 must not open a file that is too large.
     try:
-        data = read_small_file(path, most)
+        data = read_small_file(path, max_bytes)
     except (OSError, ValueError) as error:
         raise_damaged(path, "cannot be read as a split", error, remedy=remedy)
     digest = hashlib.sha256(data).hexdigest()
@@ -206,19 +200,18 @@ def read_split(
             f"SHA-256 {digest}, not {sha256}",
             remedy=remedy,
         )
-    inspected = open_untrusted_hdf5(
+    with open_untrusted_hdf5(
         path,
-        max_declared_bytes=most,
+        max_declared_bytes=max_bytes,
         filters=frozenset(),
         source=io.BytesIO(data),
-    )
-    with inspected as (file, stored):
+    ) as (file, stored):
         attributes = read_root_attributes(path, file, _Attributes, SPLIT_FORMAT, SPLIT_VERSION)
-        # One dataset of codes, or one of positions for each part; nothing else.
+        # The datasets are node codes, or the positions of each part.
         dtype = np.dtype("u1" if set(stored) == {NODE_CODE} else "<i8")
         for key, dataset in stored.items():
             folder, _, name = key.partition("/")
-            if folder != "split" or _PART.fullmatch(name) is None:
+            if folder != "split" or _PART_NAME.fullmatch(name) is None:
                 problem = f"{key[:80]!r}, not a part under /split"
                 raise_damaged(path, "does not follow the format", problem)
             if dataset.dtype != dtype or len(dataset.shape) != 1:
@@ -234,8 +227,8 @@ def read_split(
                 positions = file[f"split/{name}"][:]
                 parts[name] = positions.astype(np.int64, copy=False)
 
-    # A part without a digest could be exchanged unnoticed.
-    expected_names = set(NODE_PARTS if parts is None else parts)
+    # Every part needs a digest: without one, changes would go unnoticed.
+    expected_names = set(PART_CODES if parts is None else parts)
     if set(attributes.digests) != expected_names:
         problem = f"digests of {sorted(attributes.digests)}, not of its parts"
         raise_damaged(path, "does not follow the format", problem)

@@ -1,4 +1,4 @@
-"""Prediction task of a schema: its targets, its name in OGB's words, and its metric."""
+"""Prediction task of a schema: target column, task type as named by OGB, and metric."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
-#: Type of the targets: a value of ``training.task``, or links.
+#: type of the targets: a value of ``training.task``, or links
 TargetType = Literal["classification", "multilabel", "regression", "links"]
-#: Kind of the targets -> the metric where neither its dataset nor the user names one.
+#: type of the targets -> metric, if neither the dataset nor the user specifies one
 DEFAULT_METRICS: dict[TargetType, str] = {
     "classification": "accuracy",
     "multilabel": "ap",
@@ -20,52 +20,46 @@ DEFAULT_METRICS: dict[TargetType, str] = {
     "links": "mrr",
 }
 
-_LABEL_KEYS = {
-    "points": "label_column",
-    "graphs": "label",
-}  #: parameter that names the labels of your own files
+#: recipe -> parameter that names the labels in your own files
+_LABEL_PARAMETERS = {"points": "label_column", "graphs": "label"}
 
 
 def target_column(schema: Schema) -> Column | None:
-    """Return the column that is predicted: ``y``, or else links."""
+    """Return the column to predict: ``y``, else links, else ``None``."""
     return schema.label_column or schema.link_column
 
 
-def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column:
-    """Return the column of the targets of a build, ``card`` in its ``folder``, that can be learned from.
+def require_trainable(card: Card, folder: Path, *, needs_features: bool = True) -> Column:
+    """Return the target column of the build in ``folder`` if it can be trained on.
 
-    Without ``features`` the build needs none, as some are computed from its edges. Raises
-    ``UsageError``, which says how to add what is missing.
+    Raises ``UsageError`` with the steps that add missing node features, edges, targets or splits.
+    Node features are not needed if they are computed from the edges.
     """
     labels = target_column(card.schema_)
-    look = f"kmip-data info {folder}"
-    missing, steps = _missing_inputs(card.schema_, features=features)
+    missing, steps = _missing_inputs(card.schema_, needs_features=needs_features)
     if labels is None or labels.level not in {"node", "graph"}:
         missing.append("targets y")
-        if key := _LABEL_KEYS.get(card.manifest):
-            steps.append(f"build it under another --name with --set {key}=COLUMN")
+        if parameter := _LABEL_PARAMETERS.get(card.manifest):
+            steps.append(f"build it under another --name with --set {parameter}=COLUMN")
     if not card.splits:
         missing.append("split")
         steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')
     if missing or labels is None:
         raise UsageError(
             f"{card.dataset} cannot be trained on: it has no {' and no '.join(missing)}.",
-            next="; ".join(steps) or look,
+            next="; ".join(steps) or f"kmip-data info {folder}",
         )
     if len(labels.shape) > 1:
         raise UsageError(
             f"{card.dataset} cannot be trained on: its targets have several rows.",
-            next=look,
+            next=f"kmip-data info {folder}",
         )
     return labels
 
 
-def check_network_inputs(card: Card, folder: Path, *, features: bool = True) -> None:
-    """Raise ``UsageError`` if a network cannot be applied to a build, with targets or without.
-
-    ``features`` as in :func:`learned_column`.
-    """
-    missing, steps = _missing_inputs(card.schema_, features=features)
+def require_network_inputs(card: Card, folder: Path, *, needs_features: bool = True) -> None:
+    """Raise ``UsageError`` if a build lacks node features or edges; targets are not needed."""
+    missing, steps = _missing_inputs(card.schema_, needs_features=needs_features)
     if missing:
         raise UsageError(
             f"{card.dataset} has no {' and no '.join(missing)} that a network can read.",
@@ -73,11 +67,11 @@ def check_network_inputs(card: Card, folder: Path, *, features: bool = True) -> 
         )
 
 
-def _missing_inputs(schema: Schema, *, features: bool) -> tuple[list[str], list[str]]:
-    """Return what a network reads and the build lacks, and steps that add it."""
+def _missing_inputs(schema: Schema, *, needs_features: bool) -> tuple[list[str], list[str]]:
+    """Return the missing inputs of a network, and the steps that add them."""
     missing = []
     steps = []
-    if features and not any(column.attribute == "x" for column in schema.columns):
+    if needs_features and not any(column.attribute == "x" for column in schema.columns):
         missing.append("node features x")
         steps.append("--set data.features=degree-profile computes some from the edges")
     if schema.edges == "none":
@@ -86,23 +80,23 @@ def _missing_inputs(schema: Schema, *, features: bool) -> tuple[list[str], list[
 
 
 def is_integer_column(column: Column) -> bool:
-    """True if targets are integers."""
+    """True if a column holds integers or booleans."""
     return column.stored.startswith(("int", "uint", "bool"))
 
 
 def target_type_of(column: Column) -> TargetType:
-    """Return the type of targets: a key of :data:`DEFAULT_METRICS`."""
+    """Return the type of the targets in a column."""
     if column.attribute == LINKS:
         return "links"
     if column.shape == () and is_integer_column(column):
         return "classification"
-    # Labels are stored as floats where some are unknown.
+    # Labels are stored as floats if some are missing.
     is_labels = is_integer_column(column) or column.num_classes is not None
     return "multilabel" if is_labels else "regression"
 
 
 def task_type(schema: Schema) -> str | None:
-    """Return the task in OGB's words; ``None`` without targets."""
+    """Return the task type as named by OGB; ``None`` without targets."""
     column = target_column(schema)
     if column is None:
         return None
@@ -117,10 +111,7 @@ def task_type(schema: Schema) -> str | None:
 
 
 def num_tasks(schema: Schema) -> int:
-    """Return the number of targets of a row: labels or numbers.
-
-    It is 1 for classes and links, and 0 without targets.
-    """
+    """Return the number of targets per row: 1 for classes and links, 0 without targets."""
     column = target_column(schema)
     if column is None:
         return 0
@@ -128,13 +119,10 @@ def num_tasks(schema: Schema) -> int:
 
 
 def eval_metric(schema: Schema, manifest: str) -> str | None:
-    """Return the metric of a dataset: its manifest's, if there is one, else the usual one of its targets.
-
-    Returns ``None`` without targets.
-    """
+    """Return the metric set by the manifest, else the default of the targets; ``None`` without targets."""
     column = target_column(schema)
     if column is None:
         return None
     target_type = target_type_of(column)
-    chosen = load_manifest(manifest).metrics if manifest in dataset_names() else {}
-    return chosen.get(target_type, DEFAULT_METRICS[target_type])
+    metrics = load_manifest(manifest).metrics if manifest in dataset_names() else {}
+    return metrics.get(target_type, DEFAULT_METRICS[target_type])

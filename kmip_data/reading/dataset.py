@@ -20,7 +20,7 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import INCOMPLETE, Card, read_card
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.split_files import NODE_PARTS, TRAIN_AND_VAL, keys_digest, part_name
+from kmip_data.format.split_files import PART_CODES, TRAIN_AND_VAL, keys_digest, part_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
@@ -136,7 +136,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
         # Use the parts in the file: a saved dataset may have other parts than train, val and test.
         split = self._store.read_split(self.card.splits[self.split_name])
-        available_parts = list(NODE_PARTS if split.parts is None else split.parts)
+        available_parts = list(PART_CODES if split.parts is None else split.parts)
         parts = [] if part is None else [part]
         if part == TRAIN_AND_VAL and part not in available_parts:
             parts = ["train", "val"]
@@ -146,7 +146,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         # A split of nodes becomes masks; a split of graphs becomes the records of the part.
         if split.node_code is not None:
             code = torch.from_numpy(split.node_code)
-            self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
+            self._masks = {f"{name}_mask": code == value for name, value in PART_CODES.items()}
         elif parts and split.parts is not None:
             self._records = np.concatenate([split.parts[name] for name in parts])
             if not len(self._records):

@@ -22,7 +22,7 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.croissant import build_croissant
-from kmip_data.format.split_files import NODE_PARTS
+from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, item_fields
@@ -75,7 +75,7 @@ class _ArrowTables:
         name = build.card.default_split
         code = self._store.read_split(build.card.splits[name]).node_code if name else None
         if code is not None:
-            self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
+            self._masks = {f"{part}_mask": code == value for part, value in PART_CODES.items()}
 
     @functools.cached_property
     def schema(self) -> pa.Schema:

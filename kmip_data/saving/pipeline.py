@@ -22,7 +22,7 @@ from kmip_data.columns.infer import InferredColumns
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import ItemForm
-from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem
+from kmip_data.format.split_files import NO_PART, PART_CODES, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split
@@ -285,7 +285,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
             return Split(name, RULE, options, {part: rows.tolist() for part, rows in parts.items()})
         code: U8 = np.full(count, NO_PART, np.uint8)
         for part, rows in parts.items():
-            code[rows] = NODE_PARTS[part]
+            code[rows] = PART_CODES[part]
         return Split(name, RULE, options, node_code=code)
 
 
@@ -293,7 +293,7 @@ def _positions_of_part(array: Array, count: int, part: str) -> I64:
     """Return the positions in a part, from indices or a boolean mask (count,)."""
     if array.dtype == np.bool_ and array.shape == (count,):
         array = np.flatnonzero(array)
-    if part not in NODE_PARTS or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+    if part not in PART_CODES or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise UsageError(
             f"The part {part!r} of the split is invalid.",
             expected=(

@@ -274,15 +274,15 @@ class RemoteShard(Shard):
             planes.append(self._cache.read(self.file, first, end))
         rows = np.concatenate(planes).view(entry.dtype)
         if entry.row_axis:
-            return rows.reshape((*entry.row, stop - start))
-        return rows.reshape((stop - start, *entry.row))
+            return rows.reshape((*entry.row_shape, stop - start))
+        return rows.reshape((stop - start, *entry.row_shape))
 
     def byte_ranges(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges of rows ``start:stop`` of a dataset in the file."""
         entry = self._expected_dataset(key)
         offset = self._offsets[key] or 0
         size = entry.dtype.itemsize if entry.row_axis else entry.row_bytes
-        for plane in range(entry.row[0] if entry.row_axis else 1):
+        for plane in range(entry.row_shape[0] if entry.row_axis else 1):
             first = offset + plane * size * self.edges
             yield first + start * size, first + stop * size
 

@@ -18,7 +18,7 @@ from kmip_data.format.build_files import finish_folder, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.split_files import NODE_PARTS
+from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
@@ -132,7 +132,7 @@ def write_split(
         for name, rows in parts.items():
             class_counts[name] = records.class_counts[rows].sum(axis=0).tolist()
         return entry, class_counts
-    for name, code in NODE_PARTS.items():
+    for name, code in PART_CODES.items():
         class_counts[name] = []
         if records.node_labels is not None:
             labels, column = records.node_labels

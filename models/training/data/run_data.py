@@ -24,9 +24,9 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
     DEFAULT_METRICS,
     TargetType,
-    check_network_inputs,
     eval_metric,
-    learned_column,
+    require_network_inputs,
+    require_trainable,
     target_column,
     target_type_of,
 )
@@ -371,9 +371,9 @@ def check_target_column(build: Build, config: RunConfig, task: Task | None = Non
     """
     features = config.data.features != DEGREE_PROFILE
     if task is not None and target_column(build.card.schema_) is None:
-        check_network_inputs(build.card, build.path, features=features)
+        require_network_inputs(build.card, build.path, needs_features=features)
         return None
-    return learned_column(build.card, build.path, features=features)
+    return require_trainable(build.card, build.path, needs_features=features)
 
 
 def prefetch_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:

@@ -25,7 +25,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
-from kmip_data.format.split_files import NO_PART, NODE_PARTS
+from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import (
     CardAdditions,
@@ -302,7 +302,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         if level == "graph":
             parts = {
                 name: np.flatnonzero((codes == code) & is_labelled).tolist()
-                for name, code in NODE_PARTS.items()
+                for name, code in PART_CODES.items()
             }
             return Split(rule, "given", {}, parts)
         if not divides_nodes:
@@ -322,7 +322,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         codes = np.full(len(is_labelled), NO_PART, np.uint8)
         labelled = np.flatnonzero(is_labelled)
         for name, rows in divide_at_random(len(labelled), params).items():
-            codes[labelled[rows]] = NODE_PARTS[name]
+            codes[labelled[rows]] = PART_CODES[name]
         options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_split_name(params), "random", options, node_code=codes)
 

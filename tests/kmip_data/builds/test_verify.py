@@ -69,7 +69,7 @@ def points(tmp_path):
 
 def problems_of(report):
     """The problems as (file, what)."""
-    return [(problem.file, problem.what) for problem in report.problems]
+    return [(problem.file, problem.message) for problem in report.problems]
 
 
 def reseal(folder):
@@ -161,7 +161,7 @@ def test_missing_extra_swapped_and_longer_shards(points):
     (points / SHARDS[2]).write_bytes(data[0])
     assert verify_build(points).broken_shards == [SHARDS[0], SHARDS[2]]
     reseal(points)  # the digests agree now; the counts do not
-    assert (SHARDS[0], "has another number of graphs") in problems_of(verify_build(points))
+    assert (SHARDS[0], "has a different number of graphs") in problems_of(verify_build(points))
     for file, original in zip(SHARDS, data, strict=True):
         (points / file).write_bytes(original)
     reseal(points)
@@ -169,7 +169,9 @@ def test_missing_extra_swapped_and_longer_shards(points):
     shutil.copy(points / SHARDS[0], points / "shards/00003.h5")
     report = verify_build(points)
     assert problems_of(report) == [(SHARDS[1], "is missing")]
-    assert report.remarks[-1:] == ["shards/00003.h5 is not part of the build; it is left as it is"]
+    assert report.remarks[-1:] == [
+        "shards/00003.h5 is not part of the build, and is left unchanged"
+    ]
     assert report.broken_shards == [SHARDS[1]]
     shutil.rmtree(points / "shards")
     assert verify_build(points).broken_shards == SHARDS
@@ -229,9 +231,9 @@ def test_shards_of_other_builds_are_found(points):
         dict(dataset="sample-points"),
     )
     for other, options, what in (
-        (POINT_SCHEMA, dict(dataset="other", build_key="0123456789ab"), "has another dataset"),
-        (POINT_SCHEMA, dict(build_key="ba9876543210", **of_build), "has another build key"),
-        (schema, dict(build_key="0123456789ab", **of_build), "has another schema"),
+        (POINT_SCHEMA, dict(dataset="other", build_key="0123456789ab"), "has a different dataset"),
+        (POINT_SCHEMA, dict(build_key="ba9876543210", **of_build), "has a different build key"),
+        (schema, dict(build_key="0123456789ab", **of_build), "has a different schema"),
     ):
         (points / SHARDS[1]).write_bytes(encode_shard(dealt(other)[1], other, **options).data)
         reseal(points)
@@ -246,12 +248,12 @@ def test_shards_of_other_builds_are_found(points):
 @pytest.mark.parametrize(
     ("part", "change", "what"),
     [
-        (lambda card: card, {"format_version": 2}, "has another format version"),
+        (lambda card: card, {"format_version": 2}, "has a different format version"),
         (lambda card: card, {"default_split": ""}, "has no default split"),
         (
             lambda card: card.splits["stride"].parts["val"],
             {"nodes": 3},
-            "has another number of nodes in val of splits/stride.h5",
+            "has a different number of nodes in val of splits/stride.h5",
         ),
     ],
 )
@@ -259,7 +261,7 @@ def test_cards_that_contradict_the_files(points, part, change, what):
     change_card(points, lambda card: vars(part(card)).update(change))
     assert problems_of(verify_build(points)) == [(CARD_NAME, what)]
     change_card(points, lambda card: card.counts.update(nodes=1))
-    assert (CARD_NAME, "has another number of nodes") in problems_of(verify_build(points))
+    assert (CARD_NAME, "has a different number of nodes") in problems_of(verify_build(points))
 
 
 def test_files_that_are_missing_or_have_no_end(points):
@@ -270,7 +272,7 @@ def test_files_that_are_missing_or_have_no_end(points):
             (points / name).unlink()
             put(points / name)
             is_link = (points / name).is_symlink()
-            what = "is a symbolic link, or lies behind one" if is_link else "is missing"
+            what = "is a symbolic link, or inside a linked folder" if is_link else "is missing"
             assert problems_of(verify_build(points)) == [(name, what)]
             (points / name).unlink(missing_ok=True)
             (points / name).write_bytes(data)
@@ -294,12 +296,12 @@ SPLIT = {"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KE
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        (dict(rule="room"), "has another rule"),
-        (dict(parameters={"step": 3}), "has another rule"),
-        (dict(parts={**PARTS, "train": [2, 0, 4, 6]}), "has other records in train"),
-        (dict(parts={**PARTS, "val": [5]}), "has other records in val"),
-        (dict(keys=[*KEYS[:-1], "other"]), "has other records in test"),
-        (dict(parts={**PARTS, "more": []}), "has other records in more"),
+        (dict(rule="room"), "has a different rule"),
+        (dict(parameters={"step": 3}), "has a different rule"),
+        (dict(parts={**PARTS, "train": [2, 0, 4, 6]}), "has different records in train"),
+        (dict(parts={**PARTS, "val": [5]}), "has different records in val"),
+        (dict(keys=[*KEYS[:-1], "other"]), "has different records in test"),
+        (dict(parts={**PARTS, "more": []}), "has different records in more"),
     ],
 )
 def test_splits_that_are_not_those_of_the_card(points, changes, what):
@@ -346,7 +348,7 @@ def test_a_split_of_fewer_nodes_is_not_valid(tmp_path):
     not_valid = ["has parts that are not valid"]
     assert [what for _, what in problems_of(verify_build(short))] == not_valid
     for value, problems in (
-        (1, ["has other records in train", "has other records in val"]),
+        (1, ["has different records in train", "has different records in val"]),
         (7, not_valid),
     ):
         with h5py.File(good / "splits/stride.h5", "r+") as file:

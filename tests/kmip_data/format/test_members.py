@@ -87,9 +87,9 @@ def _link(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "file", "what"),
     [
-        (_other_byte, "00000-00002", "has other bytes"),
-        (_link, "00000-00002", "is a symbolic link, or lies behind one"),
-        (_whole, "00000", "has another list of files"),
+        (_other_byte, "00000-00002", "has different bytes"),
+        (_link, "00000-00002", "is a symbolic link, or inside a linked folder"),
+        (_whole, "00000", "has a different list of files"),
         (lambda folder: (folder / FIRST).unlink(), "00000-00000", "is missing"),
         (lambda folder: max((folder / "shards").iterdir()).unlink(), "", "is missing"),
     ],
@@ -98,7 +98,7 @@ def test_the_damaged_file_is_named(change, file, what, cut):
     change(cut.path)
     file = file or f"00000-{len(cut.card.files) - 1:05d}"
     report = verify_build(cut.path)
-    assert [(problem.file, problem.what) for problem in report.problems] == [
+    assert [(problem.file, problem.message) for problem in report.problems] == [
         (f"shards/{file}.h5", what)
     ]
     assert report.broken_shards == ["shards/00000.h5"]

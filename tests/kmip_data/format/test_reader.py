@@ -198,7 +198,7 @@ FAULTS = [
     (counts(edges=1), "contradict its data"),
     (counts(graphs=-1), "counts.graphs"),
     (edit(lambda file: file.__delitem__("graph/node_ptr")), "no graph/node_ptr"),
-    (edit(lambda file: file.create_dataset("node/z", data=[1])), "node/z besides"),
+    (edit(lambda file: file.create_dataset("node/z", data=[1])), "an unexpected node/z"),
     (pointers(1, 40, 40, 41, 341), "row pointers"),
     (pointers(0, 40, 39, 41, 341), "row pointers"),
     (pointers(0, 40, 40, 41, 340), "row pointers"),

@@ -285,7 +285,7 @@ UNSTORABLE = [
     (dict(key_length=0), "key_length"),
     (dict(columns=(COLUMN, dataclasses.replace(COLUMN, attribute="z"))), "a name occurs twice"),
     (dict(columns=(COLUMN, dataclasses.replace(COLUMN, key="node/z"))), "a name occurs twice"),
-    (changed(key="edge/neighbor"), "uses itself"),
+    (changed(key="edge/neighbor"), "reserved by the format"),
     (changed(key="node/../x"), "pattern"),
     (changed(stored="object"), "stored dtype"),
     (changed(presented="complex64"), "presented dtype"),

@@ -204,16 +204,16 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
         return read_crc32(path, *rest)
 
     monkeypatch.setattr(crc_checks, "_read_crc32", counting)
-    time.sleep(crc_checks._TICK / 1e9)  # a later change has another time
+    time.sleep(crc_checks._TIMESTAMP_RESOLUTION_NS / 1e9)  # a later change has another time
     dataset = ShardedDataset(folder, "train")
     list(dataset)
     data = pickle.dumps(dataset)
     assert len(counted) == len(set(counted)) == 3
-    crc_checks.sound.clear()  # as in a new process
+    crc_checks.verified_files.clear()  # as in a new process
     list(pickle.loads(data))
     assert len(counted) == 3
     os.utime(folder / "shards/00001.h5", ns=(1, 1))
-    time.sleep(crc_checks._TICK / 1e9)
+    time.sleep(crc_checks._TIMESTAMP_RESOLUTION_NS / 1e9)
     list(ShardedDataset(folder, "train"))
     assert counted[3:] == [folder / "shards/00001.h5"]
 
@@ -221,14 +221,14 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
 def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
     monkeypatch.setattr(crc_checks, "RECEIPT_BYTES", 0)
     folder = shutil.copytree(originals / "whole", tmp_path / "home/built/b")
-    time.sleep(crc_checks._TICK / 1e9)
+    time.sleep(crc_checks._TIMESTAMP_RESOLUTION_NS / 1e9)
     right = read_all(folder)
     assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
     monkeypatch.setattr(crc_checks, "_read_crc32", lambda *_: "read again")
-    crc_checks.sound.clear()
+    crc_checks.verified_files.clear()
     assert read_all(folder) == right
     for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
-        crc_checks.sound.clear()
+        crc_checks.verified_files.clear()
         change(folder / "shards/00000.h5")
         with pytest.raises(DamagedInput, match="read again"):
             read_all(folder)

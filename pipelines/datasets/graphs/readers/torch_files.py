@@ -11,7 +11,7 @@ import numpy as np
 from kmip_data.arrays import Array, shape_matches
 from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.errors import DamagedInput
-from kmip_data.format.split_files import NODE_PARTS, part_name
+from kmip_data.format.split_files import PART_CODES, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
@@ -117,7 +117,7 @@ def read(
         graphs = inferred.graphs
     mask_use: MaskUse = "flags" if graphs > 1 else "split"
 
-    parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
+    parts = [PART_CODES.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
         findings.attributes.part_keys.append("graph/file")
     for file, where, graph in _read_graphs(folder, files, options, findings):

@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import DescribedColumn, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
-from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
+from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divide_by_masks
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -219,4 +219,4 @@ def _read_parts(table: Table, name: str) -> Array | None:
 
 def _part_code(string: str) -> int | None:
     """Return the code of a part by its name; ``None`` if it is unknown."""
-    return NODE_PARTS.get(part_name(string) or "") if string else NO_PART
+    return PART_CODES.get(part_name(string) or "") if string else NO_PART
