@@ -98,7 +98,7 @@ else:
 
 def test_a_row_that_the_time_stopped_continues_on_another_machine(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(training, "TRAIN", (sys.executable, "-c", TRAINER))
-    monkeypatch.setattr(training, "SAVING", 2.0)
+    monkeypatch.setattr(training, "SAVE_SECONDS", 2.0)
     carried = tmp_path / "carried"
     packing.unpack(tmp_path / "machine 1", carried)  # nothing is there yet, so nothing is begun
     built = tmp_path / "home" / "built" / "peptides-func-0"

@@ -82,7 +82,7 @@ def test_every_mirror_is_asked_for_size_first_bytes_and_digest(server) -> None:
     assert ask(status(404)).line.endswith("| – | – | not asked | answers 404 Not Found |")
 
     server.requests.clear()
-    large = ask(File(b"PK\3\4" + bytes(mirrors.SMALL)))
+    large = ask(File(b"PK\3\4" + bytes(mirrors.MAX_DOWNLOADED_BYTES)))
     assert (large.problem, large.digest, len(server.requests)) == ("", "not asked", 1)
 
 

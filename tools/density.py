@@ -1,7 +1,7 @@
-"""Tokens and density of Python code: sizes that splitting a line does not change.
+"""Count tokens, and tokens per line, of Python code.
 
-``python tools/density.py FOLDER…`` prints one line a folder and one for all. A docstring is
-no code, a comment that documents a field (``#:``) or silences a tool is no comment.
+``python tools/density.py FOLDER…`` prints one line per folder and one for all. Docstrings are not
+counted as code; comments that document a field (``#:``) or silence a tool are not counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Constructs that hold several thoughts in one line, counted per 1,000 lines that are not empty.
+#: Constructs that put several thoughts on one line, counted per 1,000 non-empty lines.
 RATES = (
     "parallel assignments",
     "conditional expressions",
@@ -23,7 +23,7 @@ RATES = (
     "Any",
     "comments",
 )
-NO_COMMENT = ("#:", "#!", "# type:", "# noqa")
+UNCOUNTED_COMMENTS = ("#:", "#!", "# type:", "# noqa")
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -36,7 +36,7 @@ STATEMENT_STARTS = {None, tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokeni
 
 
 def measure(path: Path) -> Counter[str]:
-    """Return the counts of one file: tokens, code lines, filled lines and every construct of :data:`RATES`."""
+    """Count tokens, code lines, filled lines and the constructs of :data:`RATES` in one file."""
     source = path.read_text("utf-8")
     counts = Counter(constructs(ast.parse(source)))
     code_lines = set()
@@ -44,7 +44,7 @@ def measure(path: Path) -> Counter[str]:
 
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            counts["comments"] += not token.string.startswith(NO_COMMENT)
+            counts["comments"] += not token.string.startswith(UNCOUNTED_COMMENTS)
             continue
         is_docstring = token.type == tokenize.STRING and previous in STATEMENT_STARTS
         if token.type not in LAYOUT and not is_docstring:
@@ -59,7 +59,7 @@ def measure(path: Path) -> Counter[str]:
 
 
 def constructs(tree: ast.Module) -> Iterator[str]:
-    """Name every construct of a file that holds several thoughts in one line."""
+    """Yield the name of each construct that puts several thoughts on one line."""
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Tuple(), *_], value=ast.Tuple()):
@@ -71,7 +71,7 @@ def constructs(tree: ast.Module) -> Iterator[str]:
 
 
 def folder_counts(folder: Path) -> Counter[str]:
-    """Return the sum of the counts of every Python file below a folder."""
+    """Return the total counts of all Python files below a folder."""
     total: Counter[str] = Counter()
     for path in sorted(folder.rglob("*.py")):
         total += measure(path)
@@ -90,7 +90,7 @@ def rates(counts: Counter[str]) -> dict[str, float]:
 
 
 def main(folders: list[Path]) -> None:
-    """Print the figures of each folder, and of all together."""
+    """Print the figures of each folder, and of all folders together."""
     total: Counter[str] = Counter()
     rows = [(str(folder), folder_counts(folder)) for folder in folders]
     for _, counts in rows:

@@ -1,11 +1,11 @@
-"""Number of our files that three journeys execute, printed by ``make figures``; ``-v`` names them.
+"""Count the files of kmip-data that three commands execute, for ``make figures``; ``-v`` lists them.
 
-- One training step: the third of ``train helsinki``, from its forward pass to its update.
-- That command, from start to exit, on data that is built.
-- ``build s3dis --sample --jobs 1``, its parent process.
+- The third training step of ``train helsinki``, from its forward pass to its update.
+- That command, from start to exit, on a finished build.
+- The parent process of ``build s3dis --sample --jobs 1``.
 
-A file counts if one of its functions begins to run, not if it is imported only. Each journey runs
-in a child process.
+A file counts if one of its functions runs; an import is not enough. Each command runs in a child
+process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = tuple(f"{ROOT}/{folder}/" for folder in ("kmip_data", "pipelines", "models", "cli"))
-STEP = 3
+STEP = 3  #: training step that is watched
 TRAIN = ["train", "--dataset", "helsinki", "--epochs", "3", "--quiet"]
 BUILD = ["build", "s3dis", "--sample", "--jobs", "1", "--quiet"]
 
@@ -31,18 +31,16 @@ real_path = functools.cache(os.path.realpath)
 
 
 def child(arguments: list[str], *, step: bool) -> None:
-    """Run one command in this process and print the files it executed.
-
-    ``step``: the figures of one step.
-    """
-    files, of_step = set[str](), set[str]()
+    """Run one command in this process, and print the files that it, or one training step, executed."""
+    files = set[str]()
+    step_files = set[str]()
 
     def profile(frame: Any, event: str, _: Any) -> None:
         code = frame.f_code
-        # Bodies of modules and classes are not optimised.
+        # Skip the bodies of modules and classes, which are not optimised.
         if event != "call" or not code.co_flags & CO_OPTIMIZED:
             return
-        # Links lead from the import name to the folders.
+        # The import names are links to the folders.
         file = real_path(code.co_filename)
         if file.startswith(OURS):
             files.add(file)
@@ -52,45 +50,46 @@ def child(arguments: list[str], *, step: bool) -> None:
     from kmip_data.cli.main import run_command_line
 
     if step:
-        _watch_the_step(files, of_step)
+        _record_step(files, step_files)
     code = run_command_line(arguments)
     sys.setprofile(None)
-    print(code, *sorted(of_step if step else files), sep="\n", file=sys.__stderr__)
+    print(code, *sorted(step_files if step else files), sep="\n", file=sys.__stderr__)
 
 
-def _watch_the_step(files: set[str], of_step: set[str]) -> None:
-    """Leave in ``of_step`` the files from the third training forward pass to the end of its update."""
+def _record_step(files: set[str], step_files: set[str]) -> None:
+    """Add to ``step_files`` the files executed from the third forward pass to the end of its update."""
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    done, begun = 0, False
+    steps_done = 0
+    has_begun = False
 
     def begin(module: torch.nn.Module, _: Any) -> None:
-        nonlocal begun
-        if not begun and done == STEP - 1 and module.training and torch.is_grad_enabled():
-            begun = True
+        nonlocal has_begun
+        if not has_begun and steps_done == STEP - 1 and module.training and torch.is_grad_enabled():
+            has_begun = True
             files.clear()
 
     def finish(*_: Any) -> None:
-        nonlocal done
-        done += 1
-        if done == STEP:
-            of_step.update(files)
+        nonlocal steps_done
+        steps_done += 1
+        if steps_done == STEP:
+            step_files.update(files)
 
     register_module_forward_pre_hook(begin)
     register_optimizer_step_post_hook(finish)
 
 
 def journey(arguments: list[str], home: str, *, step: bool = False) -> list[str]:
-    """Return the files of one journey, relative to the root."""
+    """Return the files that one command executes, relative to the root."""
     environment = os.environ | {"KMIP_DATA_HOME": home}
     command = [sys.executable, __file__, "step" if step else "whole", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = done.stderr.splitlines()
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = process.stderr.splitlines()
     files = [line.removeprefix(f"{ROOT}/") for line in lines if line.startswith(OURS)]
-    if done.returncode or not files:
-        raise SystemExit(f"{' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
+    if process.returncode or not files:
+        raise SystemExit(f"{' '.join(arguments)}: exit {process.returncode}\n{process.stderr}")
     return files
 
 

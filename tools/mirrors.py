@@ -1,7 +1,7 @@
-"""Mirrors of raw files, for the workflows in ``.github/workflows``: ask them all, or pin one dataset.
+"""Check the mirrors of raw files, or pin the digests of one dataset, for ``.github/workflows``.
 
-``python tools/mirrors.py ask [NAME…]`` asks every mirror for its size and first bytes, and for the
-digest of a small file, and prints one table. ``python tools/mirrors.py pin NAME --home DIR`` builds
+``python tools/mirrors.py ask [NAME…]`` requests size and first bytes from every mirror, downloads
+small files for their digests, and prints a table. ``python tools/mirrors.py pin NAME --home DIR`` builds
 a dataset from its mirrors and writes the SHA-256 of each download into the manifests.
 """
 
@@ -29,8 +29,8 @@ from kmip_data.strict_model import shipped_datasets
 from kmip_data.text import human_bytes
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests" / "datasets"
-SMALL = 8 * 2**20  #: bytes up to which a file is downloaded for its digest
-BUILT = "a build from this mirror with the published counts"  #: source of a pin
+MAX_DOWNLOADED_BYTES = 8 * 2**20  #: size up to which a file is downloaded for its digest
+PIN_SOURCE = "a build from this mirror with the published counts"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Answer:
 
 
 def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
-    """Ask one mirror: a range of its first bytes, which has the size, then a small file whole."""
+    """Request the first bytes of a mirror, and the whole file if it is small."""
     row = {"dataset": manifest.name, "source": source.name, "address": mirror.address}
     try:
         size, head = first_bytes(mirror.url)
@@ -68,7 +68,7 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
             problem = "no archive"
         elif head.lstrip()[:1] == b"<":
             problem = "a web page"
-        elif size is not None and size <= SMALL:
+        elif size is not None and size <= MAX_DOWNLOADED_BYTES:
             digest, problem = digest_of(mirror)
     except MirrorFailed as failure:
         return Answer(**row, problem=failure.reason)
@@ -76,7 +76,7 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
 
 
 def first_bytes(url: str) -> tuple[int | None, bytes]:
-    """Return size and first bytes of a file; a server without ranges begins to send all of it."""
+    """Return size and first bytes of a file, also from a server that ignores ranges."""
     with http_client.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
         if response.status_code not in {200, 206}:
             raise http_client.failure_of_status(response)
@@ -93,14 +93,14 @@ def first_bytes(url: str) -> tuple[int | None, bytes]:
 
 
 def digest_of(mirror: Mirror) -> tuple[str, str]:
-    """Download a small file; return the beginning of its SHA-256, and what is wrong with it."""
+    """Download a small file; return the beginning of its SHA-256, and how it differs from the pin."""
     with http_client.open_response(mirror.url, {}) as response:
         if response.status_code != 200:
             raise http_client.failure_of_status(response)
         data = b""
         for piece in http_client.response_body(response):
             data += piece
-            if len(data) > SMALL:
+            if len(data) > MAX_DOWNLOADED_BYTES:
                 raise MirrorFailed("sends more than it declares")
     digest = sha256(data).hexdigest()
     with tempfile.NamedTemporaryFile() as file:
@@ -115,23 +115,23 @@ def digest_of(mirror: Mirror) -> tuple[str, str]:
 
 
 def answers(names: tuple[str, ...]) -> Iterator[Answer]:
-    """Ask the mirrors of the named datasets, each address once."""
-    asked = set()
+    """Yield the answers of all mirrors of the named datasets, each address once."""
+    requested = set()
     for name in names:
         manifest = load_manifest(name)
         for source in manifest.sources:
             for mirror in source.mirrors:
-                if source.is_packaged or mirror.url in asked:
+                if source.is_packaged or mirror.url in requested:
                     continue
-                asked.add(mirror.url)
+                requested.add(mirror.url)
                 yield ask(manifest, source, mirror)
 
 
 def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
-    """Build a dataset from its mirrors; write digests into the manifests below ``folder``.
+    """Build a dataset from its mirrors, and write digests into the manifests below ``folder``.
 
-    Returns a line for each. Raises ``CheckFailed`` where the counts are not the published ones, and
-    leaves the manifests alone.
+    Returns a line for each digest. Raises ``CheckFailed``, without changing manifests, if the counts
+    are not the published ones.
     """
     build = build_dataset(name, home=home)
     if build.card.complete is False:
@@ -147,7 +147,7 @@ def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
         if receipt is None:
             continue
         for mirror in source.mirrors:
-            # An archive that is packed anew for each request has another digest tomorrow.
+            # Archives packed for each request have no fixed digest: only their members are pinned.
             if mirror.address != receipt.origin or mirror.is_pinned or mirror.members_sha256:
                 continue
             for path in sorted(folder.glob("*/dataset.toml")):
@@ -161,9 +161,9 @@ def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
 
 
 def with_digest(text: str, url: str, digest: str) -> str:
-    """Return a manifest with a pin after an address: on its line in an inline table, else below."""
+    """Return a manifest with a pin after the address, in an inline table on the same line."""
     address = re.escape(f'url = "{url}"')
-    pin = f'sha256 = "{digest}"', f'pin_source = "{BUILT}"'
+    pin = f'sha256 = "{digest}"', f'pin_source = "{PIN_SOURCE}"'
     text = re.sub(rf"(?m)^{address}$", lambda match: "\n".join([match[0], *pin]), text)
     return re.sub(rf"(?<=\{{ ){address}", lambda match: ", ".join([match[0], *pin]), text)
 

@@ -1,19 +1,18 @@
-"""Break product lines one at a time and count how many breaks the tests notice.
+"""Mutation testing: change one expression at a time, and count the changes that a test catches.
 
-``--count 100 --seed 0`` chooses places (a comparison, an operator, a number, a condition). ``reach``
-runs all tests once and records which of them execute each place, in processes of theirs too, and the
-processor seconds of each test. ``run`` breaks one place at a time, runs the tests that execute it,
-nearest and fastest first, until one fails, and puts the file back. Both work on a clean clone of
-their own, as they change its files::
+``--count 100 --seed 0`` samples places: comparisons, operators, numbers and conditions. ``reach`` runs
+all tests once, and records the tests that execute each place, also in child processes, and the CPU
+seconds of each test. ``run`` changes one place at a time, runs the tests that execute it, nearest and
+fastest first, until one fails, and restores the file. Both change files, so use a separate clone::
 
     git clone . ../mutants  # and a virtual environment in ../mutants/.venv
     cd ../mutants
     .venv/bin/python tools/mutants.py reach map.txt -n 3 -m "not torture"
     .venv/bin/python tools/mutants.py run map.txt --log mutants.log
 
-The same seed chooses the same places in the same tree. A log that exists is continued; without its
-``MISSED`` lines these places are broken again. After new tests, ``reach map.txt FILE`` adds them.
-Limits are processor seconds, so that other work on the machine changes no result.
+The same seed samples the same places in the same tree. An existing log is continued; delete its
+``MISSED`` lines to try these places again. ``reach map.txt FILE`` adds new tests. Limits are CPU
+seconds, so that results do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-BUDGET = 90  #: processor seconds of tests that one change is given
-LIMIT = 400  #: processor seconds of one process of tests; what loops is noticed
-IDLE = 300  #: seconds in which the tests use no processor at all; what waits for ever is noticed
-COMPILED = re.compile(r"njit|triton\.jit|compiled")  #: decorators of functions that are no Python
+BUDGET = 90  #: CPU seconds of tests per change
+LIMIT = 400  #: CPU seconds of one test process, after which a change is caught as an endless loop
+IDLE = 300  #: seconds without CPU use, after which a change is caught as a deadlock
+COMPILED = re.compile(r"njit|triton\.jit|compiled")  #: decorators of compiled functions
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-#: Module that records places of ``reach``; a plugin of pytest, too.
+#: Module that records the places for ``reach``, and a plugin of pytest.
 RECORDER = """
 import os, resource
 import pytest
@@ -81,7 +80,7 @@ def pytest_runtest_call(item):
 
 
 def places(path: Path) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what can be changed inside the functions of a file, with what replaces it."""
+    """Yield expressions inside the functions of a file, with their replacements."""
     for function in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -101,7 +100,7 @@ def places(path: Path) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def is_text(node: ast.BinOp) -> bool:
-    """Return True if a side is text: adding something else to it fails at once."""
+    """Return True if a side is a string: adding anything else to it always fails."""
     sides = [
         side for side in (node.left, node.right) if isinstance(side, ast.JoinedStr | ast.Constant)
     ]
@@ -118,12 +117,12 @@ def changed(text: str, node: ast.expr, replacement: ast.expr) -> str:
 
 
 def is_compiled(function: ast.AST) -> bool:
-    """Return True if a function is translated, so that nothing can be recorded in it."""
+    """Return True if a function is compiled, so that it cannot record tests."""
     return any(COMPILED.search(ast.unparse(mark)) for mark in function.decorator_list)
 
 
 def statements(tree: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements of a tree's Python functions."""
+    """Yield the statements of a tree, except in compiled functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, FUNCTIONS) and is_compiled(node):
             continue
@@ -133,18 +132,18 @@ def statements(tree: ast.AST) -> Iterator[ast.stmt]:
 
 
 def first_line(node: ast.stmt) -> int:
-    """Return the first line of a statement, its decorators included."""
+    """Return the first line of a statement, including its decorators."""
     return min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", ()))])
 
 
 def python_functions(path: Path) -> list[ast.stmt]:
-    """Return the functions of a module that are not translated."""
+    """Return the functions of a module that are not compiled."""
     tree = ast.parse(path.read_text("utf-8"))
     return [node for node in statements(tree) if isinstance(node, FUNCTIONS)]
 
 
 def probe_line(path: Path, line: int) -> int | None:
-    """Return the first line of the innermost statement around a line, if it is in a Python function."""
+    """Return the first line of the innermost statement around a line of a Python function, or None."""
     text = path.read_text("utf-8").splitlines()
     inner = [node for function in python_functions(path) for node in function.body]
     inner += [node for statement in inner for node in statements(statement)]
@@ -154,9 +153,10 @@ def probe_line(path: Path, line: int) -> int | None:
 
 
 def probes(path: Path, line: int, modules: list[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield files and lines before which a probe stands for one place.
+    """Yield the files and lines before which to insert probes for one place.
 
-    For a place in a compiled function all Python functions of its module and of those that import it.
+    For a place in a compiled function, these are all Python functions of its module and of the
+    modules that import it.
     """
     innermost = probe_line(path, line)
     if innermost is not None:
@@ -166,13 +166,13 @@ def probes(path: Path, line: int, modules: list[Path]) -> Iterator[tuple[Path, i
     for module in modules:
         if module == path or imports.search(module.read_text("utf-8")):
             for function in python_functions(module):
-                second = function.body[:2][-1]  # behind a docstring
+                second = function.body[:2][-1]  # after a docstring
                 if first_line(second) > function.lineno:  # not "def f(): ..."
                     yield module, first_line(second)
 
 
 def reach(chosen: list[tuple[Path, ast.expr, ast.expr]], log: Path, words: list[str]) -> int:
-    """Run pytest with ``words`` while probes record the tests of each place; return its exit code."""
+    """Run pytest with ``words``, and record the tests that execute each place; return its exit code."""
     modules = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     numbers: dict[Path, set[tuple[int, int]]] = defaultdict(set)
     for number, (path, node, _) in enumerate(chosen, 1):
@@ -199,7 +199,7 @@ def reach(chosen: list[tuple[Path, ast.expr, ast.expr]], log: Path, words: list[
 
 
 class Map:
-    """Tests that execute each place, and the processor seconds of each test."""
+    """Tests that execute each place, and the CPU seconds of each test."""
 
     def __init__(self, log: Path) -> None:
         self.tests: dict[str, set[str]] = defaultdict(set)
@@ -213,10 +213,10 @@ class Map:
                 self.tests[number].add(rest)
 
     def of(self, number: int, path: Path) -> list[str]:
-        """Return the tests of a place, then the tests of its module that do not execute it by this map,
-        fastest first: at most a budget of seconds, but at least three.
+        """Return the tests of a place, then other tests of its module, the fastest first.
 
-        What a fixture or a cache executed for one test serves others, which are not in the map.
+        The other tests may use what a fixture or cache executed for the first one. At least three
+        tests are returned, and no more than :data:`BUDGET` allows.
         """
         entries = self.tests[str(number)]
         name = re.compile(rf"\b{path.stem}\b")
@@ -246,12 +246,12 @@ class Map:
 
 
 def used(session: int) -> int:
-    """Return the processor ticks of all processes of a session that live."""
+    """Return the CPU ticks of all running processes of a session."""
     ticks = 0
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             words = entry.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if int(words[3]) == session:
             ticks += sum(map(int, words[11:15]))
@@ -259,13 +259,13 @@ def used(session: int) -> int:
 
 
 def noticed(path: Path, tests: list[str]) -> str:
-    """Return the first test that fails, or nothing; tests that ran out of the clock's time say so."""
+    """Return the first test that fails, or an empty string; timeouts are marked."""
     if not tests:
         return ""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
         variables = os.environ.copy()
-        if "njit" in path.read_text("utf-8"):  # callers of a kernel have its old machine code
+        if "njit" in path.read_text("utf-8"):  # compiled callers contain the old kernel
             variables["NUMBA_CACHE_DIR"] = folder
         process = subprocess.Popen(
             [*command, "-o", "timeout=0", *tests],
@@ -297,7 +297,7 @@ def noticed(path: Path, tests: list[str]) -> str:
 
 
 def run(chosen: list[tuple[Path, ast.expr, ast.expr]], known: Map, log: Path) -> None:
-    """Break, test, mend; log each place that the log lacks, and print the count."""
+    """Change, test and restore each place that is not in the log, and print the count."""
     log.touch()
     finished = {int(line.split()[0]) for line in log.read_text("utf-8").splitlines()}
     for number, (path, node, replacement) in enumerate(chosen, 1):
@@ -325,7 +325,7 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path, help="results, one place a line")
+    parser.add_argument("--log", type=Path, help="results, one line per place")
     parser.add_argument("action", choices=("reach", "run"))
     parser.add_argument("map", type=Path)
     options, words = parser.parse_known_args()

@@ -1,8 +1,9 @@
-"""Write our published data: ``digests.toml`` of datasets, ``manifests/results/measured``, tables of the docs.
+"""Write published data: ``digests.toml`` of datasets, ``manifests/results/measured``, tables of docs.
 
-``python tools/published.py digests HOME`` writes the digests of a home's registered datasets; ``…
-results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean
-checkout of the commit that trained. ``make docs-tables`` writes the tables of results and docs/leaderboard.md.
+``python tools/published.py digests HOME`` writes the digests of the registered datasets in a home;
+``… results HOME NAME SWEEP-OR-RUN…`` writes the rows of finished runs as ``NAME.toml``, in a clean
+checkout of the commit that trained them. ``make docs-tables`` writes the tables
+of results and docs/leaderboard.md.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
 
 
 def write_digests(home: Home) -> None:
-    """Write one file for each registered dataset; builds of a file that the home lacks stay.
+    """Add the digests of the builds in a home to the file of each registered dataset.
 
-    Builds of a user's own files, by a recipe or ``kmip_data.save``, are private and left out.
+    Builds of a user's own files, by a recipe or ``kmip_data.save``, are private and skipped.
     """
     import tomllib
 
@@ -75,7 +76,7 @@ def write_digests(home: Home) -> None:
 
 
 def write_results(home: Home, name: str, names: list[str]) -> None:
-    """Write the rows of finished runs as one file; what they share stands once."""
+    """Write the rows of finished runs as one file, with common values in one table."""
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout
@@ -83,21 +84,21 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
     tables, _ = tables_of_runs(read_finished_runs(select_runs(names, home))[0])
     rows: list[dict[str, Any]] = []
     for runs in (runs for table in tables for runs in table.runs):
-        results, first = [run.result for run in runs], runs[0].result
-        several = len({result.split.name for result in results}) > 1
-        same = ("dataset", "model", "variant", "metric", "epochs", "hardware")
+        first = runs[0].result
+        has_folds = len({run.result.split.name for run in runs}) > 1
+        fields = ("dataset", "model", "variant", "metric", "epochs", "hardware")
         rows.append(
             {
                 "name": first.model,
                 "build": first.build_key,
-                **{name: getattr(first, name) for name in same},
+                **{name: getattr(first, name) for name in fields},
                 "parameters": first.num_parameters,
                 "nodes": nodes_of(cards[first.build_key]),
                 "torch": first.versions["torch"],
                 "commit": commit[:10],
                 "set": settings_of(runs[0]),
                 **planned_epochs(first),
-                **run_table(runs, several=several),
+                **run_table(runs, has_folds=has_folds),
             }
         )
     shared = {
@@ -114,8 +115,8 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
     (MANIFESTS / "results/measured" / f"{name}.toml").write_text(text, "utf-8")
 
 
-def run_table(runs: list[Run], *, several: bool) -> dict[str, list[Any]]:
-    """Return the columns of runs and a line of values for each; folds, if there are several."""
+def run_table(runs: list[Run], *, has_folds: bool) -> dict[str, list[Any]]:
+    """Return the names of columns, and the values of each run; with folds if there are several."""
     lines = []
     for run in runs:
         result = run.result
@@ -128,19 +129,19 @@ def run_table(runs: list[Run], *, several: bool) -> dict[str, list[Any]]:
             "weights": sha256_file(run.folder / WEIGHTS_NAME)[0],
             **first_epochs(run.folder),
         }
-        if several:
+        if has_folds:
             values["fold"] = result.split.parameters["fold"]
         lines.append(values)
     return {"columns": list(lines[0]), "runs": [list(values.values()) for values in lines]}
 
 
 def results_text(common: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Return a file of rows as TOML, with one line for each run."""
+    """Return rows as TOML, with one line per run."""
     tables = []
     for name, table in (("[common]", common), *(("[[row]]", row) for row in rows)):
         lines = [name]
         for key, value in table.items():
-            # JSON's strings, finite numbers and lists are TOML, too.
+            # JSON strings, finite numbers and lists are valid TOML.
             text = json.dumps(value)
             if key == "runs":
                 text = "\n".join(["[", *(f"    {json.dumps(run)}," for run in value), "]"])
@@ -155,7 +156,7 @@ def nodes_of(card: Card) -> int:
 
 
 def first_epochs(run: Path, count: int = 2) -> dict[str, list[float]]:
-    """Return loss and metrics of every part in the first epochs, by their columns in ``metrics.csv``."""
+    """Return loss and metrics of every part in the first epochs, by column of ``metrics.csv``."""
     return {
         name: [value for epoch, value in values if epoch <= count]
         for name, values in metrics_columns(run).items()
@@ -164,11 +165,11 @@ def first_epochs(run: Path, count: int = 2) -> dict[str, list[float]]:
 
 
 def settings_of(run: Run) -> list[str]:
-    """Return the keys besides the preset, as of ``--set``: those changed, and of a split that is drawn."""
+    """Return the ``--set`` values that the preset lacks: changed keys, and keys of a drawn split."""
     settings = []
     for change in run.changes:
         setting, _, _ = change.partition(" instead of ")
-        # A change also names keys of the preset's components, which the run's may lack.
+        # A change may name a key of a component that only the preset has.
         if key_value(run.config, setting.partition("=")[0]) is not None:
             settings.append(setting)
     for key, value in run.config.data.split.items():
@@ -178,7 +179,7 @@ def settings_of(run: Run) -> list[str]:
 
 
 def planned_epochs(result: RunResult) -> dict[str, int]:
-    """Return the epochs of the schedule where the run stopped before its end."""
+    """Return the epochs of the schedule if the run stopped before its end."""
     planned = int(result.config["training"]["epochs"])
     return {"planned": planned} if planned > result.epochs else {}
 
@@ -207,7 +208,7 @@ def results_table(file: str) -> str:
 
 
 def published_table() -> str:
-    """Return our rows next to the figures by the source of their settings, as Markdown."""
+    """Return our results next to those of the source of their settings, as Markdown."""
     lines = [
         "|data|model|ours|published|difference|command|minutes|",
         "|---|---|---|---|---|---|---|",
@@ -233,7 +234,7 @@ def published_table() -> str:
 def attention_table() -> str:
     """Return k-MIP next to full attention and no attention on all real data, as Markdown.
 
-    Differences are in deviations: of the means, over the root mean square of both deviations.
+    Differences of means are in units of the root mean square of both standard deviations.
     """
     lines = [
         "|data|nodes of a graph|runs of each|k-MIP|full attention|none|k-MIP − full|k-MIP − none|",
@@ -256,7 +257,7 @@ def attention_table() -> str:
 
 
 def difference(first: ShippedResult, second: ShippedResult) -> str:
-    """Return the difference of two means in deviations, positive where the first is better."""
+    """Return the difference of two means in standard deviations, positive if the first is better."""
     if first.std is None or second.std is None:
         return "–"
     deviation = math.sqrt((first.std**2 + second.std**2) / 2)
@@ -268,17 +269,17 @@ def difference(first: ShippedResult, second: ShippedResult) -> str:
 class Standing(NamedTuple):
     """One result on docs/leaderboard.md."""
 
-    mean: float  #: on test, a share or as the metric is
+    mean: float  #: on test, as a fraction or in the unit of the metric
     test: str
     model: str
     seeds: str
     epochs: str
     origin: str
-    source: str = ""  #: of a figure that is not ours
+    source: str = ""  #: source of a published figure
 
 
 def leaderboard() -> str:
-    """Return the results on each dataset as Markdown, ours and others', the best first."""
+    """Return our and published results on each dataset as Markdown, the best first."""
     lines = []
     for (dataset, metric), standings in all_standings().items():
         lines += [f"## {dataset}, {all_metrics()[metric].title}", ""]
@@ -293,7 +294,7 @@ def leaderboard() -> str:
 
 
 def all_standings() -> dict[tuple[str, str], list[Standing]]:
-    """Return our rows, the paper's results and leaderboards' by dataset and metric, the best first."""
+    """Return our results, the paper's and those of leaderboards by dataset and metric, the best first."""
     standings = defaultdict(list)
     for name, row in read_shipped_results().items():
         standings[row.dataset, row.metric].append(our_standing(name, row))
@@ -310,7 +311,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
             for name, (mean, *std) in entries.items():
                 text = format_metric(metric, mean, *(std or [None]))
                 if not is_percent(metric):
-                    # Three decimals as printed; charges are printed in thousandths.
+                    # Published with three decimals; charges in thousandths.
                     digits = 3 if max(abs(value) for value, *_ in entries.values()) > 0.1 else 6
                     text = " ± ".join(f"{value:.{digits}f}" for value in (mean, *std))
                 standing = Standing(mean, text, name, "–", "–", "leaderboard", board.source)
@@ -322,8 +323,8 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
 
 
 def our_standing(name: str, row: ShippedResult) -> Standing:
-    """Return a row of ours with the command that repeats it, and the epochs that its schedule or preset has."""
-    preset = family_of(row.dataset) or "city"  # of the cities that were built from tensors
+    """Return one of our results with the command that repeats it, and its planned epochs."""
+    preset = family_of(row.dataset) or "city"  # for cities built from tensors
     planned = max(row.schedule_epochs, load_preset(preset, row.model, row.variant).training.epochs)
     epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
     model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"
@@ -332,7 +333,7 @@ def our_standing(name: str, row: ShippedResult) -> Standing:
 
 
 def paper_standing(model: str, figure: PaperResult) -> Standing:
-    """Return a figure of the paper; shares are printed in percent."""
+    """Return a result of the paper; fractions are printed in percent."""
     scale = 100 if is_percent(figure.metric) else 1
     std = None if figure.std is None else figure.std / scale
     text = format_metric(figure.metric, figure.mean / scale, std)

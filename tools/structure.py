@@ -1,18 +1,17 @@
 """Rules of the structure of the code, checked by ``make lint`` (``python -m tools.structure``).
 
-- No module imports itself through others: imports inside functions and ``"module:name"`` of a table
-  count, those for type checkers do not.
-- No module has more than 600 lines, no folder more than 15 modules, unless all are of one kind.
-- A function of more than 90 lines, docstring left out, says why in a comment that begins ``#
-  Long:``.
-- What begins with ``_`` is imported in its own folder only.
-- A public function that takes arrays gives shapes in its docstring or its class's: ``(N, d)``,
-  "any shape".
-- Rates keep to :data:`LIMITS`: the density of tokens (lines may grow: one thought a line), habits.
+- There are no import cycles. Imports inside functions and ``"module:name"`` in tables count; imports
+  for type checkers do not.
+- A module has at most 600 lines, a folder at most 15 modules unless all are of one kind.
+- A function of more than 90 lines, without its docstring, has a comment ``# Long:`` with the reason.
+- A module whose name begins with ``_`` is imported only in its own folder.
+- The docstring of a public function that takes arrays, or of its class, has shapes: ``(N, d)``, "any
+  shape".
+- Rates stay within :data:`LIMITS`: tokens per line, but not lines, and some constructs.
 - Tokens of Python, words of docs, commands and options are printed with their change since
-  :data:`BASE`. They fail a tenth above :data:`NOW`, so that no contribution is stopped by its size:
-  the bound catches a drift of months, after which :data:`NOW` is measured again.
-  Parameters of datasets, which are options of several commands, count once.
+  :data:`BASE`, and fail 10 % above :data:`NOW`. This catches a drift of months without stopping a
+  contribution by its size; then :data:`NOW` is measured again. Parameters of datasets, which are
+  options of several commands, count once.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ from tools import density
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
-LINES, MODULES, FUNCTION = 600, 15, 90
-#: Folders of one kind of file, as many as there are: commands, attention, encodings, search
-#: backends.
-ONE_FILE_EACH = {
+MAX_LINES = 600  #: per module
+MAX_MODULES = 15  #: per folder
+MAX_FUNCTION_LINES = 90
+#: Folders with any number of modules of one kind.
+ONE_KIND_FOLDERS = {
     "cli",
     "models/attention/kinds",
     "kmip_data/graphs/encodings",
@@ -46,14 +46,14 @@ COMMON = {
     "--quiet",
     "--verbose",
 }  #: options of every command, not counted
-#: Sizes of commit 8e041a52, with which others are compared.
+#: Sizes of commit 8e041a52, for comparison.
 BASE = {
     "tokens": 454_197,
     "words of docs": 57_298,
     "commands": 27,
     "options": 150,
 }
-#: Sizes of 27 November 2026, which may grow by :data:`GROWTH`; reset when the room is used up.
+#: Sizes of 27 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
     "tokens": 461_400,
     "words of docs": 63_300,
@@ -61,7 +61,7 @@ NOW = {
     "options": 168,
 }
 GROWTH = 0.1
-#: Upper bounds. Rates are per 1,000 filled lines. Other figures are printed and have no bound.
+#: Upper bounds. Rates are per 1,000 non-empty lines. Other figures are only printed.
 LIMITS = {
     **{name: int(size * (1 + GROWTH)) for name, size in NOW.items()},
     "tokens a code line": 9.0,
@@ -77,7 +77,7 @@ SHAPE = re.compile(r"any shape|\([\w…·⌈⌉Σ+\- ]+,[^()]*\)|\((?:[A-Z]|Σ|�
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every module by its dotted name."""
+    """Return the path of every module by its dotted name."""
     paths = {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
@@ -88,7 +88,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
-    """Names of our modules that a module imports, at the top or later."""
+    """Yield the names of modules in ``known`` that a module imports, also inside functions."""
     typing = {
         id(node)
         for test in ast.walk(tree)
@@ -106,12 +106,12 @@ def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
                 yield name if name in known else node.module
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             module, colon, _ = node.value.partition(":")
-            if colon and module in known:  # imported where a part of a table is built
+            if colon and module in known:  # an entry of a table, imported on use
                 yield module
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
-    """Every promise that is broken, one a line."""
+    """Yield one line for every broken rule."""
     known = modules(root)
     graph = nx.DiGraph()
     for name, path in known.items():
@@ -121,28 +121,28 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         others = {other for other in imports(tree, known) if other in known and other != name}
         graph.add_edges_from((name, other) for other in others)
         place = path.relative_to(root)
-        if len(lines) > LINES:
-            yield f"{place}: {len(lines)} lines, at most {LINES}"
+        if len(lines) > MAX_LINES:
+            yield f"{place}: {len(lines)} lines, at most {MAX_LINES}"
         yield from (f"{place}:{line}" for line in long_functions(tree, lines))
         for function, shaped in array_functions(tree):
             if not shaped:
-                yield f"{place}: {function} takes arrays; its docstring gives no shape, as (N, d)"
+                yield f"{place}: {function} takes arrays; its docstring has no shape such as (N, d)"
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         for other in sorted(others):
             folder, _, last = other.rpartition(".")
             if last.startswith("_") and last != "__main__" and folder != package:
-                yield f"{place}: imports {other}, which is its folder's own"
+                yield f"{place}: imports {other}, which is private to its folder"
     for folder in sorted({path.parent for path in known.values()}):
         count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
-        if count > MODULES and str(folder.relative_to(root)) not in ONE_FILE_EACH:
-            yield f"{folder.relative_to(root)}: {count} modules, at most {MODULES}"
+        if count > MAX_MODULES and str(folder.relative_to(root)) not in ONE_KIND_FOLDERS:
+            yield f"{folder.relative_to(root)}: {count} modules, at most {MAX_MODULES}"
     for group in nx.strongly_connected_components(graph):
         if len(group) > 1:
-            yield f"a circle of imports: {', '.join(sorted(group))}"
+            yield f"import cycle: {', '.join(sorted(group))}"
 
 
 def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
-    """Functions that are too long and do not say why."""
+    """Yield a line for each function that is too long and has no comment with the reason."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
@@ -150,14 +150,16 @@ def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
             text = (first.end_lineno or 0) - first.lineno + 1 if has_text else 0
             length = (node.end_lineno or 0) - node.lineno + 1 - text
             comments_and_signature = "\n".join(lines[max(0, node.lineno - 4) : first.lineno])
-            if length > FUNCTION and "# Long:" not in comments_and_signature:
-                yield f"{node.lineno}: {node.name} has {length} lines, at most {FUNCTION}"
+            if length > MAX_FUNCTION_LINES and "# Long:" not in comments_and_signature:
+                yield f"{node.lineno}: {node.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
 
 
-def array_functions(node: ast.Module | ast.ClassDef, about: str = "") -> Iterator[tuple[str, bool]]:
-    """Name of each public function that takes arrays, and whether its docstring gives a shape.
+def array_functions(
+    node: ast.Module | ast.ClassDef, class_text: str = ""
+) -> Iterator[tuple[str, bool]]:
+    """Yield each public function that takes arrays, and True if a docstring has a shape.
 
-    ``about`` is the docstring of the class.
+    ``class_text`` is the docstring of the class.
     """
     for inner in node.body:
         if not isinstance(inner, ast.ClassDef | ast.FunctionDef) or inner.name.startswith("_"):
@@ -169,18 +171,18 @@ def array_functions(node: ast.Module | ast.ClassDef, about: str = "") -> Iterato
         arguments = (*inner.args.posonlyargs, *inner.args.args, *inner.args.kwonlyargs)
         kinds = [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
         if any(map(ARRAYS.search, kinds)):
-            yield inner.name, bool(SHAPE.search(text + about))
+            yield inner.name, bool(SHAPE.search(text + class_text))
 
 
 def sizes(root: Path = ROOT) -> dict[str, float]:
-    """Return the figures that are printed, by the names of :data:`LIMITS`."""
+    """Return all figures by name, including those in :data:`LIMITS`."""
     folders = {folder: density.folder_counts(root / folder) for folder in FOLDERS}
     total: Counter[str] = Counter()
     for counts in folders.values():
         total += counts
     words = 0
     for path in (root / "docs").rglob("*.md"):
-        # The leaderboard is a list of data: what is above its mark is text.
+        # Count only the text above the leaderboard, which is data.
         text, _, _ = path.read_text("utf-8").partition("<!-- leaderboard -->")
         words += len(text.split())
 
@@ -197,8 +199,8 @@ def sizes(root: Path = ROOT) -> dict[str, float]:
     }
 
 
-def beyond(size_by_name: dict[str, float]) -> Iterator[str]:
-    """Every size that is over its limit."""
+def exceeded_limits(size_by_name: dict[str, float]) -> Iterator[str]:
+    """Yield a line for every size above its limit."""
     for name, limit in LIMITS.items():
         size = size_by_name[name]
         if size > limit:
@@ -206,7 +208,7 @@ def beyond(size_by_name: dict[str, float]) -> Iterator[str]:
 
 
 def command_sizes() -> dict[str, int]:
-    """Count the commands that do something and their own parameters, and parameters of datasets once."""
+    """Count commands and their parameters; parameters of datasets count once."""
     import click
 
     from kmip_data.cli.main import root as group
@@ -223,12 +225,12 @@ def command_sizes() -> dict[str, int]:
                 yield from leaves(inner, click.Context(inner, parent=context, info_name=name))
 
     commands = list(leaves(group, click.Context(group)))
-    of_datasets = {name for options in DATASET_OPTIONS.values() for name in options}
+    dataset_parameters = {name for options in DATASET_OPTIONS.values() for name in options}
     params = [
         param for _, command in commands for param in command.params if not COMMON & set(param.opts)
     ]
-    of_commands = sum(param.name not in of_datasets for param in params)
-    return {"commands": len(commands), "options": of_commands + len(of_datasets)}
+    command_parameters = sum(param.name not in dataset_parameters for param in params)
+    return {"commands": len(commands), "options": command_parameters + len(dataset_parameters)}
 
 
 if __name__ == "__main__":
@@ -237,6 +239,6 @@ if __name__ == "__main__":
         bound = f" at most {LIMITS[name]:,}" if name in LIMITS else ""
         change = f" ({size - BASE[name]:+,})" if name in BASE else ""
         print(f"{name:35} {round(size, 2):>9,}{change}{bound}")  # noqa: T201 -- its output
-    broken = [*problems(), *beyond(measured)]
+    broken = [*problems(), *exceeded_limits(measured)]
     print(*broken, sep="\n")  # noqa: T201 -- its output
     sys.exit(bool(broken))

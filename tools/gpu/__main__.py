@@ -1,7 +1,7 @@
-"""``make gpu``: what is measured on a GPU machine without network, in two parts, packed beforehand.
+"""``make gpu``: measure on a GPU machine without network.
 
-``python -m tools.gpu pack`` gathers what travels; ``check`` and ``row`` run there. Each ends by
-itself within ``--minutes`` and leaves its files in ``--out``.
+``python -m tools.gpu pack`` gathers the files to copy there; ``check`` and ``row`` run there. Each ends
+within ``--minutes``, and writes its results into ``--out``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ OUT = click.option(
     required=True,
     help="Folder of the results.",
 )
-#: Arguments of ``kmip-data`` behind the command's own.
+#: Arguments for ``kmip-data``, after ``--``.
 REST = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 
 
 @click.group()
 def main() -> None:
-    """Prove or disprove what is claimed of a GPU."""
+    """Check and time the GPU kernels."""
     paths = [str(ROOT), str(ROOT / "tests")]
     if importlib.util.find_spec("pydantic") is None:
         paths.append(str(packing.CARRIED / "site"))
     sys.path[:0] = paths
-    # Children find the same, and a second command on the machine the kernels of the first.
+    # Child processes use the same paths, and later commands the compiled kernels.
     cache = ROOT / "build" / "gpu-cache"
     os.environ |= {
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -49,13 +49,13 @@ def main() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=packing.CARRIED,
     show_default=True,
-    help="Folder that travels.",
+    help="Folder to copy to the GPU machine.",
 )
 @REST
 def pack(into: Path, arguments: tuple[str, ...]) -> None:
-    """Gather what travels: packages that the machine lacks, and the build of the row's dataset.
+    """Gather the packages that the machine lacks, and the build of peptides-func.
 
-    ARGUMENTS, behind ``--``, go to `kmip-data build peptides-func`.
+    ARGUMENTS, after ``--``, are passed to `kmip-data build peptides-func`.
     """
     packing.pack(into, arguments)
 
@@ -66,9 +66,9 @@ def pack(into: Path, arguments: tuple[str, ...]) -> None:
     "--minutes", type=float, default=3.0, show_default=True, help="Time of all sections together."
 )
 @click.option("--only", type=int, multiple=True, help="Run this section.")
-@click.option("--dry", is_flag=True, help="Try it on a CPU, by emulation and in tiny sizes.")
+@click.option("--dry", is_flag=True, help="Run on a CPU, by emulation and in tiny sizes.")
 def check(out: Path, minutes: float, only: tuple[int, ...], dry: bool) -> None:
-    """Compare every kernel with plain PyTorch, then time training steps and searches."""
+    """Compare every kernel with PyTorch, then time training steps and searches."""
     if dry:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported
     import torch
@@ -82,9 +82,7 @@ def check(out: Path, minutes: float, only: tuple[int, ...], dry: bool) -> None:
 
 @main.command()
 @OUT
-@click.option(
-    "--minutes", type=float, default=9.0, show_default=True, help="Time until it has stopped."
-)
+@click.option("--minutes", type=float, default=9.0, show_default=True, help="Time limit.")
 @click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
@@ -96,7 +94,7 @@ def check(out: Path, minutes: float, only: tuple[int, ...], dry: bool) -> None:
 def row(out: Path, minutes: float, home: Path, arguments: tuple[str, ...]) -> None:
     """Train peptides-func/gps-kmip, seed 0, or continue the run of the home or the archive.
 
-    ARGUMENTS, behind ``--``, go to `kmip-data train`.
+    ARGUMENTS, after ``--``, are passed to `kmip-data train`.
     """
     from tools.gpu import training
 

@@ -1,4 +1,4 @@
-"""Versions of the machine, and the ceilings that copies and matrix products reach."""
+"""Versions of the machine, and the peak rates of copies and matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First section: every kernel against plain PyTorch, while the kernels of the others are compiled."""
+"""First section: compare every kernel with PyTorch, and compile kernels for later sections."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tools.gpu import ceilings, searches, steps
 from tools.gpu.fuzz import differs, problems
 from tools.gpu.results import Recorder
 
-PROCESSES = 14  #: at the same time; each takes a core and less than 2 GiB of the GPU
-COMPILING = 60.0  #: seconds of a process that compiles
-PRESETS = ("s3dis", "london", "peptides-func")  #: whose sizes the kernels are checked at
+PROCESSES = 14  #: parallel processes; each uses a core and less than 2 GiB of the GPU
+COMPILE_SECONDS = 60.0  #: time limit of a process that compiles
+PRESETS = ("s3dis", "london", "peptides-func")  #: presets with the sizes to check
 PROBLEMS, SECONDS = 2_000, 15.0
 SHAPES = (
     (False, 1, 0),
@@ -46,7 +46,7 @@ def run(record: Recorder) -> None:
         _note(record, "capture", "emulated", _emulated_capture(record))
         _fuzz(record, DIMS[1:2], 4, SHAPES[:1])
         return
-    # Checks first: compilation of later sections may be cut short.
+    # Checks come first: compilation for later sections may be cut short.
     with ThreadPoolExecutor(PROCESSES) as pool:
         checks = list(itertools.product(PRESETS, self_check.COMPONENTS))
         checked = [pool.submit(_check, record, *check) for check in checks]
@@ -63,7 +63,7 @@ def run(record: Recorder) -> None:
 
 
 def _check(record: Recorder, preset: str, part: str) -> None:
-    """Compare one part with plain PyTorch in float32 and bfloat16, at the sizes of a preset."""
+    """Compare one component with PyTorch in float32 and bfloat16, at the sizes of a preset."""
     sizes = self_check.kernel_sizes(config_for_data(preset).model)
     _note(record, part, preset, self_check.check_components("cuda", sizes, [part])[part])
 
@@ -75,12 +75,12 @@ def _note(record: Recorder, part: str, where: str, reason: str) -> None:
 
 
 def _warm(record: Recorder, module: str, number: int) -> None:
-    """Run the smallest work of a kind in a process, whose kernels stay in the caches on disk."""
+    """Run a small workload in a process, so that its kernels are cached on disk."""
     program = f"from tools.gpu.{module} import warm; warm({number})"
     command = [sys.executable, "-c", program]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=COMPILING
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         record(f"compiling {module}, {number}", status="skipped", note=str(error)[-60:])
@@ -92,7 +92,7 @@ def _warm(record: Recorder, module: str, number: int) -> None:
 
 
 def _emulated_capture(record: Recorder) -> str:
-    """Check captured steps by an emulated graph, in this process: a child would import it all again."""
+    """Check captured steps by an emulated graph, in this process to save imports."""
     from support.kernels import emulated_gpu
 
     os.environ["EMULATED_KERNELS"] = str(record.folder / "cache")
@@ -123,7 +123,7 @@ def _fuzz(
 
 
 def _compile(dims: tuple[int, ...]) -> None:
-    """Compile the programs of all these searches at the same time."""
+    """Compile the programs of all searches in parallel."""
     sizes = itertools.product(dims, {shape[1:] for shape in SHAPES})
     programs = [plan.Program(dim, 128, 1, *shape) for dim, shape in sizes]
     architecture = "sm_{}{}".format(*torch.cuda.get_device_capability())
@@ -133,7 +133,7 @@ def _compile(dims: tuple[int, ...]) -> None:
 
 @contextlib.contextmanager
 def shaped(ordered: bool, tiles: int, staged: int) -> Iterator[None]:
-    """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
+    """Force the order of keys and the tiles of a warp, which plans otherwise use only for many rows."""
     chosen = {"_MIN_ORDERED_KEYS": 1 if ordered else 10**9, "_MAX_BUCKETS_PER_ROW": 10**9}
     plan.make_plan.cache_clear()
     with patch.multiple(plan, **chosen, _choose_tiles=lambda *_, **__: (tiles, staged)):

@@ -1,6 +1,6 @@
-"""Random searches of odd numbers and shapes: an endless source, and their comparison with ``dense``.
+"""Random searches with unusual numbers and shapes, compared with the backend ``dense``.
 
-``tests/models/search`` draws from it, too.
+``tests/models/search`` uses them, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Search = Callable[[SearchProblem], tuple[torch.Tensor, torch.Tensor]]
 def problems(
     seed: int, device: torch.device, *, most: int, dims: tuple[int, ...]
 ) -> Iterator[tuple[str, SearchProblem]]:
-    """Yield searches and their descriptions: graphs of up to ``most`` keys, empty ones."""
+    """Yield descriptions and searches without end: graphs with up to ``most`` keys, or none."""
     rng = np.random.default_rng(seed)
     while True:
         dim, k = int(rng.choice(dims)), int(rng.choice([1, 2, 5, 10, 15, 24]))
@@ -39,12 +39,12 @@ def problems(
         name = f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}"
         try:
             yield name, check_problem(*tensors, k, queries, keys)
-        except UsageError:  # numbers that no search takes
+        except UsageError:  # numbers that every search refuses
             continue
 
 
 def rows_of(family: str, rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:
-    """Draw rows of a family: ties, tiny differences, sizes far apart, denormals."""
+    """Draw rows of a family: ties, tiny differences, very different scales, denormals."""
     if family in KINDS:
         return numbers(family, rng, shape)
     drawn = rng.standard_normal(shape)
@@ -62,7 +62,7 @@ def rows_of(family: str, rng: np.random.Generator, shape: tuple[int, int, int]) 
 
 
 def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Float32 numbers of one kind: full of ties and near ties, or of what arithmetic stumbles over."""
+    """Draw float32 numbers of one kind: with many ties and near ties, or extreme for arithmetic."""
     if kind == "coarse":
         return (generator.integers(-4, 5, shape) / 4).astype(np.float32)
     if kind == "near one":
@@ -77,7 +77,7 @@ def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -
 
 
 def differs(problem: SearchProblem, search: Search) -> bool:
-    """True if a search has other bits than ``dense``."""
+    """Return True if a search does not return the bits of ``dense``."""
     result = search(problem)
     options = {"query_ptr": problem.query_ptr, "key_ptr": problem.key_ptr, "backend": "dense"}
     expected = topk_inner_product(problem.queries, problem.keys, problem.k, **options)

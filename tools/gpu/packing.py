@@ -1,4 +1,4 @@
-"""Files for a GPU machine without network: missing packages, unpacked, and builds."""
+"""Files for a GPU machine without network: missing packages and builds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CARRIED = ROOT / "build" / "gpu-carry"  #: what travels
+CARRIED = ROOT / "build" / "gpu-carry"  #: folder to copy to the machine
 UNPACKED = ROOT / "build" / "gpu-home"  #: home folder on the machine
-#: Packages that a usual image with PyTorch, PyG, Triton and Numba lacks.
+#: Packages that an image with PyTorch, PyG, Triton and Numba usually lacks.
 PACKAGES = (
     "annotated-types",
     "isal",
@@ -24,13 +24,13 @@ PACKAGES = (
     "typing-inspection",
 )
 PYTHON, PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")  #: of that image
-HOME = "home.tar.gz"  #: the builds of a home
+HOME = "home.tar.gz"  #: archive of builds
 
 
 def pack(into: Path, arguments: Sequence[str]) -> None:
-    """Fill ``into`` with ``site``, the packages, and ``home.tar.gz``, the build of peptides-func.
+    """Write the packages into ``into/site``, and the build of peptides-func into ``home.tar.gz``.
 
-    It is a tenth of the shards, an eighth of RDKit's wheel, and needs no building there.
+    The archive is a tenth of the shards' size and an eighth of RDKit's wheel.
     """
     shutil.rmtree(into / "site", ignore_errors=True)
     command = ["pip", "install", "--quiet", "--no-deps", "--no-compile", "--target"]
@@ -40,14 +40,14 @@ def pack(into: Path, arguments: Sequence[str]) -> None:
     command += ["-c", str(ROOT / "constraints.txt"), *PACKAGES]
     subprocess.run([sys.executable, "-m", *command], check=True)
 
-    home = into.with_name(f"{into.name}-home")  # stays: packing again builds nothing
+    home = into.with_name(f"{into.name}-home")  # kept, so that packing again builds nothing
     command = ["kmip_data", "build", "peptides-func", "--home", str(home), *arguments]
     subprocess.run([sys.executable, "-m", *command], check=True)
     archive(into / HOME, home, [home / "built"])
 
 
 def archive(path: Path, home: Path, entries: Iterable[Path]) -> None:
-    """Write files and folders of a home into an archive, which is complete or absent."""
+    """Write files and folders of a home into an archive, atomically."""
     part = path.with_suffix(".part")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(part, "w:gz", compresslevel=6) as tar:
@@ -57,7 +57,7 @@ def archive(path: Path, home: Path, entries: Iterable[Path]) -> None:
 
 
 def unpack(home: Path, carried: Path = CARRIED) -> None:
-    """Unpack the carried archives into a new home; one that exists has gone on and stays."""
+    """Unpack the copied archives into a new home; leave an existing home unchanged."""
     archives = sorted(carried.glob("*.tar.gz"))
     if home.exists() or not archives:
         return
@@ -68,6 +68,6 @@ def unpack(home: Path, carried: Path = CARRIED) -> None:
 
 
 def unpacked_build(dataset: str) -> Path | None:
-    """Return the carried build of a dataset, unpacked; None without one."""
+    """Return the copied build of a dataset, unpacked, or None."""
     unpack(UNPACKED)
     return next(UNPACKED.glob(f"built/{dataset}-*"), None)

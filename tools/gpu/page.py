@@ -1,4 +1,4 @@
-"""``python -m tools.gpu.page results.jsonl``: rows of docs/performance.md from what ``make gpu`` found."""
+"""``python -m tools.gpu.page results.jsonl``: print results of ``make gpu`` as rows of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRY = "**A dry run on a CPU, by emulation and in tiny sizes: no figure is a GPU'
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Return the table that ends a run: every section, and what failed or missed its target."""
+    """Return the summary of a run: every section, with failures and missed targets."""
     rows = list(rows)
     lines = [*_warning(rows), "| section | | result |", "|---|---|---|"]
     for number in dict.fromkeys(row["section"] for row in rows):
@@ -31,7 +31,7 @@ def summary(rows: Iterable[Row]) -> str:
 
 
 def page(rows: Iterable[Row]) -> str:
-    """Return rows of the table "On a GPU": what, the target, and the figure."""
+    """Return the table "On a GPU": name, target and figure."""
     rows = list(rows)
     machine = "; ".join(
         f"{row['what']} {row['value']}" for row in rows if row.get("kind") == "version"

@@ -1,4 +1,4 @@
-"""Results of the GPU command: a line of JSON each, written at once, so that a kill loses one section."""
+"""Results of the GPU command: one JSON line each, flushed immediately in case of a kill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Recorder:
         status: str = "ok",
         **more: Any,
     ) -> None:
-        """Record a figure, with the most that it may be, or a ``status``: ok, failed, skipped."""
+        """Record a figure with its upper limit ``target``, or a ``status``: ok, failed, skipped."""
         row: dict[str, Any] = {"section": self.section, "what": what, "status": status}
         if isinstance(value, float):
             value = float(f"{value:.4g}")
@@ -47,24 +47,24 @@ class Recorder:
 
     @contextlib.contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Record what is raised inside the block, and go on after it."""
+        """Record an exception raised inside the block as a failure, and continue after the block."""
         try:
             yield
         except Exception as error:
             lines = str(error).splitlines() or [""]
             self(what, status="failed", note=f"{type(error).__name__}: {lines[0]}"[:500])
-            # After these every later call of the process fails.
+            # After these errors, every later CUDA call of the process fails.
             if re.search("illegal memory access|device-side assert|unspecified launch", str(error)):
                 raise
 
     def show(self, text: str) -> None:
-        """Write to the log."""
+        """Append to the log."""
         with (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(f"[{self.section}] {text.rstrip()}\n")
 
 
 def append(folder: Path, row: dict[str, Any]) -> None:
-    """Write a line, and have the disk take it."""
+    """Append a line, and flush it to disk."""
     with (folder / FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
         file.flush()
@@ -73,7 +73,7 @@ def append(folder: Path, row: dict[str, Any]) -> None:
 
 
 def cell(row: dict[str, Any]) -> str:
-    """Return a result for people."""
+    """Format a result for the table."""
     note = f" ({row['note']})" if row.get("note") else ""
     if row["status"] != "ok":
         return f"{row['status']}{note}"
@@ -82,7 +82,7 @@ def cell(row: dict[str, Any]) -> str:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return all whole lines of a file, the last of which may have been cut off."""
+    """Return all rows of a file; skip a truncated last line."""
     rows = []
     for line in path.read_text("utf-8", "replace").splitlines():
         with contextlib.suppress(ValueError):
@@ -91,7 +91,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def milliseconds(work: Callable[[], object], device: torch.device, *, most: float = 1.0) -> float:
-    """Return the median time of one call after a first one, of as many as fit into ``most`` seconds."""
+    """Return the median time of a call, without the first; repeat for at most ``most`` seconds."""
     work()
     times: list[float] = []
     until = time.monotonic() + most

@@ -1,4 +1,4 @@
-"""Third section: ceilings, searches by replay, attention next to its peers, and plans of searches."""
+"""Third section: peak rates, replayed searches, attention next to other methods, and search plans."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tools.gpu.results import Recorder, milliseconds
 
 
 class Case(NamedTuple):
-    """A search, with the milliseconds aimed at on an H200."""
+    """A search, and its target in milliseconds on an H200."""
 
-    graphs: tuple[int, ...]  #: nodes of each
+    graphs: tuple[int, ...]  #: nodes of each graph
     target: float
     heads: int = 1
     d: int = 10
@@ -49,19 +49,22 @@ CASES = (
     Case((570_000,), 60, heads=4, d=19),
     Case((570_000,), 25, heads=4, k=15),
 )
-WARMED = (*CASES[:4], *CASES[5:])  #: what the first section compiles: 10⁷ nodes need what 10⁶ do
+WARMED = (
+    *CASES[:4],
+    *CASES[5:],
+)  #: cases that the first section compiles; 10⁷ nodes use the kernels of 10⁶
 TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
-#: Nodes, and the milliseconds aimed at for both passes on an H200.
+#: Nodes -> target for both passes in milliseconds on an H200.
 ATTENTION: dict[int, float | None] = {10**3: None, 10**4: None, 10**5: None, 10**6: 25}
-MOST_OF_PEERS = 10**5  #: nodes; beyond that the peers take seconds
+MAX_PEER_NODES = 10**5  #: larger graphs take the peers seconds
 PEERS = {"naive": "matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
-REPLAYS = 10  #: of a captured search, timed together
-SECONDS, DRY_SECONDS = 0.4, 0.05  #: of a measurement
+REPLAYS = 10  #: replays of a captured search that are timed together
+SECONDS, DRY_SECONDS = 0.4, 0.05  #: duration of a measurement
 Search = Callable[[], tuple[Tensor, Tensor]]
 
 
 def run(record: Recorder) -> None:
-    """Measure the ceilings, each search alone, attention with its peers, then the pairs."""
+    """Measure peak rates, each search, attention next to its peers, then the pairs."""
     with record.attempt("ceilings"):
         ceilings(record)
     for case in TINY if record.dry else CASES:
@@ -114,7 +117,7 @@ def _attention(record: Recorder, n: int, target: float | None) -> None:
     Flash takes all keys in half precision, as is usual: another result.
     """
     work = draw_inputs(Shape(), n, device=str(record.device))
-    names = ("auto", *PEERS) if n <= MOST_OF_PEERS else ("auto",)
+    names = ("auto", *PEERS) if n <= MAX_PEER_NODES else ("auto",)
     for training in (False, True):
         times = {name: _attend(record, name, work, training=training) for name in names}
         notes = [
@@ -149,8 +152,7 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
         return None
 
 
-#: A search, and a name of the module of plans with another value; the first of two times is the
-#: code's.
+#: Title, search, and a name in the module of plans with another value. The code's value is timed first.
 PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
     ("10⁶ nodes, tiles of a warp", CASES[3], "_choose_tiles", lambda *_, **__: (2, 0)),
     ("10⁵ nodes, order of keys", CASES[2], "_MIN_ORDERED_KEYS", 10**9),
@@ -160,7 +162,7 @@ PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
 
 
 def _planned(record: Recorder, case: Case, **changes: Any) -> float:
-    """Return the milliseconds of a search that is planned with these names."""
+    """Return the milliseconds of a search whose plan is made with ``changes``."""
     search = searching(TINY[0] if record.dry else case, record.device)
     plan.make_plan.cache_clear()
     try:

@@ -1,4 +1,4 @@
-"""Sections of ``check``: a process each, with a limit of its own."""
+"""Sections of ``check``, each a process with a time limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.gpu.results import FILE, Recorder, append, read
 
 
 class Section(NamedTuple):
-    """A module of this folder, whose ``run`` takes at least this share of three minutes, in seconds."""
+    """A module of this folder with a function ``run``, and its seconds of the three minutes."""
 
     name: str
     module: str
@@ -33,16 +33,16 @@ SECTIONS = (
 
 
 def run(out: Path, seconds: float, only: Sequence[int], *, dry: bool) -> str:
-    """Run the sections one after the other; return a table of what they found."""
-    if dry:  # imported once, for the processes are forks
+    """Run the sections in order; return a summary table."""
+    if dry:  # import once, as the processes are forks
         for section in SECTIONS:
             importlib.import_module(f"tools.gpu.{section.module}")
     out.mkdir(parents=True, exist_ok=True)
-    os.environ["KMIP_DATA_SELF_CHECK"] = "off"  # the first section has it
+    os.environ["KMIP_DATA_SELF_CHECK"] = "off"  # the first section runs it
     chosen = [number for number in range(len(SECTIONS)) if not only or number in only]
     until = time.monotonic() + seconds
     for number in chosen:
-        # What earlier sections left is the next one's.
+        # Time that earlier sections saved goes to the next one.
         later = sum(SECTIONS[other].seconds for other in chosen if other > number) * seconds / 180
         limit = until - time.monotonic() - later
         begun = time.monotonic()
@@ -56,8 +56,8 @@ def run(out: Path, seconds: float, only: Sequence[int], *, dry: bool) -> str:
 
 
 def process(number: int, out: Path, limit: float, *, dry: bool) -> str:
-    """Run a section in a process; return ``ok``, or why it did not end by itself."""
-    # A process of CUDA begins anew; a dry one has the libraries of this one.
+    """Run a section in a process; return ``ok``, or why it failed."""
+    # CUDA needs a new process; a dry run forks, to save the imports.
     child = multiprocessing.get_context("fork" if dry else "spawn").Process(
         target=_section, args=(number, out, dry)
     )
@@ -65,7 +65,7 @@ def process(number: int, out: Path, limit: float, *, dry: bool) -> str:
     child.join(limit)
     late = child.is_alive()
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid or 0, signal.SIGKILL)  # with what it started and left
+        os.killpg(child.pid or 0, signal.SIGKILL)  # and its remaining child processes
     child.kill()
     child.join()
     code = child.exitcode or 0

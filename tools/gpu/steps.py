@@ -1,4 +1,4 @@
-"""Second section: training steps, and the same steps with kernels replaced by PyTorch or torch.compile."""
+"""Second section: training steps with our kernels, with PyTorch only, and with torch.compile."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from kmip_data.models.training.run.module import TrainingModule
 from tools.gpu.packing import unpacked_build
 from tools.gpu.results import Recorder
 
-#: Least and most steps, and the seconds after which no further ones begin.
-LEAST, MOST, SECONDS = 8, 60, 1.5
-KERNELS = 30  #: longest ones of a step that are listed
+#: Steps of a measurement: at least, at most, and seconds after which no more begin.
+MIN_STEPS, MAX_STEPS, SECONDS = 8, 60, 1.5
+KERNELS = 30  #: longest kernels of a step that are logged
 NODES, TINY_NODES = 570_000, 300
 
 
 class Work(NamedTuple):
-    """A preset with a precision, and the milliseconds aimed at on an H200."""
+    """A preset with a precision, and its target in milliseconds on an H200."""
 
     dataset: str
     precision: str
     target: float | None = None
-    compared: bool = True  #: with the other ways
+    compared: bool = True  #: False: measured only with our kernels
 
     def __str__(self) -> str:
         return f"step of {self.dataset}, {self.precision}"
@@ -71,10 +71,8 @@ class Way(NamedTuple):
     """A way to compute a step."""
 
     name: str
-    disabled: tuple[str, ...] = ()  #: parts without their kernels
-    compiled: tuple[
-        str, ...
-    ] = ()  #: parts compiled by ``torch.compile``: one of them, or the network
+    disabled: tuple[str, ...] = ()  #: parts computed without our kernels
+    compiled: tuple[str, ...] = ()  #: part compiled by ``torch.compile``, or the network
 
 
 OURS = Way("kmip-data")
@@ -87,14 +85,14 @@ WAYS = (
     Way("search by dense", ("search",)),
     Way("not captured", ("capture",)),
 )
-#: Ways and work that the first section compiles: our kernels first.
+#: Ways and works that the first section compiles, our kernels first.
 WARMED = [(OURS, work) for work in WORKS] + [
     (way, work) for way in WAYS if way.compiled for work in WORKS if work.compared
 ]
 
 
 def run(record: Recorder) -> None:
-    """Measure a step of each preset in each way, ours first."""
+    """Time a step of each preset in each way, ours first."""
     found: dict[tuple[Way, Work], float] = {}
     with tempfile.TemporaryDirectory() as folder:
         opened = {}
@@ -109,7 +107,7 @@ def run(record: Recorder) -> None:
 
 
 def warm(number: int) -> None:
-    """Take a step, which compiles its kernels."""
+    """Run a step, to compile its kernels."""
     way, work = WARMED[number]
     with tempfile.TemporaryDirectory() as folder, computed(way, work):
         opened = _open(work, Path(folder), tiny=work.dataset == "london")
@@ -118,13 +116,13 @@ def warm(number: int) -> None:
 
 @contextlib.contextmanager
 def computed(way: Way, work: Work) -> Iterator[None]:
-    """Compute steps in this way inside the block."""
+    """Compute training steps in this way inside the block."""
     disabled = dict.fromkeys(way.disabled, way.name)
-    if work.dataset == "london":  # all scores of 570,000 nodes are terabytes
+    if work.dataset == "london":  # all scores of 570,000 nodes take terabytes
         disabled.pop("search", None)
     patches = [patch.dict(DISABLED, disabled)]
     if {"network", "attention"} & {*way.compiled}:
-        attend = attend_to_pairs  # torch.compile sees through it
+        attend = attend_to_pairs  # torch.compile can trace it
         if "attention" in way.compiled:
             attend = _compiled(attend, work)
         patches.append(patch.object(kmip, "attend", attend))
@@ -169,19 +167,19 @@ def _read_batch(*args: Any) -> GraphBatch:
 
 
 def _compiled(function: Any, work: Work) -> Any:
-    # Sizes are unknown where batches differ, or the first section compiles on a smaller graph.
+    # Sizes are dynamic if batches differ, or if the first section compiles on a smaller graph.
     dynamic = None if work.dataset == "s3dis" else True
-    # On a CPU a trace suffices: C++ takes minutes.
+    # On a CPU, only trace: compiling C++ takes minutes.
     backend = "inductor" if torch.cuda.is_available() else "aot_eager"
     return torch.compile(function, dynamic=dynamic, backend=backend)
 
 
 def _open(work: Work, folder: Path, *, tiny: bool) -> tuple[RunConfig, RunData]:
-    """Open data of the published size: generated rooms, a generated city, the carried peptides."""
+    """Open data of the published size: generated rooms, a generated city, or the copied peptides."""
     path = None
     if work.dataset == "s3dis":
         nodes, k = (60, 6) if tiny else (4096, 32)
-        # 70 % of them are for training: four full batches.
+        # 70 % are for training: four full batches.
         records = s3dis_records(45, nodes=(nodes, nodes), k=k)
         path = write_build(folder / "build", records, s3dis_schema(k)).path
     elif work.dataset == "london":
@@ -209,12 +207,12 @@ def _open(work: Work, folder: Path, *, tiny: bool) -> tuple[RunConfig, RunData]:
 
 
 def _loop(way: Way, work: Work, config: RunConfig, data: RunData) -> tuple[Loop, list[str]]:
-    """Make a loop, and the list to which it says why steps are not captured."""
+    """Return a training loop, and a list of reasons why its steps are not captured."""
     device, notes = choose_device(), list[str]()
     torch.manual_seed(0)
     module = TrainingModule(config, data)
     if "network" in way.compiled:
-        for layer in module.model.layers:  # alike, so that most are traced once
+        for layer in module.model.layers:  # equal layers are traced once
             layer.forward = _compiled(layer.forward, work)
     options: dict[str, Any] = {}
     reason = reason_not_captured(config, data, device, recompute=False)
@@ -246,13 +244,13 @@ def _measure(
     with computed(way, work), float32_product_precision(work.precision):
         loop, notes = _loop(way, work, config, data)
         seconds: list[float] = []
-        least, most = (3, 3) if record.dry else (LEAST, MOST)
+        least, most = (3, 3) if record.dry else (MIN_STEPS, MAX_STEPS)
         until = time.monotonic() + SECONDS
         while len(seconds) < least or (len(seconds) < most and time.monotonic() < until):
             loop.epoch, loop.batches_done = loop.epoch + bool(seconds), 0
             seconds += [epoch_seconds for epoch_seconds, _ in time_epoch(loop, least)]
             loop.module.metrics.reset()
-        later = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
+        later = sorted(seconds[len(seconds) // 2 :])  # the first steps compile, warm up and capture
         middle = 1000 * later[len(later) // 2]
         if cuda:
             notes.append(f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")

@@ -1,4 +1,4 @@
-"""The row: a run of peptides-func/gps-kmip that ends in time and is packed for the next machine."""
+"""Train peptides-func/gps-kmip within a time limit, and pack the run for the next machine."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from pathlib import Path
 from tools.gpu.packing import archive, unpack
 
 DATASET, MODEL, NAME = "peptides-func", "gps-kmip", "row"
-ARCHIVE = f"{NAME}.tar.gz"  #: of the run, for the next machine's carried files
-SAVING = 15.0  #: seconds kept for the last checkpoint and the archive
-PREVIOUS = "previous.ckpt"  #: left out: the last checkpoint suffices, and large files do not travel
+ARCHIVE = f"{NAME}.tar.gz"  #: the run, to copy to the next machine
+SAVE_SECONDS = 15.0  #: time reserved for the last checkpoint and the archive
+PREVIOUS = "previous.ckpt"  #: checkpoint left out of the archive to keep it small
 TRAIN = (sys.executable, "-m", "kmip_data", "train")
 #: Minutes between checkpoints within an epoch.
 CHECKPOINT = "system.checkpoint_every=1"
 
 
 def run(out: Path, seconds: float, home: Path, arguments: Sequence[str]) -> int:
-    """Train for at most ``seconds``, and leave the run as ``row.tar.gz``, its result and log in ``out``.
+    """Train for at most ``seconds``; write the run as ``row.tar.gz``, its result and log into ``out``.
 
-    Return the exit status of ``kmip-data train``: 143 if the time was over, and the run can go on.
+    Return the exit status of ``kmip-data train``, which is 143 after a timeout.
     """
-    until = time.monotonic() + seconds - SAVING
+    until = time.monotonic() + seconds - SAVE_SECONDS
     unpack(home)
     folder = home / "runs" / DATASET / MODEL / NAME
     if (folder / "config.toml").is_file():
-        chosen = ["--resume", str(folder)]
+        words = ["--resume", str(folder)]
     else:
-        chosen = [DATASET, "--model", MODEL, "--seeds", "0", "--name", NAME, "--offline"]
-        chosen += ["--set", CHECKPOINT, *arguments]
+        words = [DATASET, "--model", MODEL, "--seeds", "0", "--name", NAME, "--offline"]
+        words += ["--set", CHECKPOINT, *arguments]
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / f"{NAME}.log"
-    command = [*TRAIN, *chosen, "--home", str(home)]
+    command = [*TRAIN, *words, "--home", str(home)]
     with log.open("w", encoding="utf-8") as file:
         child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         try:
@@ -45,8 +45,8 @@ def run(out: Path, seconds: float, home: Path, arguments: Sequence[str]) -> int:
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGTERM)
         try:
-            child.wait(SAVING / 2)
-        except subprocess.TimeoutExpired:  # checkpoints are complete or absent
+            child.wait(SAVE_SECONDS / 2)
+        except subprocess.TimeoutExpired:  # safe, as checkpoints are written atomically
             child.kill()
     status = child.wait()
 

@@ -1,11 +1,11 @@
-"""``make real``: every dataset from its real mirrors, for whoever has a network.
+"""``make real``: build every dataset from its real mirrors.
 
-It has run nowhere yet.
+It has not run anywhere yet.
 
-``python -m tools.real --out DIR [NAME…]`` asks every mirror of every dataset, checks sizes and
-digests, fetches, builds, compares counts with the published ones, verifies and trains one epoch.
-Each step is a process with a time limit and a line of ``results.jsonl``; the next run skips the
-steps that passed. With ``DRY=1`` the files are generated samples from servers on this machine.
+``python -m tools.real --out DIR [NAME…]`` downloads from every mirror of every dataset, checks sizes
+and digests, fetches, builds, compares counts with the published ones, verifies and trains one epoch.
+Each step is a process with a time limit and a line in ``results.jsonl``; the next run skips steps
+that passed. With ``DRY=1`` the files are generated samples from local servers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(names: tuple[str, ...], out: Path, hours: float) -> None:
 
 
 def run_all(names: Sequence[str], out: Path, *, limit: float) -> list[dict[str, Any]]:
-    """Run the steps that have not passed in ``out`` yet; return the row of every step."""
+    """Run the steps without a success in ``out``; return the row of every step."""
     from tools.real.results import append, read
     from tools.real.steps import steps_of
 
@@ -64,7 +64,7 @@ def run_all(names: Sequence[str], out: Path, *, limit: float) -> list[dict[str, 
     known = read(out)
     rows = []
     for name in names:
-        missing = ""  # the step without which the next ones have nothing to work on
+        missing = ""  # failed step that the next ones need
         for step, action in steps_of(name, home):
             row = known.get((name, step))
             if row is None or row["status"] != "ok":
@@ -82,7 +82,7 @@ def run_all(names: Sequence[str], out: Path, *, limit: float) -> list[dict[str, 
 
 
 def in_process(action: Callable[[], str], limit: float) -> dict[str, Any]:
-    """Run a step in a fork; return its status, note and seconds, whatever ends it."""
+    """Run a step in a fork; return its status, note and seconds, however it ends."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
     process = fork.Process(target=_send, args=(action, theirs))
@@ -98,9 +98,9 @@ def in_process(action: Callable[[], str], limit: float) -> dict[str, Any]:
         process.join()
         status = "died"
         note = f"exit status {process.exitcode}"
-    finally:  # also of Ctrl-C, which a process in a session of its own never hears
+    finally:  # also after Ctrl-C, which does not reach a process in another session
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid or 0, signal.SIGKILL)  # with the workers that it left
+            os.killpg(process.pid or 0, signal.SIGKILL)  # and its remaining workers
         process.kill()
         process.join()
     return {"status": status, "note": note, "seconds": round(time.monotonic() - begun, 1)}

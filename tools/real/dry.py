@@ -1,4 +1,4 @@
-"""Servers on this machine with generated samples, for a dry run of ``make real``."""
+"""Local servers with generated samples, for a dry run of ``make real``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NAMES = ("pascalvoc-sp", "peptides-struct")
 def served(
     names: Sequence[str], folder: Path, *, dead: Sequence[str] = (), published: bool = False
 ) -> Iterator[Any]:
-    """Let the manifests of ``names`` name two mirrors here for each source, with samples behind them.
+    """Patch the manifests of ``names`` with two local mirrors per source, which serve samples.
 
-    The second mirror of a dataset in ``dead`` sends a web page. Counts of the published sets are
-    left out, unless ``published``: a sample has others.
+    The second mirror of a dataset in ``dead`` sends a web page. Published counts, which a sample does
+    not have, are kept only if ``published``.
     """
     shipped = manifests.read_shipped
     changed: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def served(
 
 
 def _changed(manifest: Manifest, server: Any, folder: Path, *, dead: bool) -> dict[str, Any]:
-    """Return the values of a manifest with mirrors on ``server``, for sources of a generated sample."""
+    """Return the values of a manifest whose mirrors on ``server`` serve a generated sample."""
     from kmip_data.pipelines.base import load_pipeline
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def _changed(manifest: Manifest, server: Any, folder: Path, *, dead: bool) -> di
 
 
 def _packed(folder: Path, content: Content, alone: bool) -> bytes:
-    """Return the members of a source as its mirrors send them: one file, or a zip of all."""
+    """Return the members of a source as a mirror sends them: one file, or a zip of all."""
     from kmip_data.pipelines.raw.extract import recognise_dataset
 
     selection = recognise_dataset(folder, content)

@@ -1,4 +1,4 @@
-"""Results of ``make real``: a line of JSON per step, written at once, and the table that ends a run."""
+"""Results of ``make real``: one JSON line per step, and a summary table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def append(folder: Path, row: Row) -> None:
-    """Write a line, and have the disk take it."""
+    """Append a line, and flush it to disk."""
     with (folder / FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
         file.flush()
@@ -23,10 +23,7 @@ def append(folder: Path, row: Row) -> None:
 
 
 def read(folder: Path) -> dict[tuple[str, str], Row]:
-    """Return the last row of each step, by dataset and step.
-
-    A line that was cut off is left out.
-    """
+    """Return the last row of each step, by dataset and step; skip a truncated line."""
     rows: dict[tuple[str, str], Row] = {}
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / FILE).read_text("utf-8", "replace").splitlines():
@@ -37,7 +34,7 @@ def read(folder: Path) -> dict[tuple[str, str], Row]:
 
 
 def table(rows: list[Row], *, dry: bool) -> str:
-    """Return a row per dataset and, below, each step that failed and what mirrors sent."""
+    """Return a table with a row per dataset, and below it the note of each step."""
     lines = [DRY, ""] if dry else []
     lines.append(f"| dataset | mirrors | {' | '.join(STEPS)} |")
     lines.append("|---" * (len(STEPS) + 2) + "|")

@@ -1,6 +1,6 @@
-"""Steps of ``make real`` for one dataset: each mirror, then the commands a user types.
+"""Steps of ``make real`` for one dataset: check each mirror, then run the commands of a user.
 
-Each returns a note for the table or raises; it runs in a process of its own.
+Each step runs in its own process, and returns a note for the table or raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Step = tuple[str, Callable[[], str]]
 
 
 def steps_of(name: str, home: Home) -> list[Step]:
-    """Return the steps of a dataset in their order, by name."""
+    """Return the names and functions of the steps of a dataset, in order."""
     manifest = load_manifest(name)
     steps: list[Step] = []
     for source in manifest.sources:
@@ -40,10 +40,10 @@ def steps_of(name: str, home: Home) -> list[Step]:
 
 
 def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home) -> str:
-    """Download a source from one mirror alone; size and digest are checked where they are pinned.
+    """Download a source from one mirror, and check its pinned size and digest.
 
-    The first mirror that answers fills the home, so that ``fetch`` has nothing left to download;
-    what the others send is compared with that and removed.
+    The first working mirror fills the home, so that ``fetch`` has nothing to download. Files from
+    other mirrors are compared with it and removed.
     """
     from kmip_data.pipelines.raw.copies import read_receipt, verified_receipt
     from kmip_data.pipelines.raw.download import download_source
@@ -54,9 +54,9 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     kept = home.raw / manifest.name / source.name
     first = verified_receipt(kept)
     scratch = home.path / "mirrors" / manifest.name / str(source.mirrors.index(mirror))
-    # A receipt of this very mirror: an earlier run was stopped after the download.
-    again = first is None or first.origin == mirror.address
-    stored = kept if again else scratch / source.name
+    # A receipt from this mirror means that an earlier run was stopped after the download.
+    is_first = first is None or first.origin == mirror.address
+    stored = kept if is_first else scratch / source.name
 
     alone = source.model_copy(update={"mirrors": (mirror,), "content": content})
     download_source(alone, stored.parent, hint="", quiet=True)
@@ -65,14 +65,14 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]
     notes.append("the pinned digest" if mirror.is_pinned else "no digest is pinned")
     if stored != kept:
-        same = first is not None and first.sha256 == receipt.sha256
-        notes.append("the same bytes as in the home" if same else "other bytes than in the home")
+        is_same = first is not None and first.sha256 == receipt.sha256
+        notes.append("the same bytes as in the home" if is_same else "other bytes than in the home")
         shutil.rmtree(scratch)
     return ", ".join(notes)
 
 
 def command(home: Home, *words: str) -> str:
-    """Run a command of kmip-data on ``home``; a failure raises with its message."""
+    """Run a command of kmip-data on ``home``; raise ``CheckFailed`` with its message if it fails."""
     from kmip_data.cli.main import run_command_line
 
     out = io.StringIO()
@@ -85,7 +85,7 @@ def command(home: Home, *words: str) -> str:
 
 
 def counts(name: str, home: Home) -> str:
-    """Compare graphs, mean nodes and edges, and parts of the build with the published ones."""
+    """Compare the graphs, mean nodes and mean edges of the build with the published ones."""
     expected = load_manifest(name).expected
     build = find_build(home, name, {})
     if build is None:
@@ -104,7 +104,7 @@ def counts(name: str, home: Home) -> str:
 
 
 def verify(name: str, home: Home) -> str:
-    """Verify the build, against published digests where there are some of it."""
+    """Verify the build, also against published digests if there are any."""
     from kmip_data.builds.verify import published_builds
 
     build = find_build(home, name, {})
