@@ -1,4 +1,4 @@
-"""Compiled random walks for :mod:`.rwse` and :mod:`.edge_rwse` of ``kmip_data.graphs.encodings``."""
+"""Compiled random walks for the encodings ``rwse`` and ``edge_rwse``."""
 
 from __future__ import annotations
 
