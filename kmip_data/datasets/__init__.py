@@ -1,1 +1,1 @@
-"""The public dataset classes, by family, and the transforms that go with them."""
+"""Public dataset classes by family, and their transforms."""

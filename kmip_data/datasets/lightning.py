@@ -153,15 +153,11 @@ class GraphDataModule(LightningDataModule):
     def _ordered_loader(self, part: str) -> GraphLoader | list[GraphLoader]:
         if part not in self.parts:
             return []
-        loader = GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options)
+        options = self.loader_options
+        loader = GraphLoader(self.parts[part], self.eval_batch_size, **options)
         rank, world_size = loader.rank_and_world_size()
-        if world_size == 1 or "rank" in self.loader_options:
-            return loader
-        # An explicit rank keeps Lightning from adding its own sampler, which repeats graphs.
-        return GraphLoader(
-            self.parts[part],
-            self.eval_batch_size,
-            rank=rank,
-            world_size=world_size,
-            **self.loader_options,
-        )
+        if world_size > 1 and "rank" not in options:
+            # An explicit rank keeps Lightning from adding its own sampler, which repeats graphs.
+            options = {**options, "rank": rank, "world_size": world_size}
+            loader = GraphLoader(self.parts[part], self.eval_batch_size, **options)
+        return loader

@@ -106,10 +106,8 @@ class BlockCache:
 
     def _fetched_blocks(self) -> _FetchedBlocks:
         # A forked child must not use its parent's: it lacks the threads and may inherit a held lock.
-        process = os.getpid()
-        if process not in self._fetched_by_process:
-            self._fetched_by_process.setdefault(process, _FetchedBlocks())
-        return self._fetched_by_process[process]
+        by_process = self._fetched_by_process
+        return by_process.get(os.getpid()) or by_process.setdefault(os.getpid(), _FetchedBlocks())
 
     def _fetch_run(self, fetched: _FetchedBlocks, run: list[BlockKey]) -> None:
         """Fetch adjacent blocks of a file, except those that are already on disk."""
