@@ -34,7 +34,7 @@ class KmipDataError(Exception):
     #: Typed word and its likely correction; used to print a corrected command.
     correction: tuple[str, str] | None = None
     #: True if the message already names file and line.
-    located = False
+    has_location = False
 
     def __init__(
         self,

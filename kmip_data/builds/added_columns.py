@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
@@ -172,9 +171,12 @@ def files_of_build(folder: Path) -> list[str]:
         card = read_card(folder)
         names += card.digests
         shards += [entry.file for entry in card.shards]
-    shards = shards or list(
-        itertools.takewhile(partial(_has_shard, folder), _numbered_shard_names())
-    )
+    if not shards:
+        for number in itertools.count():
+            name = f"shards/{number:05}.h5"
+            if not shard_member_paths(folder / name)[0].is_file():
+                break
+            shards.append(name)
     names += _member_names_of_shards(folder, shards)
 
     # 2. Columns: the files on their cards; without a card, a file per shard.
@@ -207,14 +209,6 @@ def _planned_files(work: Path) -> list[str]:
         with contextlib.suppress(OSError, ValueError, TypeError):
             names += _PLAN.validate_python(read_json(work / f"{plan}.json"))["files"]
     return names
-
-
-def _numbered_shard_names() -> Iterator[str]:
-    return (f"shards/{number:05}.h5" for number in itertools.count())
-
-
-def _has_shard(folder: Path, name: str) -> bool:
-    return shard_member_paths(folder / name)[0].is_file()
 
 
 def _member_names_of_shards(folder: Path, shards: Iterable[str]) -> list[str]:

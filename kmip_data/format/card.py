@@ -232,7 +232,7 @@ class Card(Strict, frozen=False):
     #: last word of the pipeline's module; empty if saved in Python
     pipeline: PathComponent | Literal[""] = ""
     title: str
-    key: PathComponent  #: digest of the parameters, which tells builds of one dataset apart
+    key: PathComponent  #: digest of everything that determines the bytes of the shards
     sample: bool  #: True if generated in the layout of the raw files; not the real data
     complete: bool | None  #: True if the counts are the published ones; null if none are published
     pinned: bool = False  #: True if the manifest pins a digest of every raw file

@@ -115,7 +115,7 @@ def local_eccentricity(
         for first in range(0, groups, GROUPS_PER_UPDATE):
             last = min(first + GROUPS_PER_UPDATE, groups)
             run_in_ranges(
-                search, last - first, grain=MIN_GROUPS_PER_THREAD, most=MAX_GROUPS_PER_RANGE
+                search, last - first, grain=MIN_GROUPS_PER_THREAD, max_rows=MAX_GROUPS_PER_RANGE
             )
             progress.update(int(starts[last] - starts[first]))
     out = np.empty(num_nodes, np.float32)

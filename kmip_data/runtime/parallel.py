@@ -76,14 +76,14 @@ def run_in_ranges(
     total: int,
     *,
     grain: int = 1,
-    most: int | None = None,
+    max_rows: int | None = None,
 ) -> None:
     """Call ``function(start, stop)`` for ranges that cover the rows ``0 … total``, on all threads.
 
     ``function`` writes its results in place, and must release the GIL to run in parallel. After an
     exception, no further range starts; it is raised when the running ones have ended. ``grain`` is
     the smallest number of rows worth a thread. With fewer rows, or in a nested call, everything runs
-    in the caller's thread. ``most`` is the largest number of rows of one range: an interrupt (Ctrl-C)
+    in the caller's thread. ``max_rows`` is the largest number of rows of one range: an interrupt (Ctrl-C)
     takes effect between ranges.
     """
     max_ranges = total // max(1, grain)
@@ -95,8 +95,8 @@ def run_in_ranges(
     num_ranges = 1
     if threads > 1:
         num_ranges = min(threads * 4, max(threads, max_ranges))
-    if most is not None:
-        num_ranges = max(num_ranges, -(-total // max(1, most)))
+    if max_rows is not None:
+        num_ranges = max(num_ranges, -(-total // max(1, max_rows)))
     edges = [total * i // num_ranges for i in range(num_ranges + 1)]
     ranges = iter([(start, stop) for start, stop in pairwise(edges) if start < stop])
     if threads <= 1:

@@ -213,7 +213,7 @@ def locating_errors(
     except StopRequestedError:
         raise
     except KmipDataError as error:
-        if callable(where) and not error.located:
+        if callable(where) and not error.has_location:
             error.message = f"{error.message} [{where()}]"
         if isinstance(error, DamagedInput):
             error.next = error.next or advice

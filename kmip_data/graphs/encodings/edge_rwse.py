@@ -63,7 +63,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
         lambda a, b: walk_to_targets(first, targets, sorted_rows, a, b),
         num_nodes,
         grain=_MIN_SOURCES_PER_THREAD,
-        most=_NODES_PER_RANGE,
+        max_rows=_NODES_PER_RANGE,
     )
     out = np.empty_like(sorted_rows)
     out[order] = sorted_rows

@@ -80,7 +80,7 @@ def random_walk_encoding(
         lambda a, b: return_probabilities(first, targets, reversible, out, a, b),
         num_nodes,
         grain=_MIN_NODES_PER_THREAD,
-        most=_NODES_PER_RANGE,
+        max_rows=_NODES_PER_RANGE,
     )
     return out
 

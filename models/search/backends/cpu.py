@@ -209,7 +209,7 @@ def _search_exactly(graphs: _Operands) -> None:
         partial(search_rows, *graphs, query_ptr),
         len(queries) * int(query_ptr[-1]),
         grain=max(1, _MIN_PAIRS_PER_RANGE // max_keys),
-        most=max(_TILE, max_queries),
+        max_rows=max(_TILE, max_queries),
     )
 
 
@@ -228,7 +228,7 @@ def _search_large_graph(queries: F32, keys: F32, scores: F32, indices: I64) -> N
         partial(scan, queries, scores, indices, failed),
         len(queries),
         grain=max(1, _MIN_PAIRS_PER_RANGE // len(keys)),
-        most=max(64, max_queries),  # at least one block of queries, which share the cache
+        max_rows=max(64, max_queries),  # at least one block of queries, which share the cache
     )
 
     # 3. Search queries exactly that no filter can rank, such as zero vectors, or that have many ties.

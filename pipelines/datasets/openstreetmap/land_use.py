@@ -95,7 +95,7 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
         np.minimum.at(nearest, start + point, area)
 
     search(0, 1)  # builds the tree lazily, which is not thread-safe
-    run_in_ranges(search, len(lon), grain=_MAX_POINTS_PER_TASK // 16, most=_MAX_POINTS_PER_TASK)
+    run_in_ranges(search, len(lon), grain=_MAX_POINTS_PER_TASK // 16, max_rows=_MAX_POINTS_PER_TASK)
     return nearest
 
 

@@ -395,7 +395,7 @@ def _segment_columns(
             graph.x[head] / UNITS_PER_DEGREE,
         )
 
-    run_in_ranges(measure, len(source), grain=_SEGMENTS_PER_TASK, most=_SEGMENTS_PER_TASK)
+    run_in_ranges(measure, len(source), grain=_SEGMENTS_PER_TASK, max_rows=_SEGMENTS_PER_TASK)
     return {
         "source": source,
         "target": target,

@@ -35,7 +35,7 @@ def test_ranges_cover_every_row_once():
         assert stop - start <= 100
         seen[start:stop] += 1
 
-    parallel.run_in_ranges(work, 1000, most=100)
+    parallel.run_in_ranges(work, 1000, max_rows=100)
     assert (seen == 1).all()
 
 

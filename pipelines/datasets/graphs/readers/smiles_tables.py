@@ -231,7 +231,7 @@ def _join_errors(errors: Sequence[DamagedInput]) -> DamagedInput:
             listed.append(f"and {len(errors) - _LISTED_ROWS:,} more")
         joined = DamagedInput(f"{len(errors):,} rows are not molecules.", found=" ".join(listed))
     joined.next = f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
-    joined.located = True
+    joined.has_location = True
     return joined
 
 
