@@ -1,1 +1,1 @@
-"""One folder per dataset family: its pipeline (``PIPELINE``), and ``sample``, a miniature of its raw files."""
+"""One folder per dataset family: ``PIPELINE``, and ``sample``, which generates small raw files."""

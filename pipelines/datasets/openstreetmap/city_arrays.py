@@ -107,14 +107,7 @@ def city_arrays(
     if land_use:
         categories["landuse"] = land_use
     if vocabulary is None:
-        lanes = categories["lanes"].counts()
-        # Untagged streets come first, as in the published cities.
-        lanes[MISSING_TAG] = sum(lanes.values()) + 1
-        vocabulary = Vocabulary(
-            landuse=frequent_categories(land_use.counts()) if land_use else (),
-            lanes=frequent_categories(lanes),
-            highway=frequent_categories(categories["highway"].counts()),
-        )
+        vocabulary = _default_vocabulary(categories)
     # The card states how many values have no column.
     column_names = {"oneway": FLAG_NAMES[:2], "reversed": FLAG_NAMES, **dict(vocabulary)}
     column = {name: coded.to_columns(column_names[name]) for name, coded in categories.items()}
@@ -151,6 +144,21 @@ def city_arrays(
             "vocabulary": vocabulary.model_dump(mode="json"),
         },
         warnings=warnings,
+    )
+
+
+def _default_vocabulary(categories: Mapping[str, Categories]) -> Vocabulary:
+    """Return the most frequent categories of a city."""
+    lanes = categories["lanes"].counts()
+    # Untagged streets come first, as in the published cities.
+    lanes[MISSING_TAG] = sum(lanes.values()) + 1
+    land_use: tuple[str, ...] = ()
+    if "landuse" in categories:
+        land_use = frequent_categories(categories["landuse"].counts())
+    return Vocabulary(
+        landuse=land_use,
+        lanes=frequent_categories(lanes),
+        highway=frequent_categories(categories["highway"].counts()),
     )
 
 

@@ -238,17 +238,8 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     """
     nodes = street_nodes(graph)
 
-    # 1. A street begins with the first segment from an endpoint to a neighbour that is not one.
-    #    Keep only these: the 10^8 segments of a country are regenerated for each pass.
-    first_segments = [np.empty((3, 0), np.int32)]
-    for segments in segment_blocks(graph):
-        begins_street = nodes.is_endpoint[segments[0]] & ~nodes.is_endpoint[segments[1]]
-        first_segments.append(np.stack(segments)[:, begins_street])
-    source, target, edge = np.concatenate(first_segments, axis=1)
-    del first_segments
-    # Parallel segments to one neighbour begin a single street, that of the first segment.
-    pair = source.astype(np.int64) * graph.num_nodes + target
-    first = np.unique(pair, return_index=True)[1]
+    # 1. Find the first segment of each street.
+    starts = _street_starts(graph, nodes.is_endpoint)
 
     # 2. Follow the streets in batches, marking the nodes that they pass.
     passed = np.zeros(graph.num_nodes, np.bool_)
@@ -256,13 +247,14 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     for key, values in graph.values.items():
         value_codes[key] = {value: code for code, value in enumerate(values)}
     streets = []
-    for batch in np.array_split(first, len(first) // _STREETS_PER_BATCH + 1):
-        if not len(batch):
+    for batch in np.array_split(starts, starts.shape[1] // _STREETS_PER_BATCH + 1, axis=1):
+        if not batch.size:
             continue
+        source, target, edge = batch
         ptr, steps = follow_streets(
-            source[batch],
-            target[batch],
-            edge[batch],
+            source,
+            target,
+            edge,
             nodes.neighbours,
             nodes.edge_to_neighbour,
             nodes.is_endpoint,
@@ -271,7 +263,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         columns = _segment_columns(graph, *steps)
         streets.append(_join_streets(columns, ptr, graph.values, value_codes))
     kept = nodes.has_edges & ~passed
-    del nodes, source, target, edge, first
+    del nodes, starts
 
     # 3. Segments between nodes that no street passed are already streets; they come first.
     pieces = [_segment_columns(graph, *np.empty((3, 0), np.int32))]
@@ -311,6 +303,24 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     if has_endpoint.all():
         return simplified
     return simplified.keep_nodes(has_endpoint)
+
+
+def _street_starts(graph: Ways | StreetGraph, is_endpoint: Bools) -> I32:
+    """Return source, target and edge of the segments that begin streets, (3, S).
+
+    A street begins with a segment from an endpoint to a node that is not one. Only these are kept:
+    the 10^8 segments of a country are regenerated for each pass.
+    """
+    blocks = [np.empty((3, 0), np.int32)]
+    for segments in segment_blocks(graph):
+        begins_street = is_endpoint[segments[0]] & ~is_endpoint[segments[1]]
+        blocks.append(np.stack(segments)[:, begins_street])
+    starts = np.concatenate(blocks, axis=1)
+
+    # Parallel segments to one neighbour begin a single street, that of the first segment.
+    pair = starts[0].astype(np.int64) * graph.num_nodes + starts[1]
+    first = np.unique(pair, return_index=True)[1]
+    return np.ascontiguousarray(starts[:, first])
 
 
 class StreetNodes(NamedTuple):

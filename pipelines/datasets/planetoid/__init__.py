@@ -77,12 +77,12 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
 
         # 2. Reorder the rows of tx, which follow test.index.
         arrays = []
-        for others, rows in (features, labels):
+        for other_rows, test_rows in (features, labels):
             rows_in_order = np.zeros(
-                (len(others) + len(rows) + missing, others.shape[1]), others.dtype
+                (len(other_rows) + len(test_rows) + missing, other_rows.shape[1]), other_rows.dtype
             )
-            rows_in_order[: len(others)] = others
-            rows_in_order[test_nodes] = rows
+            rows_in_order[: len(other_rows)] = other_rows
+            rows_in_order[test_nodes] = test_rows
             arrays.append(rows_in_order)
         x, y = arrays
 
@@ -117,13 +117,13 @@ def split_per_class(labels: Array, seed: int) -> Array:
     """
     state = np.random.RandomState(seed)
     codes = np.full(len(labels), NO_PART, np.uint8)
-    others = []
+    not_train = []
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         rows = rows[_torch_permutation(state, len(rows))]
         codes[rows[:TRAIN_PER_CLASS]] = 0
-        others.append(rows[TRAIN_PER_CLASS:])
-    rest = np.concatenate(others)
+        not_train.append(rows[TRAIN_PER_CLASS:])
+    rest = np.concatenate(not_train)
     rest = rest[_torch_permutation(state, len(rest))]
     codes[rest[:VAL_NODES]] = 1
     codes[rest[VAL_NODES : VAL_NODES + TEST_NODES]] = 2
