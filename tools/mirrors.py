@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed
 from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.raw.archives import HEAD, sniff_format
+from kmip_data.pipelines.raw.archives import HEAD_BYTES, sniff_format
 from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed
@@ -77,7 +77,7 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
 
 def first_bytes(url: str) -> tuple[int | None, bytes]:
     """Return size and first bytes of a file, also from a server that ignores ranges."""
-    with http_client.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
+    with http_client.open_response(url, {"Range": f"bytes=0-{HEAD_BYTES - 1}"}) as response:
         if response.status_code not in {200, 206}:
             raise http_client.failure_of_status(response)
         size = response.raw.length_remaining
@@ -87,9 +87,9 @@ def first_bytes(url: str) -> tuple[int | None, bytes]:
         head = b""
         for piece in http_client.response_body(response):
             head += piece
-            if len(head) >= HEAD:
+            if len(head) >= HEAD_BYTES:
                 break
-    return size, head[:HEAD]
+    return size, head[:HEAD_BYTES]
 
 
 def digest_of(mirror: Mirror) -> tuple[str, str]:

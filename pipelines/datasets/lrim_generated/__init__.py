@@ -39,7 +39,7 @@ from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.record_assignment import units_of_rows
 
 SIGMAS: dict[str, float] = {"hard": 0.6, "easy": 1.5}
-#: Temperatures at which the authors' one-hop oracle has its error on the published files
+#: Temperatures at which the authors' one-hop oracle errs as much as on the published files
 #: (docs/datasets/lrim.md).
 TEMPERATURES: dict[tuple[int, str], float] = {
     (16, "hard"): 8.89,
