@@ -208,7 +208,7 @@ class ModelConfig(Strict):
     output_scale: float = Field(
         default=1.0,
         gt=0,
-        description="factor of the head's output: 40 learns targets of at most 40 as shares",
+        description="factor of the head's output; 40 scales targets of up to 40 to at most 1",
     )
     pooling: Literal["mean", "max", "sum"] = Field(
         default="mean", description="pooling before a graph head"
@@ -268,7 +268,7 @@ class ModelConfig(Strict):
     checkpoint_layers: bool | None = Field(
         default=None,
         description="recompute layers in the backward pass: less memory, a third more time, same bits;"
-        " none: where memory runs short",
+        " none: if memory runs short",
     )
 
     @property

@@ -119,8 +119,8 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     """Return the influence of every node's features on the largest output of a fixed sample of nodes.
 
     Message passing reaches one hop per layer; k-MIP reaches every node. Returns None for graph-level
-    tasks, for graphs without float features, and for graphs of more than 20,000 nodes, where one
-    backward pass per output takes too long.
+    tasks, for graphs without float features, and for graphs of more than 20,000 nodes, which take
+    too long.
     """
     record = opened.data.record_batch(split, position)
     batch = record.to(opened.device.type)

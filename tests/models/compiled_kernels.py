@@ -22,7 +22,7 @@ from triton.compiler import ASTSource
 from kmip_data.models.attention.gpu import kernels as attention
 from kmip_data.models.attention.gpu import launch
 from kmip_data.models.layers.gpu import gate_kernels
-from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile
+from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_per_tile
 from kmip_data.models.layers.gpu.gated_edges import (
     DIFFERENTIATE,
     GATE,
@@ -116,7 +116,7 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     compiled = {}
     chosen = SIZES[:1] if brief else SIZES
     for (d, k), edges in itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16")):
-        block = channels_of_a_tile(d)
+        block = channels_per_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (options_by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         rows = {"BE": ROWS // block, **sizes}

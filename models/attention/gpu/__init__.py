@@ -1,1 +1,1 @@
-"""Triton kernels of attention over chosen pairs, imported only where they run."""
+"""Triton kernels of attention to chosen keys, imported only if they run."""

@@ -1,16 +1,16 @@
 """Edge kernels of GatedGCN in Triton, the counterparts of ``cpu.gate_kernels``.
 
-Edge tensors are (E, D), node tensors (N, D), both row by row, of any floating dtype; sums are
-float32. Node i has the entries ``start[i]`` to ``start[i + 1]`` of ``end``, the node at the other
-end of each, and of ``edge``, the number of each; in a neighbour table (``K`` > 0) they follow from
-i, and ``start`` and ``edge`` are not read. A program takes BN nodes in parallel, slot by slot, so
-that threads meet only at the end and each sum has one order: there are no atomics, and results do
-not depend on the number of processors. Bounds are not checked: the ends must be existing nodes.
+Edge tensors are (E, D) and node tensors (N, D), both contiguous and of any floating dtype; sums are
+float32. Node i has the entries ``start[i]:start[i + 1]`` of ``end``, the node at the other end of
+each edge, and of ``edge``, its index. In a neighbour table (``K`` > 0), entries follow from i, and
+``start`` and ``edge`` are not read. A program processes BN nodes in parallel, slot by slot. Each sum
+has a fixed order without atomics, so results do not depend on the number of processors. Ends must
+be existing nodes, which is not checked.
 
 A tile has 16, 32 or 64 channels, the largest of these that divides d rounded up to a multiple of
-16: a row of d = 56 or 64 is one tile wide, one of d = 76 five, where a power of two would take 128
-channels. The first three ``norm`` constants (·, D) are factors, shifts and means: the norm of z is
-factor · z + shift.
+16: a row of d = 56 or 64 is one tile wide; a row of d = 76 is five, where a power of two would take
+128 channels. The first three ``norm`` constants (·, D) are factors, shifts and means; z is
+normalised to factor · z + shift.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-#: Options of every kernel.
+#: Launch options of every kernel.
 OPTIONS: dict[str, int] = {"num_warps": 4, "enable_fp_fusion": True}
 
 
-def channels_of_a_tile(d: int) -> int:
-    """Return the number of channels of a tile of rows of ``d`` channels."""
+def channels_per_tile(d: int) -> int:
+    """Return the channels per tile for rows of ``d`` channels."""
     padded = -(-d // 16) * 16
     return min(64, padded & -padded)
 
 
-def count_programs(rows: int, a_tile: int, d: int) -> tuple[int]:
-    """Number of programs: row tiles × channel tiles."""
-    row_tiles = triton.cdiv(rows, a_tile)
-    channel_tiles = triton.cdiv(d, channels_of_a_tile(d))
+def count_programs(rows: int, rows_per_tile: int, d: int) -> tuple[int]:
+    """Return the number of programs, row tiles × channel tiles."""
+    row_tiles = triton.cdiv(rows, rows_per_tile)
+    channel_tiles = triton.cdiv(d, channels_per_tile(d))
     return (row_tiles * channel_tiles,)
 
 
 @triton.jit
 def load_float32(pointers, mask):
-    """Load elements as float32, 0 where masked out."""
+    """Load elements as float32, with 0 for masked ones."""
     return tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def element_offsets(row, channel, D: tl.constexpr):
-    """Offsets of rows × channels."""
+    """Return the offsets of rows × channels."""
     return row[:, None] * D + channel[None, :]
 
 
 @triton.jit
 def tile_rows_and_channels(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
+    """Return rows (BR,) int64 and channels (BC,) of this program, each with a mask of existing ones.
 
-    Neighbouring programs share rows, so that one reads from the cache what another loaded.
+    Consecutive programs share rows, so that they share the cache.
     """
     blocks: tl.constexpr = (D + BC - 1) // BC
     program = tl.program_id(0)
@@ -68,13 +68,13 @@ def load_constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def keep_mask(seed, number, channel, dropped):
-    """Mask of the elements that dropout keeps: equal to ``cpu.gate_kernels.drop_lanes`` for the same seed.
+    """Return the mask of elements that dropout keeps, as ``cpu.gate_kernels.drop_lanes`` for equal seeds.
 
-    ``seed`` points to an int64; ``number`` (int64) counts the elements edge by edge, from channel
-    0. An element is dropped if its 32-bit hash is below ``dropped``.
+    ``seed`` points to an int64; ``number`` (int64) is the element's index in row-major order. An
+    element is dropped if its 32-bit hash is below ``dropped``.
     """
     bits = tl.load(seed)
-    # The CPU draws for 16 channels at a time, with the high half of the first channel's number.
+    # The CPU hashes 16 channels at a time, with the high half of the first channel's index.
     high = ((number - (channel & 15)) >> 32).to(tl.uint32)
     second = (bits >> 32).to(tl.uint32) + high * 0x9E3779B9
     x = number.to(tl.uint32) ^ bits.to(tl.uint32)
@@ -88,7 +88,7 @@ def keep_mask(seed, number, channel, dropped):
 
 @triton.jit
 def apply_dropout(y, seed, number, channel, dropped, kept_scale):
-    """Apply dropout to the elements ``number`` of y; without a seed, return y."""
+    """Apply dropout to y, whose elements have the indices ``number``; without a seed, return y."""
     if seed is not None:
         mask = keep_mask(seed, number, channel[None, :], dropped)
         y = tl.where(mask, y * kept_scale, 0.0)
@@ -112,7 +112,7 @@ def write_tile_moments(
     share = total / tl.maximum(count, 1.0)
     edges = tl.sum(count, 0)
     mean = tl.sum(count * (pivot + share), 0) / tl.maximum(edges, 1.0)
-    # Squares about each lane's own mean, moved to the mean of the tile.
+    # Shift the squares from each lane's mean to the mean of the tile.
     away = pivot + share - mean[None, :]
     within = tl.maximum(square - total * share, 0.0)
     squares = within + count * away * away
@@ -136,9 +136,9 @@ def update_edges(
     BC: tl.constexpr,
     SHARED: tl.constexpr,
 ):
-    """New edges: ``old`` + dropout(relu(factor · z + shift)), where z (rows, D) is ``pre``.
+    """Write ``new`` = ``old`` + dropout(relu(factor · z + shift)), where z (rows, D) is ``pre``.
 
-    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has one row per edge, or a single one
+    ``norm`` (≥ 2, D) starts with factors and shifts. ``old`` has one row per edge, or a single row
     if ``SHARED``. ``new`` may be ``pre`` itself.
     """
     number, live, channel, exists = tile_rows_and_channels(rows, D, BE, BC)
@@ -168,7 +168,7 @@ def gradient_through_norm(
     channel,
     D: tl.constexpr,
 ):
-    """Return z − mean at ``at``, and the gradient at the norm's output, from g after ReLU and dropout."""
+    """Return z − mean, and the gradient of the norm's output from g, the gradient after ReLU and dropout."""
     exists = channel < D
     factor = load_constant(norm, channel, exists, 0, D)
     shift = load_constant(norm, channel, exists, 1, D)
@@ -192,10 +192,10 @@ def sum_norm_gradients(
     BE: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of the norm's output: (tiles, 2, D).
+    """Write Σ g and Σ g · (z − mean) over tiles of BE · STEPS rows to ``parts`` (tiles, 2, D).
 
-    ``grad`` is the gradient of ``new`` in :func:`update_edges`; ``norm`` (≥ 3, D) begins with factors,
-    shifts and means.
+    g is the gradient of the norm's output, ``grad`` the gradient of :func:`update_edges`'s ``new``,
+    and ``norm`` (≥ 3, D) starts with factors, shifts and means.
     """
     row, _live, channel, exists = tile_rows_and_channels(edges, D, BE * STEPS, BC)
     first = tl.min(row, 0)
@@ -218,7 +218,7 @@ def sum_norm_gradients(
 
 @triton.jit
 def _entry_ranges(start, node, live, K: tl.constexpr):
-    """First and last entry of each node, and the largest number of entries."""
+    """Return start and stop of each node's entries, and the largest number of entries."""
     if K > 0:
         first = node * K
         last = first + tl.where(live, K, 0)
@@ -232,7 +232,7 @@ def _entry_ranges(start, node, live, K: tl.constexpr):
 
 @triton.jit
 def _load_other_ends(end, edge, entry, alive, K: tl.constexpr):
-    """Node at the other end and number of each entry, int64."""
+    """Return the node at the other end and the edge index of each entry, int64."""
     other = tl.load(end + entry, mask=alive, other=0).to(tl.int64)
     if K == 0:
         entry = tl.load(edge + entry, mask=alive, other=0)
@@ -260,14 +260,14 @@ def gate_edges(
     STATISTICS: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """Gate each edge, and sum at the target.
+    """Gate each edge, and average the messages at the target.
 
-    ``pre`` becomes z = at_target of the target + at_source of the source, + its old value if
-    ``ADD``. ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message
-    times that. With ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their
-    mean z and Σ (z − mean)².
+    Writes z = at_target of the target + at_source of the source, + its old value if ``ADD``, to
+    ``pre``; 1 / (Σ sigmoid(z) + 10⁻⁶) to ``inverse`` (N, D); and Σ sigmoid(z) · message times that
+    to ``quotient``. With ``STATISTICS``, writes a tile's number of edges, mean z and Σ (z − mean)² to
+    ``parts`` (tiles, 3, D).
     """
-    # 1. Load a tile of nodes × channels; each node walks its entries slot by slot.
+    # 1. Load a tile of nodes × channels; each node processes its entries slot by slot.
     node, live, channel, exists = tile_rows_and_channels(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
     tile = element_offsets(node, channel, D)
@@ -284,25 +284,24 @@ def gate_edges(
         mask = alive[:, None] & exists[None, :]
         edges = element_offsets(number, channel, D)
         sources = element_offsets(source, channel, D)
-        # 2. z of one edge of each node; it is stored, because the backward pass computes the gate
-        #    again from it.
+        # 2. Compute z of one edge per node, and store it for the backward pass.
         z = of_target + load_float32(at_source + sources, mask)
         if ADD:
             z += load_float32(pre + edges, mask)
         stored = z.to(pre.dtype.element_ty)
         tl.store(pre + edges, stored, mask=mask)
-        z = stored.to(tl.float32)  # as in the backward pass
-        # 3. Its gate, and the two sums at the target.
+        z = stored.to(tl.float32)  # rounded as in the backward pass
+        # 3. Compute its gate, and the two sums at the target.
         opened = tl.where(mask, tl.sigmoid(z), 0.0)
         gates += opened
         messages += opened * load_float32(message + sources, mask)
         if STATISTICS:
-            # Relative to the node's first edge, so that a mean far from zero costs no accuracy.
+            # Sum relative to the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
             away = tl.where(mask, z - pivot, 0.0)
             total += away
             square += away * away
-    # 4. Divide here, so that no further pass reads the sums.
+    # 4. Divide here, so that no other pass reads the sums.
     inverted = 1.0 / (gates + 1e-6)
     tl.store(inverse + tile, inverted, mask=tile_mask)
     tl.store(quotient + tile, messages * inverted, mask=tile_mask)
@@ -337,13 +336,13 @@ def differentiate_gate(
     BC: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """Gradient of z for each edge, and its sum at the target.
+    """Compute the gradient of z for each edge, and sum it at the target.
 
-    ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is not
-    None, g is as in :func:`sum_norm_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets
-    and slopes, and factor · g − offset − slope · (z − mean) is added to the gradient of z.
+    Writes the gradient of Σ sigmoid(z) · message to ``of_message`` (N, D). If ``grad`` is not None,
+    z's gradient includes factor · g − offset − slope · (z − mean), where g is as in
+    :func:`sum_norm_gradients` and ``norm`` (5, D) holds factors, shifts, means, offsets and slopes.
     """
-    # 1. The gradient of the sum of messages, by node.
+    # 1. Compute the gradient of each node's sum of messages.
     node, live, channel, exists = tile_rows_and_channels(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
     tile = element_offsets(node, channel, D)
@@ -361,7 +360,7 @@ def differentiate_gate(
         sources = element_offsets(source, channel, D)
         value = load_float32(message + sources, mask)
         z = load_float32(pre + edges, mask)
-        # 2. From the new edges, through dropout, ReLU and the norm.
+        # 2. Backpropagate from the new edges through dropout, ReLU and norm.
         if grad is not None:
             g = load_float32(grad + edges, mask)
             away, g = gradient_through_norm(
@@ -373,7 +372,7 @@ def differentiate_gate(
             g = factor * g - offset - slope * away
         else:
             g = tl.zeros((BN, BC), tl.float32)
-        # 3. Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.
+        # 3. Backpropagate through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.
         opened = tl.sigmoid(z)
         g += opened * (1.0 - opened) * of_sum * (value - ratio)
         stored = tl.where(mask, g, 0.0).to(grad_pre.dtype.element_ty)
@@ -397,7 +396,7 @@ def sum_at_sources(
     BN: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Sum at each source the gradients of z, and sigmoid(z) · ``of_message`` of the targets.
+    """Sum the gradients of z, and sigmoid(z) · ``of_message`` (N, D) of the targets, at each source.
 
     Entries are the outgoing edges of each node, so their other ends are targets.
     """

@@ -16,7 +16,7 @@ from triton import cdiv
 
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.gpu import gate_kernels
-from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, count_programs
+from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_per_tile, count_programs
 from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 
 #: Elements per tile, and unrolled slots of a neighbour table, of the kernels grouped by target.
@@ -102,7 +102,7 @@ class _Entries:
 def options_by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
     """Return the compile-time options of a kernel grouped by target; k = 0: a list."""
     elements, unrolled = shape
-    block = channels_of_a_tile(d)
+    block = channels_per_tile(d)
     return {
         "D": d,
         "K": k,
@@ -168,7 +168,7 @@ class _GatedEdges(torch.autograd.Function):
         statistics = _edge_statistics(partial_sums, count) if by_batch else None
         constants, deviation = norm_constants(norm, statistics, count)
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
-        block = channels_of_a_tile(d)
+        block = channels_per_tile(d)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             gate_kernels.update_edges[count_programs(count, ROWS // block, d)](
                 old,
@@ -194,7 +194,7 @@ class _GatedEdges(torch.autograd.Function):
         message, old, weight, z, quotient, inverse, *constants = ctx.saved_tensors
         entries: _Entries = ctx.entries
         nodes, d = quotient.shape
-        block = channels_of_a_tile(d)
+        block = channels_per_tile(d)
         grad_scale = None
         grad_shift = None
         norm = None

@@ -176,7 +176,7 @@ def _comparison_mask(compare: str, sign: str) -> Callable[..., Any]:
 
 
 def _selection_by(compare: str, sign: str) -> Callable[..., Value]:
-    """Select ``a`` where the comparison with ``b`` holds, else ``b``, lane by lane."""
+    """Return a code generator that selects ``a`` in lanes where the comparison holds, else ``b``."""
 
     def emit(builder, a, b):
         holds = getattr(builder, compare)(sign, a, b)

@@ -24,7 +24,7 @@ from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
-from kmip_data.models.layers.gpu.gate_kernels import channels_of_a_tile, keep_mask
+from kmip_data.models.layers.gpu.gate_kernels import channels_per_tile, keep_mask
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import apply_checkpointed
 
@@ -178,9 +178,9 @@ def test_equals_the_formula(length: str) -> None:
 
 def test_tiles_pad_to_the_next_sixteen_channels() -> None:
     for d in range(1, 257):
-        tile = channels_of_a_tile(d)
+        tile = channels_per_tile(d)
         assert -(-d // tile) * tile == -(-d // 16) * 16
-    assert [channels_of_a_tile(d) for d in (56, 64, 76, 128)] == [64, 64, 16, 64]
+    assert [channels_per_tile(d) for d in (56, 64, 76, 128)] == [64, 64, 16, 64]
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
