@@ -431,7 +431,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
     except ValidationError as error:
         problems = []
         unknown = False
-        meant = None
+        correction = None
         step = f"kmip-data info {dataset}"
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
@@ -442,26 +442,31 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                 close = nearest_name(field, model.model_fields)
                 hint = f" (did you mean {close!r}?)" if close else ""
                 if field in BaseSplitParams.model_fields and not issubclass(model, BaseSplitParams):
-                    hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
+                    hint = (
+                        " here: the split has separate parameters (split_parameters=, split_rule=)"
+                    )
                 if field == "k" and not issubclass(model, BaseSplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
                     step = f"keys per query of a training: --set model.attention.k={values['k']}"
-                    meant = (f"data.parameters.k={values['k']}", f"model.attention.k={values['k']}")
+                    correction = (
+                        f"data.parameters.k={values['k']}",
+                        f"model.attention.k={values['k']}",
+                    )
                 if close and is_likely_typo(field, close):
-                    meant = (field, close)
+                    correction = (field, close)
                 problems.append(f"{field!r} is unknown{hint}")
             elif not field:  # values that do not fit together
                 problems.append(why)
             else:
                 problems.append(f"{field} = {problem['input']!r}: {why}")
-                meant = _nearest_value(problem, model) or meant
+                correction = _nearest_value(problem, model) or correction
         refusal = UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(problems),
             next=step,
         )
-        refusal.correction = meant
+        refusal.correction = correction
         raise refusal from error
 
 

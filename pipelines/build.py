@@ -64,36 +64,36 @@ def build_dataset(
     ``DamagedInput`` if a record cannot be built from them; ``OutOfResources`` if disk or memory
     runs out, in which case the next call resumes.
     """
-    chosen = ExecutionOptions.from_arguments(name, options)
+    execution = ExecutionOptions.from_arguments(name, options)
     pipeline = load_pipeline(require_dataset(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
     if not sample:
         _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
-    if sample and chosen.archives:
+    if sample and execution.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = Home.locate(home, root)
     with signals.exit_on_signals():
         build = None
-        if not chosen.archives:
+        if not execution.archives:
             build = _matching_build(
                 pipeline,
                 params,
                 home,
                 sample=sample,
-                options=chosen,
+                options=execution,
             )
         raw = None
         if build is None:
             require_extra(pipeline.extra, name)
             existing_copies = {copy.path for copy in list_copies(home.raw / name)}
-            raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
+            raw = obtain_raw(pipeline, params, home, execution, sample=sample)
             try:
                 params = pipeline.resolve(params, raw)
-                build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
+                build = build_raw(BuildPlan(pipeline, params, raw, home, execution), split_params)
             except DamagedInput:
                 # Later commands must not find the copy of an unusable archive.
-                if chosen.archives and raw.path not in existing_copies:
+                if execution.archives and raw.path not in existing_copies:
                     remove_copy(raw)
                 raise
         try:
@@ -102,10 +102,10 @@ def build_dataset(
                 pipeline,
                 split_params,
                 raw.path if raw else None,
-                quiet=chosen.quiet,
+                quiet=execution.quiet,
             )
         except RawNeededError:
-            raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
+            raw = obtain_raw(pipeline, params, home, execution, sample=sample)
             if raw.content_digest != build.card.content_digest:
                 raise UsageError(
                     f"{build.path} was not built from the raw files in {raw.path}.",
@@ -116,7 +116,7 @@ def build_dataset(
                 pipeline,
                 split_params,
                 raw.path,
-                quiet=chosen.quiet,
+                quiet=execution.quiet,
             )
     return build
 
@@ -236,7 +236,7 @@ def build_own(
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
-    chosen = ExecutionOptions.from_arguments(recipe, options)
+    execution = ExecutionOptions.from_arguments(recipe, options)
     _check_name(name)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
@@ -244,21 +244,21 @@ def build_own(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     checked_source = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
-    pipeline.memory = int(chosen.memory or MAX_MEMORY)
+    pipeline.memory = int(execution.memory or MAX_MEMORY)
     home = Home.locate(home, root)
     with signals.exit_on_signals():
         raw, is_new_copy = pipeline.import_files(
             checked_source,
             params,
             home,
-            offline=chosen.offline,
-            quiet=chosen.quiet,
+            offline=execution.offline,
+            quiet=execution.quiet,
         )
         try:
             params = pipeline.resolve(params, raw)
-            build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
+            build = build_raw(BuildPlan(pipeline, params, raw, home, execution), split_params)
         except (DamagedInput, UsageError, OutOfResources) as error:
-            plan = BuildPlan(pipeline, params, raw, home, chosen)
+            plan = BuildPlan(pipeline, params, raw, home, execution)
             is_started = plan.folder.exists()
             # A build that ran out of memory or disk can resume, so it keeps its copy.
             can_resume = is_started and isinstance(error, OutOfResources)
@@ -271,7 +271,7 @@ def build_own(
                     # Only the split failed: building another split resumes here.
                     error.left = f"unfinished: {plan.folder}"
             raise
-        ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
+        ensure_split(build, split_params.model_dump(), quiet=execution.quiet)
     # A repeated command makes the name refer to its build again.
     make_build_newest(build, home)
     return build

@@ -28,7 +28,7 @@ S = TypeVar("S", bound=BaseSplitParams)
 
 
 class OneGraphParams(BuildParams):
-    """Build parameters of a single graph, where a limit sets the size of a sample."""
+    """Build parameters of a single graph; a limit only sets the size of a sample."""
 
     limit: int | None = Field(
         default=None,
@@ -88,10 +88,10 @@ def chosen_rows_by_file(
     ``sizes`` has the name and number of records of each file, in source order.
     """
     # A limit is spread over all files: choose among all records, then group by file.
-    chosen = params.positions_to_build(sum(size for _, size in sizes))
+    positions = params.positions_to_build(sum(size for _, size in sizes))
     first = 0
     for name, size in sizes:
-        rows = [row - first for row in chosen if first <= row < first + size]
+        rows = [position - first for position in positions if first <= position < first + size]
         yield name, first, rows
         first += size
 

@@ -92,17 +92,17 @@ def encode_build(
     Raises ``UsageError`` if the build has no edges or an option is wrong; ``DamagedInput`` if a
     shard is damaged; ``OutOfResources`` if disk or memory runs out (the next run resumes).
     """
-    chosen = ExecutionOptions.from_arguments(build.card.dataset, options)
+    execution = ExecutionOptions.from_arguments(build.card.dataset, options)
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     # Take the lock only if there is work: missing columns, or temporary files that a crash left.
     unfinished = (build.path / COLUMNS / WORK).exists()
     if recompute or unfinished or _missing_encodings(build, encodings):
-        with signals.exit_on_signals(), folder_lock(build.path, quiet=chosen.quiet):
+        with signals.exit_on_signals(), folder_lock(build.path, quiet=execution.quiet):
             build.reread_card()
             _encode_and_write_cards(
-                build, encodings if recompute else _missing_encodings(build, encodings), chosen
+                build, encodings if recompute else _missing_encodings(build, encodings), execution
             )
     return [read_columns_card(build, encoding.name) for encoding in encodings]
 

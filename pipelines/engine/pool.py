@@ -438,10 +438,10 @@ def run_tasks(
     suspects: deque[T] = deque()
     running: dict[Future[R], T] = {}
     while suspects or waiting or running:
-        alone = bool(suspects)
+        is_retry = bool(suspects)
         queue = suspects or waiting
         try:
-            if alone:
+            if is_retry:
                 executor.start(1)
                 max_running = 1
             else:
@@ -461,7 +461,7 @@ def run_tasks(
                 del running[future]
         except BrokenExecutor as error:
             executor.end()
-            if alone:
+            if is_retry:
                 raise worker_died_error(f"unit {task.name!r}, also when it ran alone") from error
             suspects.extend(running.values())
             running.clear()

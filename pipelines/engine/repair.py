@@ -46,7 +46,7 @@ def repair_build(
 ) -> list[str]:
     """Rebuild the files that ``verify`` finds broken; return them, relative to ``path``.
 
-    A broken card, shard or split makes the whole build be rebuilt, which needs the original raw
+    A broken card, shard or split requires a rebuild, which needs the original raw
     files and gives the same bytes. Broken columns are computed from the shards. Other files in the
     place of a build's file are moved aside
     (:func:`~kmip_data.files.atomic_writes.displace_obstacles`). The card is replaced last, so that
@@ -57,14 +57,14 @@ def repair_build(
     made the build.
     """
     path = Path(path).absolute()
-    chosen = ExecutionOptions.from_arguments("", options)
+    execution = ExecutionOptions.from_arguments("", options)
     report = verify_build(path)
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
     if not os.path.lexists(path / MARKER):  # a damaged marker is ours, too
         atomic_writes.refuse_occupied_folder(path, atomic_writes.build_marker_content(card.key))
-    with convert_write_errors(path), folder_lock(path, quiet=chosen.quiet):
+    with convert_write_errors(path), folder_lock(path, quiet=execution.quiet):
         # Raises if another build has replaced this one.
         Build(path, card).reread_card()
         atomic_writes.displace_obstacles(path, broken)
@@ -73,15 +73,15 @@ def repair_build(
 
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
     if any(not file.startswith((f"{COLUMNS}/", MARKER)) for file in problems):
-        _rebuild(path, Home.locate(home), chosen)
+        _rebuild(path, Home.locate(home), execution)
     if columns:
         build = Build(path, read_card(path))
         encodings = [parse_encoding(name) for name in columns]
         encode_build(
             build,
             encodings,
-            jobs=chosen.jobs,
-            quiet=chosen.quiet,
+            jobs=execution.jobs,
+            quiet=execution.quiet,
             recompute=True,
         )
     return broken

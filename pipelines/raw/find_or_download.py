@@ -133,8 +133,8 @@ def fetch_dataset(
     In contrast to :func:`obtain_raw`, a partial local copy is not enough: without ``archives``, the
     data are downloaded unless a complete or downloaded copy exists. Errors are the same.
     """
-    chosen = ExecutionOptions.from_arguments(manifest.name, options)
-    return list(_Import(manifest, home, chosen, "fetch").run().receipts)
+    execution = ExecutionOptions.from_arguments(manifest.name, options)
+    return list(_Import(manifest, home, execution, "fetch").run().receipts)
 
 
 def _generated_sample(

@@ -175,7 +175,7 @@ def test_a_split_among_the_parameters_of_records(home, tmp_path):
         build_own(
             "points", "mine", {"path": tmp_path}, parameters={"split_rule": "random"}, home=home
         )
-    assert "the split has parameters of its own (split_parameters=" in str(caught.value)
+    assert "the split has separate parameters (split_parameters=" in str(caught.value)
 
 
 def test_attention_without_a_key_dim():
