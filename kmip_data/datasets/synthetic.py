@@ -108,9 +108,9 @@ class LRIM(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        known = [dataset.removeprefix("lrim-") for dataset in names_of_class(LRIM)]
-        if name not in known:
-            raise unknown_name_error("dataset of LRIM", name, known, command="help(kmip_data.LRIM)")
+        names = [dataset.removeprefix("lrim-") for dataset in names_of_class(LRIM)]
+        if name not in names:
+            raise unknown_name_error("dataset of LRIM", name, names, command="help(kmip_data.LRIM)")
         self._open(root, arguments, name=f"lrim-{name}")
 
 
@@ -177,7 +177,7 @@ class ECHO(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        known = [name.removeprefix("echo-") for name in names_of_class(ECHO)]
-        if task not in known:
-            raise unknown_name_error("task of ECHO", task, known, command="help(kmip_data.ECHO)")
+        names = [name.removeprefix("echo-") for name in names_of_class(ECHO)]
+        if task not in names:
+            raise unknown_name_error("task of ECHO", task, names, command="help(kmip_data.ECHO)")
         self._open(root, arguments, name=f"echo-{task}")

@@ -434,17 +434,17 @@ def _resolve_columns(
         stored.add("edge_index")
 
     finished = added_column_names(build.path)
-    known = stored.union(finished, (view.attribute for view in views))
+    available = stored.union(finished, (view.attribute for view in views))
     attributes = []
     added = []
     for name in dict.fromkeys(names):
         if name in finished and name not in stored:
             added.append(read_columns_card(build, name))
-        elif name not in known:
+        elif name not in available:
             command = "kmip-data info NAME"
             if named_encoding(name) is not None:
                 command = f"kmip-data encode {_name_or_path(build)} {name}"
-            raise unknown_name_error("column", name, sorted(known), command=command)
+            raise unknown_name_error("column", name, sorted(available), command=command)
         else:
             attributes.append(name)
     if not added:
