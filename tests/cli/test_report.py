@@ -257,7 +257,7 @@ def test_without_runs_and_with_damaged_ones_alone(home):
     assert "There is no finished run to report." in refused("report", "sweep")
     run = write_run(home, 0.5)
     (run / "result.json").write_text("{")
-    assert "is left out" in refused("report")
+    assert "is skipped" in refused("report")
 
 
 def test_on_a_phone_the_best_row_is_first_and_its_result_in_view(runs, tmp_path):
