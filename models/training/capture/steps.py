@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class CapturedSteps:
-    """Train on batches by replaying captured steps.
+    """Training steps that are captured and replayed.
 
     Parameters
     ----------

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def announcement(
     run: PreparedRun, module: TrainingModule, not_captured: str | None, *, resumed: bool
 ) -> Iterator[str]:
-    """Yield the lines to print at the start of a run, from its data to its folder and GPU."""
+    """Yield the lines to print at the start of a run, from its data to its folder and GPU.
+
+    ``not_captured`` is the reason why steps are not captured, if any.
+    """
     config = run.config
     model = config.model
     depth = count_with_noun(model.layers, "layer")

@@ -60,7 +60,7 @@ Row = dict[str, float]
 
 
 class Loop:
-    """Train ``module`` on ``data``.
+    """Training loop of ``module`` on ``data``.
 
     Parameters
     ----------
@@ -167,12 +167,14 @@ class Loop:
         meter.begin(
             self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
         )
-        # Restore the measurements of the batches that were trained on before the run was resumed.
+
+        # A resumed run restores the measurements of the batches before the checkpoint.
         if self._unfinished is not None:
             self._epoch_start -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"])
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
+
         batches = self.data.train_batches(self.epoch, self.batches_done)
         for batch in islice(prefetch_to_device(batches, self.device), max_batches):
             number = self.batches_done
@@ -272,7 +274,7 @@ class Loop:
         row |= step_measurements
         self.history.append(row)
 
-        # 3. Advance the position and the schedule, then write files and print.
+        # 3. Advance the position and the schedule, then write files.
         self.epoch = epoch + 1
         self.batches_done = 0
         if self.config.schedule.per == "epoch":
@@ -285,6 +287,10 @@ class Loop:
         if not is_due and self.epoch == self.training.last_epoch:
             row |= self.evaluate(epoch)
             self.write_metrics_and_weights(best=self.best_epoch == epoch)
+        self._print_epoch(row)
+
+    def _print_epoch(self, row: Row) -> None:
+        """Print an evaluated epoch as a row of the table, and whether patience ends the run."""
         if f"val_{self.metric}" in row:
             if not self._header_printed:
                 self.progress.print_line(self._table_header())
