@@ -124,7 +124,7 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
         patch.setenv(plugins.ENVIRONMENT, str(mine))
         assert "is finished already" in done("train", "--resume", "mine").err
     with fresh():
-        assert "left out" in refused("report")
+        assert "skipped" in refused("report")
         assert len(kmip_data.open("rings", "train")) == 8  # a build needs no plugin
         assert "--plugin FILE" in refused("build", "rings")
         assert "mine" not in sys.modules
