@@ -130,7 +130,7 @@ def test_snippets_of_a_page_define_what_they_use():
 
 
 def test_names_in_the_text_exist():
-    """``kmip_data.runtime.memory.release_buffers()`` and the like."""
+    """``kmip_data.runtime.reused_buffers.release_buffers()`` and the like."""
 
     def check(page):
         prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ from kmip_data.errors import unknown_name_error
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.reading import gather
 from kmip_data.reading.store import ShardStore
-from kmip_data.runtime import memory
+from kmip_data.runtime import memory, reused_buffers
 from kmip_data.runtime.paging import is_cold, request_pages
 
 Level = Literal["graph", "node", "edge"]
@@ -480,7 +480,7 @@ def empty_array_and_tensor(
         torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
         tensor = torch.empty(shape, dtype=torch_dtype, pin_memory=True)
         return tensor.numpy(), tensor
-    array = memory.reused_array(shape, dtype)
+    array = reused_buffers.reused_array(shape, dtype)
     return array, torch.from_numpy(array)
 
 

@@ -1,30 +1,20 @@
-"""Memory of this process: used and free memory, failed allocations, and reusable buffers of batches.
-
-A batch of eight S3DIS graphs takes 17 MB. Mapping fresh pages for it costs more than filling them,
-because the kernel zeroes each page at its first touch, and the C library returns freed blocks above
-32 MB to the kernel at once. A buffer of :func:`reused_array` is reused as soon as its last tensor is
-freed, and stays mapped.
-"""
+"""Memory of this process: used and free memory, limits, failed allocations, and the C heap."""
 
 from __future__ import annotations
 
 import ctypes
-import math
-import mmap
 import re
 import resource
 import sys
 import tempfile
-import weakref
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from kmip_data.arrays import U8, Array, DType
+from kmip_data.arrays import Array
 from kmip_data.errors import OutOfResources
 from kmip_data.text import human_bytes
 
@@ -154,72 +144,19 @@ def _memory_limits() -> Iterator[tuple[int, int]]:
                 yield limit, used - int(stat.get("inactive_file", 0))
 
 
-MIN_REUSED_BYTES = 1 << 20  #: below this size, ordinary allocation is as fast
 M_MMAP_THRESHOLD = -3  #: parameter in malloc.h
+MIN_MAPPED_BLOCK = 1 << 20  #: size in bytes above which :func:`return_freed_memory` maps blocks
 MAX_FREE_HEAP = 1 << 32  #: bytes; limit of the free heap during training, see :class:`HeapBound`
-#: limit of the free buffers of a process in bytes, raised by :func:`keep_used_memory`
-MAX_FREE_BUFFERS = 1 << 28
-
-# Free buffers by size, and buffers in use by the id of the weak reference to their array. Each
-# operation on them is atomic. The callback of a weak reference may run at any moment in any thread,
-# and must not wait for a lock that its own thread may hold.
-_free: defaultdict[int, deque[U8]] = defaultdict(deque)
-_requested_sizes: dict[int, None] = {}  #: least recently requested first, which is released first
-_used: dict[int, tuple[weakref.ref[Array], U8]] = {}
-_kept_bytes = 0  #: free and used bytes to keep, even if more than MAX_FREE_BUFFERS are free
-
-
-def reused_array(shape: Sequence[int], dtype: DType) -> Array:
-    """Return an uninitialised array, reusing a free buffer if possible.
-
-    ``torch.from_numpy`` of the array itself, not of a view, holds the buffer as long as any view of
-    the tensor exists.
-    """
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < MIN_REUSED_BYTES:
-        return np.empty(shape, dtype)
-    # Round up to a multiple of an eighth of the next lower power of two: at most 12.5 % is wasted.
-    step = 1 << max(12, nbytes.bit_length() - 4)
-    size = -(-nbytes // step) * step
-    _requested_sizes.pop(size, None)
-    _requested_sizes[size] = None
-    try:
-        buffer = _free[size].pop()
-    except IndexError:
-        _release_until_fits(size)
-        buffer = _map_memory(size)
-    array: Array = np.ndarray(shape, dtype, buffer)
-    reference = weakref.ref(array, _return_buffer)
-    _used[id(reference)] = (reference, buffer)
-    return array
-
-
-def free_buffer_bytes() -> int:
-    """Return the bytes of free buffers kept for reuse."""
-    return sum(size * len(buffers) for size, buffers in list(_free.items()))
-
-
-def keep_used_memory() -> None:
-    """Keep at least the buffers in use now mapped for reuse, until :func:`release_buffers`.
-
-    Call it at the memory peak of a training step: later steps then map no fresh pages.
-    """
-    global _kept_bytes
-    _kept_bytes = max(_kept_bytes, _used_bytes())
-
-
-def _used_bytes() -> int:
-    return sum(buffer.size for _, buffer in list(_used.values()))
 
 
 def return_freed_memory() -> None:
-    """Let the C library map each block of :data:`MIN_REUSED_BYTES` or more separately from now on.
+    """Let the C library map each block of :data:`MIN_MAPPED_BLOCK` or more separately from now on.
 
     By default, glibc allocates blocks up to 32 MiB from a heap, whose holes take 0.4 of the peak of
     a step on 100,000 nodes. Fresh pages cost such a step a quarter more processor time.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
-        mallopt(M_MMAP_THRESHOLD, MIN_REUSED_BYTES)
+        mallopt(M_MMAP_THRESHOLD, MIN_MAPPED_BLOCK)
 
 
 class HeapBound:
@@ -257,38 +194,3 @@ def mapped_memory() -> int:
     import psutil
 
     return int(getattr(psutil.Process().memory_info(), "shared", 0))
-
-
-def release_buffers() -> None:
-    """Return all free buffers to the operating system."""
-    global _kept_bytes
-    _kept_bytes = 0
-    _free.clear()
-
-
-def _map_memory(size: int) -> U8:
-    try:  # MAP_PRIVATE: by default, Python shares the memory with forked children
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError) as error:
-        raise MemoryError(f"no {size:,} bytes of memory: {error}") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
-
-
-def _return_buffer(reference: weakref.ref[Array]) -> None:
-    _, buffer = _used.pop(id(reference))
-    _free[buffer.size].append(buffer)
-    _release_until_fits()
-
-
-def _release_until_fits(new_bytes: int = 0) -> None:
-    """Release free buffers until ``new_bytes`` fit below the limit."""
-    limit = max(MAX_FREE_BUFFERS, _kept_bytes - _used_bytes() - new_bytes)
-    excess = free_buffer_bytes() - limit
-    for size in list(_requested_sizes):
-        with suppress(IndexError):  # no free buffer of this size is left
-            while excess > 0:
-                _free[size].popleft()
-                excess -= size

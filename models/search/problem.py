@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.runtime import memory
+from kmip_data.runtime import reused_buffers
 
 
 class NotFinite(UsageError):
@@ -82,8 +82,8 @@ class SearchProblem:
         if self.device.type == "cpu":  # reuse memory: allocation takes longer than many searches
             float_type = np.dtype(f"f{self.dtype.itemsize}")
             index_type = np.dtype(f"i{index_dtype.itemsize}")
-            scores = torch.from_numpy(memory.reused_array(shape, float_type))
-            indices = torch.from_numpy(memory.reused_array(shape, index_type))
+            scores = torch.from_numpy(reused_buffers.reused_array(shape, float_type))
+            indices = torch.from_numpy(reused_buffers.reused_array(shape, index_type))
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=index_dtype, device=self.device)

@@ -22,7 +22,7 @@ from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.dropout import draw_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
 from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
-from kmip_data.runtime import memory
+from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.parallel import num_threads, run_in_ranges
 
 MIN_NODES_PER_THREAD = 64  #: fewest nodes per thread
@@ -203,7 +203,7 @@ class _GatedEdges(torch.autograd.Function):
         k = edges.neighbor.shape[1]
         largest = k * max(piece.stop - piece.start for piece in ranges)
         grad_pre = _allocate_edges(step * largest, d).view(step, largest, d)
-        memory.keep_used_memory()  # of all layers, for the next step
+        reused_buffers.keep_used_memory()  # of all layers, for the next step
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for piece, rows, sums in jobs:
@@ -277,7 +277,7 @@ def _neighbor_entries(edges: NeighborTable) -> Table:
 
 
 def _allocate_edges(rows: int, d: int) -> Tensor:
-    return torch.from_numpy(memory.reused_array((rows, d), np.dtype(np.float32)))
+    return torch.from_numpy(reused_buffers.reused_array((rows, d), np.dtype(np.float32)))
 
 
 def _edge_statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,8 @@ from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
 from kmip_data.models.training.config.keys import TrainingConfig
-from kmip_data.runtime.memory import keep_used_memory
 from kmip_data.runtime.parallel import num_threads, prepare_ahead
+from kmip_data.runtime.reused_buffers import keep_used_memory
 
 
 @dataclass(frozen=True)

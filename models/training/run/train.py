@@ -65,7 +65,7 @@ from kmip_data.models.training.run.result import (
     refuse_edited,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
-from kmip_data.runtime import memory
+from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
@@ -506,7 +506,7 @@ def _fit_once(run: PreparedRun) -> RunResult:
                 raise
             raise explained from error
         finally:
-            memory.release_buffers()
+            reused_buffers.release_buffers()
 
 
 def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:

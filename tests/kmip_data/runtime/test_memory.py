@@ -10,7 +10,7 @@ import torch
 from support.cli import python
 
 from kmip_data.errors import OutOfResources
-from kmip_data.runtime import memory
+from kmip_data.runtime import memory, reused_buffers
 
 FLOAT = np.dtype(np.float32)
 
@@ -25,9 +25,9 @@ def imported_modules_are_not_searched():
 @pytest.fixture(autouse=True)
 def nothing_kept():
     gc.collect()
-    memory.release_buffers()
+    reused_buffers.release_buffers()
     yield
-    memory.release_buffers()
+    reused_buffers.release_buffers()
 
 
 def address(array):
@@ -43,64 +43,66 @@ def address(array):
     ],
 )
 def test_memory_is_used_again_once_nothing_refers_to_it(keep):
-    array = memory.reused_array((1000, 1000), FLOAT)
+    array = reused_buffers.reused_array((1000, 1000), FLOAT)
     where = address(array)
     kept = keep(torch.from_numpy(array))
     del array
     gc.collect()
-    assert memory.free_buffer_bytes() == 0
-    other = memory.reused_array((1000, 1000), FLOAT)
+    assert reused_buffers.free_buffer_bytes() == 0
+    other = reused_buffers.reused_array((1000, 1000), FLOAT)
     assert address(other) != where
     del kept
-    assert address(memory.reused_array((999, 1001), FLOAT)) == where
+    assert address(reused_buffers.reused_array((999, 1001), FLOAT)) == where
 
 
 def test_no_more_is_kept_than_said(monkeypatch):
-    monkeypatch.setattr(memory, "MAX_FREE_BUFFERS", 10 << 20)
-    arrays = [memory.reused_array((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
+    monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFERS", 10 << 20)
+    arrays = [reused_buffers.reused_array((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
     arrays.clear()
     gc.collect()
-    assert 0 < memory.free_buffer_bytes() <= 10 << 20
-    assert memory.reused_array((10, 2), FLOAT).flags.owndata  # small arrays are ordinary
+    assert 0 < reused_buffers.free_buffer_bytes() <= 10 << 20
+    assert reused_buffers.reused_array((10, 2), FLOAT).flags.owndata  # small arrays are ordinary
 
 
 @pytest.mark.parametrize("in_use", [True, False])
 def test_a_forked_child_writes_into_pages_of_its_own(in_use):
-    array = memory.reused_array((1000, 1000), FLOAT)
+    array = reused_buffers.reused_array((1000, 1000), FLOAT)
     array[:] = 1
     where = address(array)
     if not in_use:
         del array  # the child takes the buffer from the free list it inherited
     child = os.fork()
     if child == 0:
-        mine = array if in_use else memory.reused_array((1000, 1000), FLOAT)
+        mine = array if in_use else reused_buffers.reused_array((1000, 1000), FLOAT)
         same = address(mine) == where
         mine[:] = 2
         os._exit(0 if same else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    here = array if in_use else memory.reused_array((1000, 1000), FLOAT)
+    here = array if in_use else reused_buffers.reused_array((1000, 1000), FLOAT)
     assert address(here) == where
     assert (here == 1).all()
 
 
 def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
-    monkeypatch.setattr(memory, "MAX_FREE_BUFFERS", 0)
+    monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFERS", 0)
     size = 4 << 20
-    held = [memory.reused_array((size,), np.dtype(np.uint8)) for _ in range(3)]
-    memory.keep_used_memory()
+    held = [reused_buffers.reused_array((size,), np.dtype(np.uint8)) for _ in range(3)]
+    reused_buffers.keep_used_memory()
     held.pop()
     held.clear()
-    assert memory.free_buffer_bytes() == 3 * size
-    other = memory.reused_array((2 * size,), np.dtype(np.uint8))  # others make room for its size
-    assert memory.free_buffer_bytes() == size
+    assert reused_buffers.free_buffer_bytes() == 3 * size
+    other = reused_buffers.reused_array(
+        (2 * size,), np.dtype(np.uint8)
+    )  # others make room for its size
+    assert reused_buffers.free_buffer_bytes() == size
     del other
-    assert memory.free_buffer_bytes() == 3 * size
-    memory.release_buffers()
+    assert reused_buffers.free_buffer_bytes() == 3 * size
+    reused_buffers.release_buffers()
     del held
-    assert memory.free_buffer_bytes() == 0
-    again = memory.reused_array((size,), np.dtype(np.uint8))
+    assert reused_buffers.free_buffer_bytes() == 0
+    again = reused_buffers.reused_array((size,), np.dtype(np.uint8))
     del again
-    assert memory.free_buffer_bytes() == 0
+    assert reused_buffers.free_buffer_bytes() == 0
 
 
 def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:

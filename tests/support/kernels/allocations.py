@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.attention import cpu_kernels
-from kmip_data.runtime import memory
+from kmip_data.runtime import reused_buffers
 
 
 def peak_of(work: Callable[[], object]) -> int:
@@ -55,4 +55,4 @@ def count_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.from_numpy(np.empty(0, dtype)).new_zeros(tuple(shape)).numpy()
 
     monkeypatch.setattr(cpu_kernels, "np", SimpleNamespace(empty=empty, zeros=zeros))
-    monkeypatch.setattr(memory, "reused_array", empty)
+    monkeypatch.setattr(reused_buffers, "reused_array", empty)

@@ -50,7 +50,7 @@ from kmip_data.models.training.run.train import train
 from kmip_data.models.training.schedules import Span, cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.runtime import memory
+from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.extras import GPU_EXTRAS
 from kmip_data.saving.save import save
 
@@ -376,10 +376,10 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
 
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
-    memory.reused_array((2 << 20,), np.dtype(np.uint8))
-    assert memory.free_buffer_bytes() > 0
+    reused_buffers.reused_array((2 << 20,), np.dtype(np.uint8))
+    assert reused_buffers.free_buffer_bytes() > 0
     train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
-    assert memory.free_buffer_bytes() == 0
+    assert reused_buffers.free_buffer_bytes() == 0
 
 
 def test_tensorboard_gets_the_metrics_too(build, tmp_path):
