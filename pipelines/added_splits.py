@@ -22,13 +22,9 @@ from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.format.targets import target_column
-from kmip_data.pipelines.base import (
-    AnyPipeline,
-    BaseSplitParams,
-    check_params,
-    pipeline_of_card,
-)
+from kmip_data.pipelines.base import AnyPipeline, pipeline_of_card
 from kmip_data.pipelines.engine.finish import read_records, write_split
+from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.record_assignment import apply_split
 
 

@@ -18,17 +18,11 @@ from kmip_data.format.card import INCOMPLETE, Card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset, with_build_name
 from kmip_data.pipelines.added_splits import add_split, ensure_split
-from kmip_data.pipelines.base import (
-    AnyPipeline,
-    BaseSplitParams,
-    BuildParams,
-    RawNeededError,
-    check_params,
-    load_pipeline,
-)
+from kmip_data.pipelines.base import AnyPipeline, RawNeededError, load_pipeline
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams, check_params
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.pipelines.user_files import MAX_MEMORY

@@ -160,7 +160,8 @@ def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str,
 
     Raises ``UsageError`` if a name is unknown (suggesting the nearest) or a value is out of range.
     """
-    from kmip_data.pipelines.base import check_params, load_pipeline
+    from kmip_data.pipelines.base import load_pipeline
+    from kmip_data.pipelines.parameters import check_params
 
     pipeline = load_pipeline(load_manifest(name))
     return check_params(pipeline.Params, parameters, name).model_dump(mode="json")
@@ -168,7 +169,8 @@ def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str,
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
     """Return the schema of a shipped dataset; raise as :func:`parameters_on_card`."""
-    from kmip_data.pipelines.base import check_params, load_pipeline
+    from kmip_data.pipelines.base import load_pipeline
+    from kmip_data.pipelines.parameters import check_params
 
     pipeline = load_pipeline(load_manifest(name))
     return pipeline.schema(check_params(pipeline.Params, parameters, name))

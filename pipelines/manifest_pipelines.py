@@ -21,16 +21,12 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
-    BaseSplitParams,
-    BuildParams,
     Pipeline,
     Prepared,
-    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
     Unit,
-    check_fold,
     require_raw,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import (
@@ -42,6 +38,12 @@ from kmip_data.pipelines.graph_arrays.layout_reader import (
     schema_of,
 )
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_graph_arrays
+from kmip_data.pipelines.parameters import (
+    BaseSplitParams,
+    BuildParams,
+    PublishedSplitParams,
+    check_fold,
+)
 from kmip_data.pipelines.record_assignment import (
     OneGraphParams,
     OneGraphPipeline,

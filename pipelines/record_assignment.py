@@ -12,16 +12,8 @@ from pydantic import Field
 from kmip_data.arrays import I64, U8
 from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.graphs.split_rules import meta_labels, stratified_parts
-from kmip_data.pipelines.base import (
-    AnyPipeline,
-    BaseSplitParams,
-    BuildParams,
-    Pipeline,
-    Prepared,
-    Records,
-    Split,
-    Unit,
-)
+from kmip_data.pipelines.base import AnyPipeline, Pipeline, Prepared, Records, Split, Unit
+from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 
 P = TypeVar("P", bound=BuildParams)
 S = TypeVar("S", bound=BaseSplitParams)

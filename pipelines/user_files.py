@@ -28,14 +28,8 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import count_of_fraction
-from kmip_data.pipelines.base import (
-    BaseSplitParams,
-    BuildParams,
-    Pipeline,
-    RawFolder,
-    Records,
-    Split,
-)
+from kmip_data.pipelines.base import Pipeline, RawFolder, Records, Split
+from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
 from kmip_data.strict_model import Strict
 

@@ -25,11 +25,12 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import NAME_RULE, is_path_component
 from kmip_data.manifest import License, dataset_names, load_manifest
-from kmip_data.pipelines.base import RawFolder, check_params
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.pipeline import (

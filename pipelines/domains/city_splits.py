@@ -14,7 +14,8 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.elementary_functions import sine_cosine
-from kmip_data.pipelines.base import BaseSplitParams, Records, Split
+from kmip_data.pipelines.base import Records, Split
+from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.text import count_with_noun
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes

@@ -20,21 +20,13 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
-from kmip_data.pipelines.base import (
-    BaseSplitParams,
-    BuildParams,
-    Pipeline,
-    Prepared,
-    Records,
-    Split,
-    Unit,
-    require_raw,
-)
+from kmip_data.pipelines.base import Pipeline, Prepared, Records, Split, Unit, require_raw
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
+from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.record_assignment import split_from_lists, units_of_rows
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per_graph_node_edge
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
-from kmip_data.pipelines.base import BuildParams
+from kmip_data.pipelines.parameters import BuildParams
 
 
 class PointParams(BuildParams):

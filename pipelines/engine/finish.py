@@ -22,15 +22,10 @@ from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    BaseSplitParams,
-    CardAdditions,
-    Facts,
-    Records,
-    Split,
-)
+from kmip_data.pipelines.base import CardAdditions, Facts, Records, Split
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
+from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.record_assignment import apply_split
 from kmip_data.text import count_with_noun
 

@@ -23,8 +23,9 @@ from kmip_data.files.path_errors import DISK_FULL_ERRNOS
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
-from kmip_data.pipelines.base import AnyPipeline, BuildParams, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import AnyPipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
+from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
 

@@ -19,7 +19,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
-from kmip_data.pipelines.base import BaseSplitParams, Facts, Prepared, RawFolder, needs_no_worker
+from kmip_data.pipelines.base import Facts, Prepared, RawFolder, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
@@ -42,6 +42,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
     remove_half_written_files,
     remove_work,
 )
+from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun

@@ -20,7 +20,8 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
-from kmip_data.pipelines.base import AnyPipeline, BuildParams, RawFolder
+from kmip_data.pipelines.base import AnyPipeline, RawFolder
+from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
     differing_pin,

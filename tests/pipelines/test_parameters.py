@@ -12,7 +12,8 @@ from support.cli import refused
 
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import check_params, load_pipeline
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.parameters import check_params
 
 #: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks
 #: touch".

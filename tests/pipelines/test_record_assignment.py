@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kmip_data.pipelines.base import BuildParams
+from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.record_assignment import (
     chosen_rows_by_file,
     units_by_size,

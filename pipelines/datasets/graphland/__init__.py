@@ -25,7 +25,6 @@ from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.elementary_functions import normal_quantile
 from kmip_data.pipelines.base import (
-    BaseSplitParams,
     CardAdditions,
     Prepared,
     RawFolder,
@@ -37,6 +36,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
+from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline
 
 if TYPE_CHECKING:

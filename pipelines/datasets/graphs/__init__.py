@@ -27,15 +27,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.pipelines.base import (
-    CardAdditions,
-    Prepared,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-    check_fold,
-)
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
     description_from_findings,
@@ -66,6 +58,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
+from kmip_data.pipelines.parameters import check_fold
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack_archive
 from kmip_data.pipelines.record_assignment import units_of_rows

@@ -21,16 +21,10 @@ from scipy.sparse.csgraph import shortest_path
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import (
-    BuildParams,
-    CardAdditions,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    Unit,
-)
+from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
+from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
 from kmip_data.pipelines.record_assignment import units_of_rows
 
 Rng = np.random.Generator

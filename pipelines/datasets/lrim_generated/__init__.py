@@ -16,14 +16,7 @@ from pydantic import BeforeValidator, Field
 from kmip_data.arrays import F32, F64, I8
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import (
-    BuildParams,
-    CardAdditions,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    Unit,
-)
+from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
 from kmip_data.pipelines.datasets.lrim_generated.clusters import (
     Bonds,
     Rng,
@@ -36,6 +29,7 @@ from kmip_data.pipelines.datasets.lrim_generated.ising import (
     grid_edges,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
+from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
 from kmip_data.pipelines.record_assignment import units_of_rows
 
 SIGMAS: dict[str, float] = {"hard": 0.6, "easy": 1.5}

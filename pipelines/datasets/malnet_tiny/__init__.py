@@ -22,10 +22,8 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
-    BuildParams,
     Pipeline,
     Prepared,
-    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
@@ -34,6 +32,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
+from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
 from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
 
 LABEL_ORDERS = {

@@ -17,16 +17,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    BuildParams,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-    require_raw,
-)
+from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit, require_raw
 from kmip_data.pipelines.domains.molecules import (
     check_partition,
     molecule_columns,
@@ -36,6 +27,7 @@ from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_array_layout
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 from kmip_data.pipelines.manifest_pipelines import MappedGraphsPipeline
+from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
 from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline, split_from_lists
 
 MAX_BYTES = 20_000_000_000  #: maximum size of a decompressed table

@@ -22,18 +22,11 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-    require_raw,
-)
+from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit, require_raw
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_part_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
+from kmip_data.pipelines.parameters import PublishedSplitParams
 from kmip_data.pipelines.record_assignment import OneGraphPipeline
 from kmip_data.runtime.parallel import prepare_ahead
 

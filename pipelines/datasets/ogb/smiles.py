@@ -18,7 +18,7 @@ from pydantic import Field
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.pipelines.base import BaseSplitParams, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -28,6 +28,7 @@ from kmip_data.pipelines.domains.molecules import (
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
+from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.record_assignment import units_of_rows
 
 TABLE_FILE = "raw/data.csv.gz"

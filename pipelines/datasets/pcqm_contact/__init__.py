@@ -19,7 +19,7 @@ from kmip_data.arrays import I64
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import BaseSplitParams, Prepared, RawFolder
+from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -29,6 +29,7 @@ from kmip_data.pipelines.domains.molecules import (
 )
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
+from kmip_data.pipelines.parameters import BaseSplitParams
 
 TABLE_FILE = "pcqm4m-contact.tsv.gz"
 SPLIT_FILES = {

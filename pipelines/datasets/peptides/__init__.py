@@ -21,7 +21,7 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import CardAdditions, Prepared, PublishedSplitParams, RawFolder
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -29,6 +29,7 @@ from kmip_data.pipelines.domains.molecules import (
 )
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
+from kmip_data.pipelines.parameters import PublishedSplitParams
 
 TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",

@@ -17,11 +17,12 @@ from pydantic import Field
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NO_PART
-from kmip_data.pipelines.base import Records, Split, check_fold
+from kmip_data.pipelines.base import Records, Split
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
 from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
+from kmip_data.pipelines.parameters import check_fold
 
 VAL_NODES = 500
 TEST_NODES = 1_000

@@ -23,15 +23,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
-from kmip_data.pipelines.base import (
-    BaseSplitParams,
-    Pipeline,
-    Prepared,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-)
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.domains.point_clouds import (
     PointParams,
     knn_record,
@@ -40,6 +32,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 )
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
+from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.record_assignment import chosen_rows_by_file
 
 if TYPE_CHECKING:

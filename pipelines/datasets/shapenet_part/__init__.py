@@ -24,7 +24,6 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
-    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
@@ -39,6 +38,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 )
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
+from kmip_data.pipelines.parameters import PublishedSplitParams
 from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
 from kmip_data.strict_model import read_shipped
 

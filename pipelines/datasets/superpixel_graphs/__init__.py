@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.split_rules import order_before_draw
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import BuildParams, CardAdditions, Prepared
+from kmip_data.pipelines.base import CardAdditions, Prepared
 from kmip_data.pipelines.formats.tensors import (
     PYG,
     PickledData,
@@ -29,6 +29,7 @@ from kmip_data.pipelines.formats.tensors import (
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
 from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.parameters import BuildParams
 
 #: COCO's category ids, including background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))

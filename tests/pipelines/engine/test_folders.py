@@ -19,10 +19,11 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER
-from kmip_data.pipelines.base import BuildParams, Prepared, RawFolder
+from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.unfinished_builds import remove_work
+from kmip_data.pipelines.parameters import BuildParams
 
 pytestmark = pytest.mark.real_workers
 

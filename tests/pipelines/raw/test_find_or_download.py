@@ -34,7 +34,8 @@ from kmip_data.manifest import (
     Source,
     load_manifest,
 )
-from kmip_data.pipelines.base import BuildParams, Pipeline, load_pipeline
+from kmip_data.pipelines.base import Pipeline, load_pipeline
+from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw import find_or_download as obtain_module
 from kmip_data.pipelines.raw.copies import copy_problems, list_copies
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw

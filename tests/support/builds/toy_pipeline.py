@@ -27,8 +27,6 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
-    BaseSplitParams,
-    BuildParams,
     Pipeline,
     Prepared,
     RawFolder,
@@ -39,6 +37,7 @@ from kmip_data.pipelines.base import (
     needs_no_worker,
 )
 from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.runtime import parallel
 
 CLASSES = 3
