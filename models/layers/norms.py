@@ -32,8 +32,8 @@ class BatchNorm(nn.BatchNorm1d):
     running_var: Tensor
     num_batches_tracked: Tensor
     momentum: float
-    #: Weight of this process's rows if several processes share a batch in training: 1.0, or 0.0 for
-    #: a repeated graph. None: normalise by the statistics of this process's rows only.
+    #: Weight of this process's rows if several processes share a batch in training: 1.0, or 0.0 to
+    #: leave them out. None: normalise by the statistics of this process's rows only.
     row_weight: float | None = None
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
