@@ -23,7 +23,7 @@ from kmip_data.graphs.molecule_fields import ATOM_FIELDS, ATOM_SIZES, BOND_FIELD
 from kmip_data.pipelines.base import Pipeline, Prepared, Records, Split, Unit, require_raw
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
-from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
+from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, read_torch_file
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
@@ -254,9 +254,9 @@ class MoleculePipeline(Pipeline[P, S]):
         """Read the lists of a split rule; ``rows`` is the number of rows that they must partition."""
         path = folder / self.lists[rule]
         if path.suffix == ".pt":
-            lists = read_torch_file(path, NUMPY)
+            lists = read_torch_file(path, NUMPY_GLOBALS)
         else:
-            lists = read_pickle(path.read_bytes(), NUMPY, name=path.name)
+            lists = read_pickle(path.read_bytes(), NUMPY_GLOBALS, name=path.name)
         return check_partition(lists, rows, name=path.name)
 
 

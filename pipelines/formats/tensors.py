@@ -72,7 +72,7 @@ def read_torch_file(
     """Read a ``torch.save`` file of nested containers; tensors become read-only numpy arrays.
 
     Accepts the data that ``torch.load(path, weights_only=True)`` accepts, and ``extra_globals``, such
-    as :data:`NUMPY` for saved numpy arrays. Arrays share memory like the tensors did. With
+    as :data:`NUMPY_GLOBALS` for saved numpy arrays. Arrays share memory like the tensors did. With
     ``mapping``, a map of the file, they are views of it. Raises ``DamagedInput`` if the file is
     damaged, compressed, in the format before PyTorch 1.6, or names anything but data.
     """
@@ -98,7 +98,7 @@ def stream_items(
         if mapping[: len(_OLD_FORMAT_MAGIC)] == _OLD_FORMAT_MAGIC:
             raise _damaged_error(path.name, "the format before PyTorch 1.6")
         yield from _stream_values(
-            mapping, {**extra_globals, **PICKLED_TENSORS}, path.name, None, libraries
+            mapping, {**extra_globals, **PICKLED_TENSOR_GLOBALS}, path.name, None, libraries
         )
         return
     with _open_pickle(path, mapping) as (pickled, resolve):
@@ -310,13 +310,13 @@ def _is_count(value: Value) -> bool:
 
 
 #: Globals of a pickled tensor, without those of its storage.
-TENSORS: AllowedGlobals = {
+TENSOR_GLOBALS: AllowedGlobals = {
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
     "collections.OrderedDict": dict,
 }
 _STORAGE_TYPES: AllowedGlobals = dict.fromkeys(STORAGE_DTYPES, refuse_calls("a type of storage"))
-_GLOBALS: AllowedGlobals = {**TENSORS, **_STORAGE_TYPES}
+_GLOBALS: AllowedGlobals = {**TENSOR_GLOBALS, **_STORAGE_TYPES}
 
 #: File of a storage up to its type: three small pickles (magic number, version, machine), and the
 #: beginning of the reference to the storage.
@@ -350,7 +350,10 @@ def load_storage(data: Value, *rest: Value) -> Array:
 
 
 #: Globals of a pickle of tensors.
-PICKLED_TENSORS: AllowedGlobals = {**TENSORS, "torch.storage._load_from_bytes": load_storage}
+PICKLED_TENSOR_GLOBALS: AllowedGlobals = {
+    **TENSOR_GLOBALS,
+    "torch.storage._load_from_bytes": load_storage,
+}
 
 _NUMBER_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 
@@ -430,7 +433,7 @@ _NUMPY_CORE: AllowedGlobals = {
 }
 
 #: Globals of a pickle of numpy arrays in plain containers.
-NUMPY: AllowedGlobals = {
+NUMPY_GLOBALS: AllowedGlobals = {
     "numpy.ndarray": refuse_calls("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode_latin1,
@@ -476,7 +479,7 @@ class PickledData(Pending):
 
 
 #: Globals of a saved ``Data`` object.
-PYG: AllowedGlobals = {
+PYG_GLOBALS: AllowedGlobals = {
     "torch_geometric.data.data.Data": PickledData,
     "torch_geometric.data.storage.GlobalStorage": PickledData,
     "torch_geometric.data.storage.AttrType": _require_string,
@@ -491,7 +494,7 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
     Arrays are views of the file, valid until the next iteration. Raises ``DamagedInput`` if the
     file has anything but graphs.
     """
-    for index, graph in enumerate(stream_items(path, {**NUMPY, **PYG})):
+    for index, graph in enumerate(stream_items(path, {**NUMPY_GLOBALS, **PYG_GLOBALS})):
         mapping = graph.mapping if isinstance(graph, PickledData) else None
         if not isinstance(mapping, dict):
             raise DamagedInput(
@@ -503,7 +506,9 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
 def stream_pickled(path: Path) -> Iterator[Value]:
     """Yield the items of a pickled list, with tensors as numpy arrays, releasing pages after use."""
     mapping = map_file(path)
-    for items, _ in stream_list(mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
+    for items, _ in stream_list(
+        mapping, {**NUMPY_GLOBALS, **PICKLED_TENSOR_GLOBALS}, name=path.name
+    ):
         yield from items
         release_pages(mapping)
 

@@ -17,7 +17,7 @@ from kmip_data.pipelines.sample_writers import write_torch_file
 DEFAULT_NODES = 2_000
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
-STEP = 0.001  #: distance between crossings, degrees
+STEP_DEGREES = 0.001  #: distance between crossings
 STREET_FRACTION = 0.67  #: fraction of the grid edges that are streets
 METRES_PER_DEGREE = np.array([71_500.0, 111_200.0])  #: of longitude and latitude
 CATEGORY_COUNTS = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
@@ -89,7 +89,7 @@ def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
     shift = rng.uniform(-0.2, 0.2, (len(crossings), 2))
     positions = np.column_stack([east, row]) + shift
     lon_lat = np.empty((len(crossings), 2))
-    lon_lat[new_number[crossings]] = np.array([WEST, SOUTH]) + STEP * positions
+    lon_lat[new_number[crossings]] = np.array([WEST, SOUTH]) + STEP_DEGREES * positions
     return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
 
 

@@ -25,7 +25,7 @@ from kmip_data.pipelines.domains.molecules import (
     check_partition,
     check_smiles_characters,
 )
-from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
+from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
 from kmip_data.pipelines.parameters import BaseSplitParams
@@ -120,7 +120,7 @@ def _read_smiles(path: Path, gaps: array[float]) -> Iterator[str]:
 
 def read_parts(path: Path, rows: int | None) -> dict[str, I64]:
     """Return the four published lists; raises an error unless each row is in one of them."""
-    lists = read_torch_file(path, NUMPY)
+    lists = read_torch_file(path, NUMPY_GLOBALS)
     return check_partition(lists, rows, name=path.name, parts=PUBLISHED_PARTS)
 
 

@@ -31,7 +31,7 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 if TYPE_CHECKING:
     from shapely import Geometry
 
-EARTH_RADIUS = 6_371_009.0  #: metres, as OSMnx has it
+EARTH_RADIUS_METRES = 6_371_009.0  #: as in OSMnx
 MIXED = 2  #: ``oneway`` and ``reversed`` of a street whose segments differ
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
 _REFERENCES_PER_BLOCK = 1 << 20
@@ -150,7 +150,7 @@ def great_circle(
     north = sine_cosine((y2 - y1) / 2)[0]
     east = sine_cosine((x2 - x1) / 2)[0]
     half = north**2 + sine_cosine(y1)[1] * sine_cosine(y2)[1] * east**2
-    return 2 * arcsine(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS
+    return 2 * arcsine(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS_METRES
 
 
 def largest_component(graph: Network) -> Network:

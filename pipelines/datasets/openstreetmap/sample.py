@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 DEFAULT_INTERSECTIONS = 400
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
-STEP = 0.001  #: distance between crossings, degrees
+STEP_DEGREES = 0.001  #: distance between crossings
 USES = (
     "residential", "commercial", "grass", "retail", "industrial", "forest", "farmland", "railway", "basin",
     "quarry",
@@ -55,8 +55,8 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
                 column = i
             east, north = offsets[layer]
             dx, dy = shift[layer, i, j]
-            lon = WEST + STEP * (column + east + dx)
-            lat = SOUTH + STEP * (row + north + dy)
+            lon = WEST + STEP_DEGREES * (column + east + dx)
+            lat = SOUTH + STEP_DEGREES * (row + north + dy)
             writer.add_node(make.Node(id=node_id, version=1, location=(lon, lat)))
 
         for axis, lines in enumerate((crossing, crossing.T)):

@@ -55,7 +55,7 @@ def street_direction(tags: Mapping[str, str], network_type: str) -> int:
     return 1 if tags.get("junction") == "roundabout" else 0
 
 
-KM_PER_MILE = 1.60934  #: as OSMnx has it
+KM_PER_MILE = 1.60934  #: as in OSMnx
 _SPEED = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
 #: km/h by implicit limit (``maxspeed=FI:urban``).

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.base import Records, Split
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
-from kmip_data.pipelines.formats.tensors import NUMPY
+from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
 from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 from kmip_data.pipelines.parameters import check_fold
@@ -160,7 +160,7 @@ class _SparseMatrix(Pending):
 
 
 _ALLOWED_GLOBALS = {
-    **NUMPY,
+    **NUMPY_GLOBALS,
     "scipy.sparse.csr.csr_matrix": _SparseMatrix,
     "collections.defaultdict": lambda *_: {},
     "__builtin__.list": refuse_calls("list"),

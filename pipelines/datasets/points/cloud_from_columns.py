@@ -24,9 +24,8 @@ _WITH_OFFSET = re.compile(r"(.*?)(?:-(-?\d+\.?\d*))?")
 class Cloud(NamedTuple):
     """Position, features and labels of a cloud of N points."""
 
-    xyz: (
-        F64  #: (N, 3), shifted to a minimum of 0, because map coordinates are too large for float32
-    )
+    #: (N, 3), shifted to a minimum of 0, because map coordinates are too large for float32.
+    xyz: F64
     features: F64  #: (N, F), 0 if missing
     missing: Array  #: (N, F) bool
     label: Array | None  #: (N,) numbers, NaN if missing, or string objects, None if missing

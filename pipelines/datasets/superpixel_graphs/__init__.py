@@ -20,7 +20,7 @@ from kmip_data.graphs.split_rules import order_before_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, Prepared
 from kmip_data.pipelines.formats.tensors import (
-    PYG,
+    PYG_GLOBALS,
     PickledData,
     map_file,
     read_torch_file,
@@ -110,7 +110,7 @@ def classes_from_ids(labels: Array, location: str) -> Array:
 
 def _read_collated_graphs(path: Path) -> Iterator[Sequence[Array]]:
     """Yield the graphs of PyTorch Geometric's collated ``(Data, slices)``."""
-    content = read_torch_file(path, PYG, mapping=map_file(path))
+    content = read_torch_file(path, PYG_GLOBALS, mapping=map_file(path))
     data, slices = content[:2] if isinstance(content, tuple) else (None, None)
     if isinstance(data, PickledData):
         data = data.mapping

@@ -18,14 +18,14 @@ import torch
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.domains.molecules import check_partition
 from kmip_data.pipelines.formats.pickles import MAX_STACK, RefusedError, read_pickle, stream_list
-from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, load_storage
+from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, PICKLED_TENSOR_GLOBALS, load_storage
 from kmip_data.pipelines.sample_writers import storage_bytes
 
 PROTOCOLS = range(6)
-ALLOWED = {**NUMPY, **PICKLED_TENSORS}
+ALLOWED = {**NUMPY_GLOBALS, **PICKLED_TENSOR_GLOBALS}
 
 
-def read(data, allowed=NUMPY, **options):
+def read(data, allowed=NUMPY_GLOBALS, **options):
     return read_pickle(data, allowed, name="file.pickle", **options)
 
 

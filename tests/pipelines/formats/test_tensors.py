@@ -14,7 +14,7 @@ import torch
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import RefusedError
-from kmip_data.pipelines.formats.tensors import TENSORS, read_tensor, read_torch_file
+from kmip_data.pipelines.formats.tensors import TENSOR_GLOBALS, read_tensor, read_torch_file
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16,
@@ -122,7 +122,7 @@ def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
     ],
 )
 def test_a_tensor_beyond_its_storage(offset, size, stride, problem) -> None:
-    rebuild = TENSORS["torch._utils._rebuild_tensor_v2"]
+    rebuild = TENSOR_GLOBALS["torch._utils._rebuild_tensor_v2"]
     assert rebuild(np.arange(4.0), 1, (3,), (1,)).tolist() == [1, 2, 3]
     assert rebuild(np.arange(4.0), 0, (2, 2), (1, 2)).tolist() == [[0, 2], [1, 3]]
     with pytest.raises(RefusedError, match=problem):

@@ -25,8 +25,8 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.pickles import SkippedObject, Value, refuse_calls
 from kmip_data.pipelines.formats.tensors import (
-    NUMPY,
-    PYG,
+    NUMPY_GLOBALS,
+    PYG_GLOBALS,
     PickledData,
     separate_graphs,
     stream_items,
@@ -36,8 +36,8 @@ from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
 _ALLOWED_GLOBALS = {
-    **NUMPY,
-    **PYG,
+    **NUMPY_GLOBALS,
+    **PYG_GLOBALS,
     "collections.defaultdict": lambda *_: {},
     "builtins.dict": refuse_calls("dict"),
     "__builtin__.dict": refuse_calls("dict"),
