@@ -188,8 +188,8 @@ class SlowNetwork:
                     continue
                 entry = (graph.lappe_vectors * signs)[:, i]
                 pair = torch.stack([entry, value.expand_as(entry)], 1)
-                inner = torch.relu(self.linear(f"{at}each.0", pair))
-                total = total + torch.relu(self.linear(f"{at}each.2", inner))
+                inner = torch.relu(self.linear(f"{at}pair_encoder.0", pair))
+                total = total + torch.relu(self.linear(f"{at}pair_encoder.2", inner))
             encoded.append(total)
         return encoded
 
