@@ -70,7 +70,7 @@ GROUPS = {
 @click.option(
     "--preset",
     metavar="DATASET/MODEL",
-    help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data; "
+    help="Use the preset of another dataset, such as squirrel-filtered/gcn, if it fits the data; "
     "`kmip-data info NAME` lists them.",
 )
 @set_option(

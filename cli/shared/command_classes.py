@@ -92,15 +92,13 @@ class Group(Command, click.Group):
         """Find the command, or raise an error that names the nearest one."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from kmip_data.errors import UsageError, unknown_name_error
+            from kmip_data.cli.shared.corrected_command import error_with_correction
+            from kmip_data.errors import unknown_name_error
 
             step = f"{ctx.command_path} --help"
             synonym = _SYNONYMS.get(args[0], "")
             if synonym in known:
-                error = UsageError(
-                    f"There is no command called {args[0]!r}. Did you mean {synonym!r}?", next=step
-                )
-                error.correction = (args[0], synonym)
-                raise error
+                message = f"There is no command called {args[0]!r}. Did you mean {synonym!r}?"
+                raise error_with_correction(message, args[0], synonym, step)
             raise unknown_name_error("command", args[0], known, command=step)
         return super().resolve_command(ctx, args)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kmip_data.cli.shared.corrected_command import error_with_correction
 from kmip_data.errors import MAX_SHOWN, UsageError
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
@@ -144,14 +145,12 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
             option = f"--model {models},{name}" if models else f"--model {name}"
-            error = UsageError(f"{name!r} is a model, not a sweep.", next=option)
-            error.correction = (name, option)
-            return error
+            return error_with_correction(f"{name!r} is a model, not a sweep.", name, option, option)
         if self.kinds == ("sweep",) and is_dataset:
             option = f"--dataset {name}"
-            error = UsageError(f"{name!r} is a dataset, not a sweep.", next=option)
-            error.correction = (name, option)
-            return error
+            return error_with_correction(
+                f"{name!r} is a dataset, not a sweep.", name, option, option
+            )
         if self.kinds == ("dataset",) and (builds := list_builds(home, name)):
             return UsageError(
                 f"{name!r} is a dataset of your own.", next=rebuild_command(builds, name)
@@ -237,13 +236,13 @@ def _run_expected_error(name: str, runs: list[str], home: Home) -> UsageError:
     """Return the error for a dataset, or a dataset and a model, that has several ``runs``."""
     newest = max(runs, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
     noun = "a dataset and a model" if "/" in name else "a dataset"
-    error = UsageError(
+    return error_with_correction(
         f"{name} is {noun}; this command takes a run.",
+        name,
+        newest,
+        f"its newest run: {newest}",
         expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
-        next=f"its newest run: {newest}",
     )
-    error.correction = (name, newest)
-    return error
 
 
 def _dataset_and_model(name: str, home: Home) -> tuple[str, str] | None:

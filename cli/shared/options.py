@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from kmip_data.cli.shared.corrected_command import error_with_correction
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absent_file_error, absolute_path
@@ -229,9 +230,7 @@ def _missing_value_error(key: str) -> UsageError:
     step = "--set section.key=VALUE, such as --set optimizer.lr=1e-3"
     if key in defaults:
         step = f"its default: --set {key}={str(defaults[key]).lower()}"
-    error = UsageError(f"--set {key} has no value.", next=step)
-    error.correction = (key, f"{key}=")
-    return error
+    return error_with_correction(f"--set {key} has no value.", key, f"{key}=", step)
 
 
 jobs_option = click.option(
