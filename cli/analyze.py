@@ -137,7 +137,10 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
         message = "Neither RUN nor --gaussian is given."
         if run:
             message = "Both RUN and --gaussian are given."
-        raise UsageError(message, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
+        raise UsageError(
+            message,
+            next=f"kmip-data analyze {name} RUN; or kmip-data analyze {name} --gaussian 2500x16",
+        )
     if gaussian:
         projections = gaussian_projections(*gaussian)
     else:
@@ -265,7 +268,7 @@ def influence_of_k(
             "No finished runs differ only in k.",
             expected="runs of k-MIP attention with several k",
             found="; ".join(notes) or f"{len(runs)} runs",
-            next="kmip-data train helsinki --set model.attention.k=5, and the same with another k",
+            next="kmip-data train helsinki --set model.attention.k=5; then with another k",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += left_out

@@ -16,7 +16,6 @@ from kmip_data.cli.shared.options import (
     dask_option,
     force_option,
     jobs_option,
-    options_on_line,
     path_option,
     plugin_option,
     raw_options,
@@ -177,8 +176,8 @@ def command(
 
     # 4. Write the description and the picture, and print the result.
     if describe is not None:
-        command_line = _command_after_dry_run(parameters, archives, describe, home)
-        write_description(build, describe, command_line)
+        step = graphs_build_command(parameters, archives, home, description=describe)
+        write_description(build, describe, step)
     _print_warnings(build, name)
     if draws_picture:
         _add_picture(build, home, quiet=quiet)
@@ -197,7 +196,7 @@ def _print_dry_run(
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.pipelines.added_splits import ensure_split
 
-    step = _command_after_dry_run(parameters, archives, describe, home)
+    step = graphs_build_command(parameters, archives, home, description=describe)
     with temporary_graphs_build(parameters, archives, home=home, **options) as build:
         split = ensure_split(build, parameters.split)
         _print_warnings(build, "graphs")
@@ -214,13 +213,6 @@ def _print_dry_run(
         if not has_target and "label" not in parameters.records and target_candidates(build.card):
             step += " --set label=COLUMN"
     print_result(facts, f"{columns}\n\n{summary}\n\nNext: {step}")
-
-
-def _command_after_dry_run(
-    parameters: DatasetParameters, archives: tuple[Path, ...], describe: Path | None, home: Home
-) -> str:
-    typed_home = home if "--home" in options_on_line() else None
-    return graphs_build_command(parameters, archives, home=typed_home, description=describe)
 
 
 def _print_warnings(build: Build, name: str) -> None:

@@ -148,7 +148,7 @@ def command(
     if positional is not None and dataset is not None:
         raise UsageError(
             f"Two datasets are named: {positional} and {dataset}.",
-            next=f"kmip-data train {positional}, or --dataset {dataset} alone",
+            next=f"kmip-data train {positional}; or kmip-data train {dataset}",
         )
     dataset = dataset or positional
     sources = [bool(dataset or file), resume is not None, reproduce is not None]
@@ -382,7 +382,7 @@ def _refuse_second_model() -> None:
         if option in options and (ignored := options & others):
             raise UsageError(
                 f"{option} names its model itself, so {min(ignored)} has no effect.",
-                next=f"leave out {min(ignored)} or {option}",
+                next=f"leave out {min(ignored)}",
             )
 
 

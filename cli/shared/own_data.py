@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.cli.shared.datasets import DatasetParameters
 from kmip_data.cli.shared.names import dataset_name_of_file
+from kmip_data.cli.shared.options import options_on_line
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.text import parameters_as_options
 
@@ -98,14 +99,13 @@ def temporary_graphs_build(
 def graphs_build_command(
     parameters: DatasetParameters,
     archives: tuple[Path, ...],
+    home: Home,
     *,
-    home: Home | None,
     description: Path | None,
 ) -> str:
     """Return the command that builds the user's graphs after a dry run.
 
-    It names a ``home`` other than the default one. With a ``description`` to read the uses of the
-    columns from, the parameters that the description contains are left out.
+    With a ``description`` file, the parameters that it contains are left out.
     """
     from kmip_data.columns.column_uses import DESCRIBED_PARAMETERS
 
@@ -119,7 +119,7 @@ def graphs_build_command(
     words = ["kmip-data", "build", "graphs", "--name", parameters.source.get("name", "mine")]
     for archive in archives:
         words += ["--archive", str(archive)]
-    if home is not None:
+    if "--home" in options_on_line():
         words += ["--home", str(home.path)]
     return f"{shlex.join(words)} {parameters_as_options(given)}".strip()
 

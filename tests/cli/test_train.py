@@ -97,7 +97,9 @@ def test_a_configuration_repeats_a_run(trained):
     )
     assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
     assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
-    assert "--variant has no effect" in refused("train", "--config", config, "--variant", "text")
+    message = refused("train", "--config", config, "--variant", "text")
+    assert "--variant has no effect" in message
+    assert f"next: leave out --variant: kmip-data train --config {config}\n" in message
 
 
 def test_a_stopped_run_continues_to_the_same_result(trained):
