@@ -132,6 +132,15 @@ def conflicting_values_error(option: str, value: object, setting: str) -> UsageE
     )
 
 
+def error_with_correction(
+    message: str, typed: str, meant: str, step: str | None = None, *, expected: str | None = None
+) -> UsageError:
+    """Return the error for the word ``typed``; its ``next`` line is the command with ``meant``."""
+    error = UsageError(message, expected=expected, next=step)
+    error.correction = (typed, meant)
+    return error
+
+
 def unknown_name_error(
     noun: str,
     name: str,

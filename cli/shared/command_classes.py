@@ -92,8 +92,7 @@ class Group(Command, click.Group):
         """Find the command, or raise an error that names the nearest one."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from kmip_data.cli.shared.corrected_command import error_with_correction
-            from kmip_data.errors import unknown_name_error
+            from kmip_data.errors import error_with_correction, unknown_name_error
 
             step = f"{ctx.command_path} --help"
             synonym = _SYNONYMS.get(args[0], "")

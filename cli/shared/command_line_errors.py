@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kmip_data import errors
-from kmip_data.cli.shared.corrected_command import error_with_correction, is_data_name
+from kmip_data.cli.shared.corrected_command import is_data_name
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS, disk_error
 from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
 
@@ -64,11 +64,11 @@ def _usage_error(
 
     step = f"{context.command_path} --help"
     if key := _key_without_value(error, args):
-        return error_with_correction(f"--set {key} has no value.", key, f"{key}=", step)
+        return errors.error_with_correction(f"--set {key} has no value.", key, f"{key}=", step)
     if extra := _extra_name_and_option(error, context, args):
         name, option = extra
         message = f"{error.format_message()} Did you mean {option!r}?"
-        return error_with_correction(message, name, option)
+        return errors.error_with_correction(message, name, option)
 
     other_command = _COMMAND_WITH_NAME.get(context.info_name or "")
     if other_command and isinstance(error, click.UsageError) and len(args) == 2:
@@ -98,7 +98,7 @@ def _value_error(
         if correction := _mistyped_choice(args, choices):
             typed, choice = correction
             message = f"{error.format_message()} Did you mean {choice!r}?"
-            return error_with_correction(message, typed, choice)
+            return errors.error_with_correction(message, typed, choice)
         if option.startswith("--"):
             step = f"{option} {choices[0]}"
         if is_missing:
@@ -206,17 +206,19 @@ def _unknown_option_error(
     # 1. The singular of an option that takes a list, and a long option with a single dash.
     if f"{option}s" in flags:
         message = f"{command} has no option {option}. Did you mean {option}s?"
-        return error_with_correction(message, option, f"{option}s", step)
+        return errors.error_with_correction(message, option, f"{option}s", step)
     single = next((word for word in args if option == word[:2] and f"-{word}" in flags), None)
     if single is not None:
         message = f"{command} has no option {single}. Did you mean -{single}?"
-        return error_with_correction(message, single, f"-{single}", step)
+        return errors.error_with_correction(message, single, f"-{single}", step)
 
     # 2. A choice typed as an option, such as --json for --format json.
     for param in params:
         if isinstance(param.type, click.Choice) and option[2:] in param.type.choices:
             meant = f"{param.opts[-1]} {option[2:]}"
-            return error_with_correction(f"{command} has no option {option}.", option, meant, step)
+            return errors.error_with_correction(
+                f"{command} has no option {option}.", option, meant, step
+            )
 
     # 3. A key typed as an option, such as --lr of a training or --label of a build.
     names = {param.name for param in params}

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError
 from kmip_data.text import strip_secrets
 
 _VALUE = r"(?:'[^']*'|[^\s,;'-][^\s,;']*)"
@@ -25,15 +25,6 @@ _FOLD_OPTIONS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold"
 #: Commands whose line is not repeated with another name: they remove data.
 _DESTRUCTIVE = {"remove"}
 _WITH_CONFIGURATION_KEYS = {"train", "sweep"}
-
-
-def error_with_correction(
-    message: str, typed: str, meant: str, step: str | None = None, *, expected: str | None = None
-) -> UsageError:
-    """Return the error for the word ``typed``; its ``next`` line is the command with ``meant``."""
-    error = UsageError(message, expected=expected, next=step)
-    error.correction = (typed, meant)
-    return error
 
 
 def complete_step(

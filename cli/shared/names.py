@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.corrected_command import error_with_correction
-from kmip_data.errors import MAX_SHOWN, UsageError
+from kmip_data.errors import MAX_SHOWN, UsageError, error_with_correction
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:

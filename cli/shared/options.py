@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.corrected_command import error_with_correction
 from kmip_data.cli.shared.names import BUILD
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, error_with_correction
 from kmip_data.files.path_errors import absent_file_error, absolute_path
 
 if TYPE_CHECKING:
