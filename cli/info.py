@@ -159,7 +159,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
 
 def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return a preset's configuration, and the differences of the paper's text from its code."""
-    from kmip_data.models.positions import POSITIONAL
+    from kmip_data.models.positional_encodings import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for_data, read_preset
     from kmip_data.models.training.run.published_result import find_published_result

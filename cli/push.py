@@ -50,7 +50,7 @@ def command(
 
     source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
-        from kmip_data.models.training.run_page import push_run
+        from kmip_data.models.training.push_run import push_run
 
         share = push_run(source, address, page=page, quiet=quiet)
     else:

@@ -32,7 +32,7 @@ def command(
     a sweep that ended with an error is listed as failed, with that error. `report` compares
     finished runs.
     """
-    from kmip_data.models.training.run.states import list_runs
+    from kmip_data.models.training.run.run_status import list_runs
 
     # The name of a dataset also selects the runs on its sample.
     runs = []

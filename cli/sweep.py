@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell, Plan
-    from kmip_data.models.training.run.states import RunState, RunStatus
+    from kmip_data.models.training.run.run_status import RunState, RunStatus
 
 
 @click.command(cls=Command)
@@ -239,7 +239,7 @@ def _print_plan(
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.runs_by_name import find_plan_runs
-    from kmip_data.models.training.run.states import run_status
+    from kmip_data.models.training.run.run_status import read_run_status
 
     planned = {cell.folder: cell for cell in cells}
     folders = dict.fromkeys(planned)
@@ -250,7 +250,7 @@ def _print_plan(
     runs = []
     by_state: dict[RunState, list[RunStatus]] = {}
     for folder in folders:
-        run = run_status(folder, home)
+        run = read_run_status(folder, home)
         # A waiting run has no folder yet: take its length from the plan.
         if folder in planned:
             run.seed = planned[folder].seed

@@ -24,7 +24,7 @@ from kmip_data.models.component_names import (
 from kmip_data.models.components import Activation, Component, Fraction, NoComponent
 from kmip_data.models.layers import kinds as message_passing_kinds
 from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
-from kmip_data.models.positions import (
+from kmip_data.models.positional_encodings import (
     POSITIONAL,
     LapPEKeys,
     PositionalEncoding,

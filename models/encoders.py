@@ -1,4 +1,4 @@
-"""Feature and position encoders, registered in ``models/component_names.py`` and ``models/positions.py``."""
+"""Encoders of features and positions, listed in ``component_names.py`` and ``positional_encodings.py``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kmip_data.models.layers.norms import BatchNorm
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
     from kmip_data.models.component_names import Builder, EmbeddedIntegers
-    from kmip_data.models.positions import PositionalEncoding
+    from kmip_data.models.positional_encodings import PositionalEncoding
 
 
 def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build
     from kmip_data.models.reports.result_tables import Table
     from kmip_data.models.reports.sheets import Sheet
-    from kmip_data.models.training.run.states import RunStatus
+    from kmip_data.models.training.run.run_status import RunStatus
 
 
 def builds_table(builds: list[Build]) -> str:

@@ -237,7 +237,7 @@ def graph_of_record(
     if drawing.metres:
         header["metre"] = scale  # page units per metre
     header["key"] = drawing.key
-    header["facts"] = _record_facts(drawing, lines.shape[1])
+    header["facts"] = _graph_size_text(drawing, lines.shape[1])
     header["options"] = format_parameters(card.parameters)
     header["explore"] = {
         "hops": 1,
@@ -294,7 +294,7 @@ def _target_layers(
     return layers
 
 
-def _record_facts(drawing: Drawing, lines: int) -> str:
+def _graph_size_text(drawing: Drawing, lines: int) -> str:
     nodes = count_with_noun(len(drawing.pos), "node")
     edges = drawing.edge_index.shape[1]
     facts = f"{nodes}, {count_with_noun(edges, 'edge')}"

@@ -57,7 +57,7 @@ def _dense_attention(queries: Tensor, keys: Tensor, values: Tensor, p: float) ->
     keys = keys * scale
     prefers_tiles = p < 1 and keys.shape[-2] >= MIN_TILED_NODES
     if prefers_tiles and can_use_onednn(queries, keys, values):
-        from kmip_data.models.attention.tiled import tiled_attention  # numba
+        from kmip_data.models.attention.full_attention_cpu import tiled_attention  # numba
 
         return tiled_attention(queries, keys, values, p)
     return hashed_dropout((queries @ keys.mT).softmax(-1), p) @ values

@@ -23,12 +23,12 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
-from kmip_data.models.training.run.states import (
+from kmip_data.models.training.run.run_status import (
     ERROR,
     is_unlocked,
     last_logged_error,
     log_name,
-    run_status,
+    read_run_status,
 )
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.parallel import start_process
@@ -62,7 +62,7 @@ def run_cells(
     ``gpus`` are values of ``CUDA_VISIBLE_DEVICES``. The sweep's ``folder`` holds the logs.
     ``options`` apply to missing builds, which are built before the first cell starts. Cells run by
     another process are waited for. All processes started here end before this function returns or
-    raises; the outcome of every cell is on disk (:func:`run_status`). Raises ``UsageError`` if a
+    raises; the outcome of every cell is on disk (:func:`read_run_status`). Raises ``UsageError`` if a
     folder or log is a link or a special file.
     """
     # 1. Make folders and data before any run starts.
@@ -232,6 +232,6 @@ def _start_cell(
 
 
 def _progress_line(cell: Cell, home: Home) -> str:
-    run = run_status(cell.folder, home)
+    run = read_run_status(cell.folder, home)
     text = f"{'/'.join(cell.folder.parts[-3:])}: {run.state}"
     return f"{text}: {run.reason}" if run.reason else text

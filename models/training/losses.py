@@ -226,10 +226,10 @@ class Loss:
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a batch, a scalar in float32."""
-        mean = self.compute(logits, target, *self._counts_by_class(logits, target))
+        mean = self.compute(logits, target, *self._class_count_arguments(logits, target))
         return mean if self.transform_mean is None else self.transform_mean(mean)
 
-    def _counts_by_class(self, logits: Tensor, target: Tensor) -> list[Tensor]:
+    def _class_count_arguments(self, logits: Tensor, target: Tensor) -> list[Tensor]:
         return [_class_counts(logits, target)] if self.uses_class_counts else []
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,7 +245,9 @@ class Loss:
         """
         from torch import distributed
 
-        counts = [_sum_over_processes(count) for count in self._counts_by_class(logits, target)]
+        counts = [
+            _sum_over_processes(count) for count in self._class_count_arguments(logits, target)
+        ]
         weight = self.weight(target, *counts).double()
         total_weight = _sum_over_processes(weight)
         fraction = weight / total_weight.clamp_min(SMALLEST_FLOAT32)

@@ -152,7 +152,7 @@ def _encode_and_write_cards(
     num_shards = len(build.card.shards)
     for position, encoding in enumerate(missing):
         first = position * num_shards
-        _write_card(build, encoding, units[first : first + num_shards])
+        _write_columns_card(build, encoding, units[first : first + num_shards])
         print_status(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in folders:
         atomic_writes.remove_partials(folder, root=build.path)
@@ -204,7 +204,7 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
     return card.key == columns_key(encoding, build.card)
 
 
-def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
+def _write_columns_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
     folder = build.path / COLUMNS / encoding.name
     entries = [FileEntry(file=Path(unit.file).name, **unit.facts) for unit in units]
     card = ColumnsCard(

@@ -456,7 +456,7 @@ def run_tasks(
                 on_wait(running.values())
                 finished, _ = wait(running, COUNT_SECONDS, return_when=FIRST_COMPLETED)
             # Record successes first, even if another task failed at the same time.
-            for future in sorted(finished, key=_has_failed):
+            for future in sorted(finished, key=_failed_or_was_cancelled):
                 task = running[future]
                 on_result(task, executor.result(future, f"unit {task.name!r}"))
                 del running[future]
@@ -469,7 +469,7 @@ def run_tasks(
             print_line(f"a worker process died; trying its {len(suspects)} shards one by one")
 
 
-def _has_failed(future: Future[Any]) -> bool:
+def _failed_or_was_cancelled(future: Future[Any]) -> bool:
     return future.cancelled() or future.exception() is not None
 
 

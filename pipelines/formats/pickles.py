@@ -366,7 +366,7 @@ class _Machine:
         # Keep only the earliest 1,000 names and types, because the memo would hold every item.
         shared: dict[int, Value] = {}
         for key, value in memo.items():
-            if type(value) not in _UNSHARED_TYPES and _can_be_shared(_finished_value(value)):
+            if type(value) not in _UNSHARED_TYPES and _may_be_referenced(_finished_value(value)):
                 shared[key] = value
                 if len(shared) == _MAX_SHARED:
                     break
@@ -437,7 +437,7 @@ def _expect_type(value: Value, expected: type) -> Value:
     return value
 
 
-def _can_be_shared(value: Value) -> bool:
+def _may_be_referenced(value: Value) -> bool:
     """Return True for names and types, which later items may refer to."""
     if isinstance(value, str | bytes):
         return len(value) < _MAX_NAME_LENGTH

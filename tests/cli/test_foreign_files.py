@@ -18,8 +18,8 @@ from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import MARKER, marker_content
 from kmip_data.format.card import read_card
 from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.push_run import push_run
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.run_page import push_run
 
 MINE = b"years of work"
 BUILD = ("build", "long-range", "--limit", "4", "--jobs", "1", "-q")

@@ -7,8 +7,8 @@ from pathlib import Path
 from support.cli import done, refused
 
 from kmip_data.files.atomic_writes import MARKER
+from kmip_data.models.training.push_run import run_page
 from kmip_data.models.training.run.result import read_result
-from kmip_data.models.training.run_page import run_page
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--name", "mine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]

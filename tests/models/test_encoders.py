@@ -19,7 +19,7 @@ from kmip_data.models.component_names import (
 )
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.positions import POSITIONAL, LapPEKeys, RWSEKeys
+from kmip_data.models.positional_encodings import POSITIONAL, LapPEKeys, RWSEKeys
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 

@@ -422,11 +422,11 @@ def _select_nearest(
         selected = np.uint64(selected + np.uint64(key <= limit))
     if selected < np.uint64(k):
         return np.int64(LAST_KEY)
-    return _sort_smallest(work, selected)
+    return _sort_k_smallest_keys(work, selected)
 
 
 @njit_nogil()
-def _sort_smallest(work: Workspace, count: np.uint64) -> np.int64:
+def _sort_k_smallest_keys(work: Workspace, count: np.uint64) -> np.int64:
     """Sort the k smallest of the keys ``work.keys[:count]`` into ``work.nearest``; return the last."""
     k = len(work.nearest)
     keys = work.keys[:count]

@@ -338,15 +338,15 @@ def _passing_mask(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _search_pair(
+def _search_two_leaves(
     coded: _Coded,
     codes: Pointer,
     quads: int,
-    leaf: int,
+    first_leaf: int,
     i: int,
 ) -> int:
-    """Search two leaves for four queries; return the number of candidates."""
-    sums = _multiply_pair(coded, codes, quads, leaf, i)
+    """Search two adjacent leaves for four queries; return the number of candidates."""
+    sums = _multiply_pair(coded, codes, quads, first_leaf, i)
     lefts = larger(larger(sums[0], sums[1]), larger(sums[2], sums[3]))
     rights = larger(larger(sums[4], sums[5]), larger(sums[6], sums[7]))
     # One branch for 128 sums, as few pass.
@@ -354,7 +354,9 @@ def _search_pair(
         return 0
     left = _passing_mask(sums[0], sums[1], sums[2], sums[3])
     right = _passing_mask(sums[4], sums[5], sums[6], sums[7])
-    return _add_passing_keys(coded, i, left, leaf) + _add_passing_keys(coded, i, right, leaf + 1)
+    return _add_passing_keys(coded, i, left, first_leaf) + _add_passing_keys(
+        coded, i, right, first_leaf + 1
+    )
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -493,10 +495,10 @@ def _search_band(
             # A loop of constant length is unrolled, which saves a tenth of the time for d = 9 to 12.
             if quads == 3:
                 for pair in range(leaf, last, 2):
-                    scored += _search_pair(coded, points, 3, pair, i)
+                    scored += _search_two_leaves(coded, points, 3, pair, i)
             else:
                 for pair in range(leaf, last, 2):
-                    scored += _search_pair(coded, points, quads, pair, i)
+                    scored += _search_two_leaves(coded, points, quads, pair, i)
     return visited, scored
 
 

@@ -18,8 +18,8 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
+from kmip_data.models.training.push_run import push_run
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.run_page import push_run
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build

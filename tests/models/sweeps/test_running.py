@@ -21,7 +21,7 @@ from kmip_data.files.atomic_writes import folder_lock, lock_path
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan
 from kmip_data.models.sweeps.running import log_path
-from kmip_data.models.training.run.states import run_status
+from kmip_data.models.training.run.run_status import read_run_status
 from kmip_data.runtime import parallel
 
 
@@ -64,7 +64,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = run(plan)
     check_once(home, cells)
-    assert [run_status(cell.folder, home).state for cell in cells] == ["done"] * 4
+    assert [read_run_status(cell.folder, home).state for cell in cells] == ["done"] * 4
     before = events(home.path)
     lock_path(log_path(cells[0], place(home, plan))).touch()  # of a sweep that was killed
     run(plan)
@@ -91,7 +91,7 @@ def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
 def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = run(plan, fails="seed1")
-    states = [run_status(cell.folder, home) for cell in cells]
+    states = [read_run_status(cell.folder, home) for cell in cells]
     assert [state.state for state in states] == ["done", "failed"] * 2
     assert states[1].reason == "The loss is not a number any more."
     run(plan)  # what failed is tried again
@@ -101,7 +101,7 @@ def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
 def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "PROGRAM", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
-    states = [run_status(cell.folder, home) for cell in run(plan)]
+    states = [read_run_status(cell.folder, home) for cell in run(plan)]
     assert [(state.state, state.reason) for state in states] == [
         ("failed", "it ended by signal 9")
     ] * 2
@@ -111,7 +111,7 @@ def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
     plan = write_plan(
         tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0]
     )
-    first, second = (run_status(cell.folder, home) for cell in run(plan, offline=True))
+    first, second = (read_run_status(cell.folder, home) for cell in run(plan, offline=True))
     assert (first.state, second.state) == ("failed", "done")
     assert "paris" in first.reason
 
@@ -127,13 +127,13 @@ def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
 def test_a_running_cell_says_how_far_it_is(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
     [cell] = expand_plan(read_plan(str(plan)), home)
-    assert run_status(cell.folder, home).state == "waiting"
+    assert read_run_status(cell.folder, home).state == "waiting"
     cell.folder.mkdir(parents=True)
     (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
     (cell.folder / "metrics.csv").write_text("epoch,seconds\n0,90.0\n1,70.0\n")
-    assert run_status(cell.folder, home).state == "stopped"
+    assert read_run_status(cell.folder, home).state == "stopped"
     with folder_lock(cell.folder):
-        assert run_status(cell.folder, home).as_json().items() >= {
+        assert read_run_status(cell.folder, home).as_json().items() >= {
             ("state", "running"),
             ("epoch", 2),
             ("epochs", 3),
@@ -143,7 +143,7 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
     log.parent.mkdir(parents=True)
     log.touch()
     with folder_lock(log):
-        assert run_status(cell.folder, home).state == "running"
+        assert read_run_status(cell.folder, home).state == "running"
 
 
 def test_an_interrupt_stops_the_runs_too(home, tmp_path):
@@ -204,7 +204,7 @@ def check_survivors(home: Home, plan: Path) -> None:
     counts = events(home.path)
     assert whole(cells) <= counts.keys()
     for cell in cells:
-        assert run_status(cell.folder, home).state == "done"
+        assert read_run_status(cell.folder, home).state == "done"
         done = sum(
             count for name, count in counts.items() if name.startswith(f"{cell.folder.name} epoch")
         )

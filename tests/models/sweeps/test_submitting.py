@@ -14,7 +14,7 @@ from support.runs.sweeps import StandInSubmission, environment, events, wait_for
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import submitting
 from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan
-from kmip_data.models.training.run.states import run_status
+from kmip_data.models.training.run.run_status import read_run_status
 
 submitit = pytest.importorskip("submitit", reason="the extra slurm is not installed")
 
@@ -42,7 +42,7 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
 def test_each_cell_is_a_job_that_outlives_the_command(submit, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = submit(plan, seconds=0.1)
-    wait_for(lambda: all(run_status(cell.folder, home).state == "done" for cell in cells))
+    wait_for(lambda: all(read_run_status(cell.folder, home).state == "done" for cell in cells))
     epochs = {name: count for name, count in events(home.path).items() if "epoch" in name}
     assert len(epochs) == 12
     assert set(epochs.values()) == {1}
@@ -59,7 +59,7 @@ def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
     [job] = [process for process in psutil.Process().children() if process.pid not in others]
     [task] = job.children()
     task.send_signal(signal.SIGUSR2)  # as a cluster does a while before it takes the machine away
-    wait_for(lambda: run_status(cell.folder, home).state == "done")
+    wait_for(lambda: read_run_status(cell.folder, home).state == "done")
     counts = events(home.path)
     assert counts[f"{cell.folder.name} start"] == 2
     assert counts[f"{cell.folder.name} epoch 0"] == 1

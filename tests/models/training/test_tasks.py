@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home, added_column_names
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.explanations import predict_record
-from kmip_data.models.positions import POSITIONAL
+from kmip_data.models.positional_encodings import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset

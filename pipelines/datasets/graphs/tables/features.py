@@ -83,7 +83,7 @@ def _category_features(column: TableColumn, strings: Array) -> Features:
         pass
     elif all(map(_DATE.fullmatch, categories)):
         reason = f"dates, such as {categories[0]}"
-    elif is_identifier_column(column) or _are_prose(categories):
+    elif is_identifier_column(column) or _are_prose_or_lists(categories):
         reason = f"names or free text, such as {categories[0][:40]!r}"
     if reason:
         column.ignore(reason)
@@ -111,7 +111,7 @@ def _category_features(column: TableColumn, strings: Array) -> Features:
     return _one_hot(name, strings, categories)
 
 
-def _are_prose(strings: Array) -> bool:
+def _are_prose_or_lists(strings: Array) -> bool:
     """True if strings are sentences, lists or objects rather than categories."""
     are_long = np.mean([len(text) for text in strings]) > 60 or any(
         "\n" in text for text in strings

@@ -13,7 +13,7 @@ from support.oracles.upstream import entries, preset_of, shape
 from kmip_data.errors import UsageError
 from kmip_data.models.config import SECTIONS, known_models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
-from kmip_data.models.positions import positional_term
+from kmip_data.models.positional_encodings import positional_term
 from kmip_data.models.training.config import presets
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (

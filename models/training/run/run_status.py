@@ -117,13 +117,13 @@ def list_runs(home: Home) -> list[RunStatus]:
     start_times = [(path.stat().st_mtime, path.parent) for path in configs]
     runs = []
     for seconds, folder in sorted(start_times, reverse=True):
-        run = run_status(folder, home)
+        run = read_run_status(folder, home)
         run.begun = timestamp(seconds)
         runs.append(run)
     return runs
 
 
-def run_status(folder: Path, home: Home) -> RunStatus:
+def read_run_status(folder: Path, home: Home) -> RunStatus:
     """Return the status of a run; its folder need not exist."""
     dataset, model, name = folder.parts[-3:]
     epochs = None
