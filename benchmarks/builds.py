@@ -109,7 +109,7 @@ def peptides_as_pyg(raw: Path, file: Path) -> None:
     from kmip_data.pipelines.datasets.peptides import PeptidesFuncPipeline
 
     graphs = []
-    with gzip.open(raw / PeptidesFuncPipeline.table, "rt") as table:
+    with gzip.open(raw / PeptidesFuncPipeline.table_file, "rt") as table:
         for row in csv.DictReader(table):
             graph = smiles2graph(row["smiles"])
             names = {"x": "node_feat", "edge_index": "edge_index", "edge_attr": "edge_feat"}

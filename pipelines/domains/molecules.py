@@ -65,10 +65,10 @@ class Molecule(NamedTuple):
         )
 
 
-def check_smiles_characters(text: str, where: str) -> None:
-    """Refuse a string with characters that no SMILES has, such as line breaks."""
+def check_smiles_characters(text: str, location: str) -> None:
+    """Raise ``DamagedInput`` for characters that no SMILES has, such as line breaks."""
     if not text.isascii() or not text.isprintable():
-        raise DamagedInput(f"{where}: {ascii(text)[:200]} is not a SMILES.")
+        raise DamagedInput(f"{location}: {ascii(text)[:200]} is not a SMILES.")
 
 
 def molecule_from_smiles(smiles: str) -> Molecule:
@@ -82,7 +82,7 @@ def molecule_from_smiles(smiles: str) -> Molecule:
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is not None:
-            return graph_of_mol(mol)
+            return molecule_from_mol(mol)
         # Parse without checks, to distinguish invalid syntax from invalid chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
         reason = "it is not a SMILES"
@@ -94,7 +94,7 @@ def molecule_from_smiles(smiles: str) -> Molecule:
         raise RefusedSmilesError(reason)
 
 
-def graph_of_mol(mol: Mol) -> Molecule:
+def molecule_from_mol(mol: Mol) -> Molecule:
     """Return the graph of an RDKit molecule.
 
     Raises :class:`RefusedSmilesError` if OGB has no index for a stereo mark.
@@ -144,26 +144,26 @@ def graph_of_mol(mol: Mol) -> Molecule:
     return Molecule(x, edge_index, attr.repeat(2, axis=0))
 
 
-def _value_table(items: Iterable[T], *values: Callable[[T], object]) -> I64:
-    """Return the values of each item, (items, values).
+def _value_table(items: Iterable[T], *getters: Callable[[T], object]) -> I64:
+    """Return the value of each getter for each item, (items, getters).
 
-    Mapping one method over all items takes three quarters of the time of a loop over items.
+    Mapping one getter over all items takes three quarters of the time of a loop over items.
     """
     rows = list(items)
-    return np.array([list(map(value, rows)) for value in values], np.int64).T
+    return np.array([list(map(getter, rows)) for getter in getters], np.int64).T
 
 
 def molecule_columns() -> tuple[Column, Column]:
     """Return the columns of atoms and bonds."""
-    index = partial(
+    index_column = partial(
         feature_column,
         doc="features of the Open Graph Benchmark, each an index",
         stored="uint8",
         presented="int64",
     )
     return (
-        index("node/x", ATOM_FIELDS, high=max(ATOM_SIZES) - 1),
-        index("edge/attr", BOND_FIELDS, high=max(BOND_SIZES) - 1),
+        index_column("node/x", ATOM_FIELDS, high=max(ATOM_SIZES) - 1),
+        index_column("edge/attr", BOND_FIELDS, high=max(BOND_SIZES) - 1),
     )
 
 
@@ -193,16 +193,17 @@ class MoleculePipeline(Pipeline[P, S]):
     folder_name_templates = (("on_error", "{}"),)
     Params = MoleculeParams
     records_per_unit: ClassVar[int]
-    lists: ClassVar[dict[str, str]]  #: split rule -> raw file with its lists of row numbers
+    #: split rule -> raw file with a list of row numbers for each part
+    split_files: ClassVar[dict[str, str]]
 
     @abstractmethod
-    def target(self) -> Column:
+    def target_column(self) -> Column:
         """Return the target column."""
 
-    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Return a function that makes a record from row number, key and SMILES.
+    def record_builder(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Return a function that builds a record from row number, key and SMILES.
 
-        Targets are read from ``y.npy``, which ``prepare`` writes. The function raises
+        It takes the target from ``y.npy``, which ``prepare`` writes, and may raise
         :class:`RefusedSmilesError`.
         """
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
@@ -213,14 +214,14 @@ class MoleculePipeline(Pipeline[P, S]):
     def schema(self, params: P) -> Schema:
         """Return the schema of atoms, bonds and target."""
         return Schema(
-            columns=(*molecule_columns(), self.target()),
+            columns=(*molecule_columns(), self.target_column()),
             max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=8,
         )
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """Divide the chosen rows, in order, into units of ``records_per_unit``."""
+        """Divide the rows to build, in order, into units of ``records_per_unit``."""
         return units_of_rows(
             params.positions_to_build(prepared.plan["rows"]), self.records_per_unit
         )
@@ -228,12 +229,12 @@ class MoleculePipeline(Pipeline[P, S]):
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
         smiles_of_row = MappedGraphs(prepared.path / "smiles")
-        read = self.reader(prepared)
+        build_record = self.record_builder(prepared)
         for row in unit.items["rows"]:
             key = f"{row:06d}"
             smiles = smiles_of_row[row]["text"].tobytes().decode("ascii")
             try:
-                yield read(row, key, smiles)
+                yield build_record(row, key, smiles)
             except RefusedSmilesError as error:
                 if params.on_error == "stop":
                     raise DamagedInput(
@@ -246,13 +247,13 @@ class MoleculePipeline(Pipeline[P, S]):
         """Return a published split."""
         folder = require_raw(self.manifest, raw)
         arrays = self.read_lists(folder, params.split_rule)
-        lists = {part: listed.tolist() for part, listed in arrays.items()}
+        lists = {part: part_rows.tolist() for part, part_rows in arrays.items()}
         rows = [int(key) for key in records.keys]
         return split_from_lists(lists, rows, "row numbers", params.split_rule)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
-        """Read the lists of a split rule; ``rows`` is the number of rows that they must partition."""
-        path = folder / self.lists[rule]
+        """Read the row numbers of each part of a split rule; together they must be ``rows`` rows."""
+        path = folder / self.split_files[rule]
         if path.suffix == ".pt":
             lists = read_torch_file(path, NUMPY_GLOBALS)
         else:
@@ -269,7 +270,7 @@ def check_partition(
 ) -> dict[str, I64]:
     """Check that the lists of a split file contain each row number once; return them as arrays.
 
-    ``rows`` is the total number of rows, by default the number of listed ones.
+    ``rows`` is the number of rows of the table; ``None``: the total length of the lists.
     """
     if not isinstance(lists, dict) or set(lists) != set(parts):
         raise DamagedInput(f"{name} is not a split into {', '.join(parts)}.")
@@ -283,12 +284,12 @@ def check_partition(
     joined = np.concatenate(list(checked.values()))
     if rows is None:
         rows = len(joined)
-    inside = (joined >= 0) & (joined < rows)
-    times = np.bincount(joined[inside], minlength=rows)
+    in_range = (joined >= 0) & (joined < rows)
+    occurrences = np.bincount(joined[in_range], minlength=rows)
     rows_by_problem = {
-        "out of range": joined[~inside],
-        "in no part": np.flatnonzero(times == 0),
-        "listed more than once": np.flatnonzero(times > 1),
+        "out of range": joined[~in_range],
+        "in no part": np.flatnonzero(occurrences == 0),
+        "listed more than once": np.flatnonzero(occurrences > 1),
     }
     for problem, numbers in rows_by_problem.items():
         if len(numbers):

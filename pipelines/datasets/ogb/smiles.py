@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -56,9 +56,8 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
 
     SplitParams = PCQM4MSplitParams
     records_per_unit = 32_768  #: about 12 MB per shard
-    lists: ClassVar[dict[str, str]] = {"graphgps": SPLIT_FILE, "upstream": SPLIT_FILE}
 
-    def target(self) -> Column:
+    def target_column(self) -> Column:
         """Return the target column, the HOMO-LUMO gap."""
         return Column(
             key="graph/y", attribute="y", stored="float32", presented="float32", finite=False, unit="eV",

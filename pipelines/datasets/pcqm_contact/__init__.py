@@ -25,7 +25,7 @@ from kmip_data.pipelines.domains.molecules import (
     MoleculePipeline,
     RefusedSmilesError,
     check_smiles_characters,
-    graph_of_mol,
+    molecule_from_mol,
 )
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
@@ -55,9 +55,9 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 
     SplitParams = PCQMContactSplitParams
     records_per_unit = 8_192  #: about 14 MB per shard
-    lists = SPLIT_FILES
+    split_files = SPLIT_FILES
 
-    def target(self) -> Column:
+    def target_column(self) -> Column:
         """Return the column of contacts, a bit matrix with a row per atom (``ADR 0171``)."""
         return Column(
             key="node/contact", attribute="contact", stored="uint8", presented="uint8",
@@ -79,8 +79,8 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
 
-    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Return the function that reads a SMILES with its contacts."""
+    def record_builder(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Return a function that builds a record from a SMILES with contacts."""
         return lambda _, key, smiles: read_record(key, smiles, self.manifest.max_nodes)
 
 
@@ -111,7 +111,7 @@ def read_record(key: str, smiles: str, max_nodes: int) -> GraphRecord:
             raise RefusedSmilesError("it is not a SMILES")
         mol.UpdatePropertyCache(strict=False)
         Chem.FastFindRings(mol)
-        molecule = graph_of_mol(mol)
+        molecule = molecule_from_mol(mol)
         pairs = _contact_atoms(mol)
     atoms = len(molecule.x)
     if atoms > max_nodes:

@@ -41,36 +41,41 @@ P = TypeVar("P", bound=MoleculeParams)
 
 
 class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
-    """Base of both datasets, which differ in the columns of the CSV and ``y``."""
+    """Base class for both datasets, which have different CSV columns and ``y``."""
 
     records_per_unit = 1024  #: about 3.5 MB per shard, small enough for several workers
-    table: ClassVar[str]  #: name of the CSV
-    columns: ClassVar[tuple[str, ...]]  #: CSV columns other than ``smiles``
+    table_file: ClassVar[str]  #: name of the CSV file
+    target_fields: ClassVar[tuple[str, ...]]  #: CSV columns with the targets
 
     @abstractmethod
-    def parse(self, fields: Sequence[str], location: str) -> list[float]:
-        """Parse the fields of a row to values of ``y``."""
+    def parse_targets(self, fields: Sequence[str], location: str) -> list[float]:
+        """Parse the target fields of a CSV row to a row of ``y``."""
 
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: P
     ) -> tuple[Array, dict[str, object]]:
-        """Return ``y`` (n, C) of all rows as stored, and facts for the plan."""
-        return targets.astype(self.target().stored), {}
+        """Return ``y`` (n, C) of all rows as stored, and entries to add to the plan."""
+        return targets.astype(self.target_column().stored), {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Convert the table to seekable SMILES and an array ``y``, and check the split lists."""
+        # 1. Read SMILES and targets from the CSV.
         smiles = []
         targets = []
         table = read_columns(
-            raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES
+            raw.path / self.table_file, ("smiles", *self.target_fields), max_bytes=MAX_TABLE_BYTES
         )
         for row, (text, *fields) in enumerate(table):
-            location = f"{self.table}, row {row}"
+            location = f"{self.table_file}, row {row}"
             check_smiles_characters(text, location)
             smiles.append(text)
-            targets.append(self.parse(fields, location))
+            targets.append(self.parse_targets(fields, location))
+
+        # 2. Check the published split, which may also scale the targets.
         lists = self.read_lists(raw.path, "upstream", len(smiles))
         y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
+
+        # 3. Write what the workers read.
         write_strings(workdir / "smiles", smiles)
         np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
@@ -79,11 +84,11 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
     """Pipeline of ``peptides-func``."""
 
-    table = "peptide_multi_class_dataset.csv.gz"
-    lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide.pickle"}
-    columns = ("labels",)
+    table_file = "peptide_multi_class_dataset.csv.gz"
+    split_files: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide.pickle"}
+    target_fields = ("labels",)
 
-    def target(self) -> Column:
+    def target_column(self) -> Column:
         """Return the column of ten binary labels."""
         names = self.manifest.class_names
         return Column(
@@ -92,7 +97,7 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
             doc="1 for each of ten functions that the peptide has",
         )  # fmt: skip
 
-    def parse(self, fields: Sequence[str], location: str) -> list[float]:
+    def parse_targets(self, fields: Sequence[str], location: str) -> list[float]:
         """Parse a list of ten labels, 0 or 1."""
         labels = fields[0]
         if _LABELS.fullmatch(labels) is None:
@@ -119,13 +124,13 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     """Pipeline of ``peptides-struct``."""
 
     Params = PeptidesStructParams
-    table = "peptide_structure_normalized_dataset.csv.gz"
-    lists: ClassVar[dict[str, str]] = {
+    table_file = "peptide_structure_normalized_dataset.csv.gz"
+    split_files: ClassVar[dict[str, str]] = {
         "upstream": "splits_random_stratified_peptide_structure.pickle"
     }
-    columns = TARGETS
+    target_fields = TARGETS
 
-    def target(self) -> Column:
+    def target_column(self) -> Column:
         """Return the column of eleven properties of the 3D structure."""
         return Column(
             key="graph/y", attribute="y", stored="float32", presented="float32",
@@ -133,7 +138,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
             doc="properties of the 3D structure, standardised",
         )  # fmt: skip
 
-    def parse(self, fields: Sequence[str], location: str) -> list[float]:
+    def parse_targets(self, fields: Sequence[str], location: str) -> list[float]:
         """Parse the eleven targets of a row."""
         values = []
         for name, cell in zip(TARGETS, fields, strict=True):
@@ -155,8 +160,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         train = targets[lists["train"]]
         if len(train) < 2 or not np.ptp(train, axis=0).all():
             raise DamagedInput(
-                f"{self.table}: the targets of {len(train)} train rows cannot be standardised, because there "
-                "is one row, or all values of a target are equal."
+                f"{self.table_file}: the targets of {len(train)} train rows cannot be standardised, because "
+                "there is one row, or all values of a target are equal."
             )
         mean = train.mean(axis=0)
         deviation = train.std(axis=0, ddof=1)

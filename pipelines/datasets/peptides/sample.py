@@ -38,7 +38,7 @@ def write_sample(
 ) -> None:
     """Write the CSV and the split pickle of one of the two datasets."""
     pipeline = PIPELINE(manifest)
-    columns = pipeline.columns
+    target_fields = pipeline.target_fields
     count = limit or DEFAULT_PEPTIDES
     rng = Generator(PCG64(seed))
     chains = [_draw_chain(rng) for _ in range(count)]
@@ -46,26 +46,26 @@ def write_sample(
     for row, chain in enumerate(chains):
         composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
 
-    header = ["", "smiles", "peptide_seq", *columns]
+    header = ["", "smiles", "peptide_seq", *target_fields]
     target_cells = []
-    if len(columns) == 1:
+    if len(target_fields) == 1:
         header.append("identifier")
         for i, labels in enumerate(_draw_labels(composition, NUM_LABELS, rng).tolist()):
             target_cells.append([str(labels), 3 * i + 4])
     else:
         # Write all digits, like upstream.
-        targets = _draw_targets(composition, len(columns), rng).tolist()
+        targets = _draw_targets(composition, len(target_fields), rng).tolist()
         target_cells += [list(map(repr, row)) for row in targets]
     rows = []
     for i, chain in enumerate(chains):
         rows.append([i, _write_smiles(chain, rng), chain, *target_cells[i]])
-    (folder / pipeline.table).write_bytes(gzip_bytes(csv_bytes(header, rows)))
+    (folder / pipeline.table_file).write_bytes(gzip_bytes(csv_bytes(header, rows)))
 
     parts = cut_into_parts(
         rng.permutation(count), part_sizes(count, manifest.expected.splits["upstream"])
     )
     lists = {part: np.sort(rows) for part, rows in parts.items()}
-    (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(lists, protocol=4))
+    (folder / pipeline.split_files["upstream"]).write_bytes(pickle.dumps(lists, protocol=4))
 
 
 def _write_smiles(chain: str, rng: Generator) -> str:
