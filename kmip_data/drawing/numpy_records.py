@@ -10,7 +10,7 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
 from kmip_data.reading.store import shared_store
 
-LEVELS = ("graph", "node", "edge")  #: rows of ``start`` and ``count`` of a store
+LEVELS = ("graph", "node", "edge")  #: rows of ``first_row`` and ``row_count`` of a store
 
 
 class Records:
@@ -27,7 +27,7 @@ class Records:
         self.class_names = list(build.card.class_names)
         self.keys = self._store.keys()
         self.records: I64 = np.arange(len(self._store))
-        self.nodes: I64 = self._store.count[1]
+        self.nodes: I64 = self._store.row_count[1]
 
     def __len__(self) -> int:
         return len(self._store)
@@ -35,9 +35,9 @@ class Records:
     def __getitem__(self, position: int) -> dict[str, Array]:
         """Return a record; ``DamagedInput`` if its values violate the schema."""
         store = self._store
-        shard = store.shards[store.shard[position]]
-        first = dict(zip(LEVELS, store.start[:, position].tolist(), strict=True))
-        count = dict(zip(LEVELS, store.count[:, position].tolist(), strict=True))
+        shard = store.shards[store.shard_of_graph[position]]
+        first = dict(zip(LEVELS, store.first_row[:, position].tolist(), strict=True))
+        count = dict(zip(LEVELS, store.row_count[:, position].tolist(), strict=True))
         values: dict[str, Array] = {}
 
         # 1. Read the columns, then slice them for the views.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from kmip_data.arrays import I64, Array, DType
 from kmip_data.errors import unknown_name_error
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.reading import gather
-from kmip_data.reading.store import ShardStore
+from kmip_data.reading.store import RowSource, ShardStore
 from kmip_data.runtime import memory, reused_buffers
 from kmip_data.runtime.paging import is_cold, request_pages
 
@@ -118,8 +118,17 @@ _FLOAT32 = np.dtype(np.float32)
 _NO_EDGES = np.empty((2, 0), _INT64)
 _NO_GRAPH_NUMBERS = np.empty(0, _INT64)
 
-#: Attribute, level, row shape, presented dtype, and the stored dtype if it must be converted.
-_Output = tuple[str, int, tuple[int, ...], DType, DType | None]
+
+class _Output(NamedTuple):
+    """Tensor to allocate for an attribute."""
+
+    attribute: str
+    level: int
+    row_shape: tuple[int, ...]
+    presented: DType
+    stored: DType | None  #: dtype of the copied rows if they are converted afterwards
+
+
 _Conversion = tuple[Array, Array]  #: output array, and array of the rows as stored
 
 
@@ -154,33 +163,39 @@ class Assembler:
         copied = list(self.fields)
         if lengths and "pos" not in names:
             copied += item_fields(store.schema, ["pos"])[0]
-        self._bounds = [(field, _bounded_column(field)) for field in copied]
+        self._bounded_columns = [(field, _bounded_column(field)) for field in copied]
         self._is_unchecked = np.ones(len(store), np.bool_)
 
         # 1. Fields: location of rows, bytes to copy, and bytes to write.
-        rows = []
-        layout = []
+        sources = []
+        layout = []  # level, bytes per row, offset and number of copied bytes, bytes per widened value
         self._outputs: list[_Output] = []
         for field in copied:
             level = gather.LEVELS[field.level]
             stored = field.stored if _is_converted(field) else None
-            rows.append((field.key, field.row_bytes, level, 0))
+            sources.append(RowSource(field.key, field.row_bytes, level))
             layout.append(
                 (level, field.row_bytes, field.offset, field.width, _widened_bytes(field))
             )
-            self._outputs.append((field.attribute, level, field.shape, field.presented, stored))
+            self._outputs.append(
+                _Output(field.attribute, level, field.shape, field.presented, stored)
+            )
 
         # 2. Edges: a neighbour table, or a row of sources and one of targets.
         index = np.dtype(store.schema.index_dtype)
-        self._index_like = np.empty(0, index)
+        self._index_like = np.empty(0, index)  # tells the kernels the dtype of stored edges
         self._k = store.schema.k if store.schema.edges == "neighbor" else None
-        edge_rows = []
+        edge_sources = []
         if (edges or lengths) and self._k is not None:
-            edge_rows = [(NEIGHBOR, self._k * index.itemsize, gather.NODE, 0)]
+            edge_sources = [RowSource(NEIGHBOR, self._k * index.itemsize, gather.NODE)]
         elif edges or lengths:
-            edge_rows = [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
-        layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in edge_rows]
-        self._rows = (*rows, *edge_rows)
+            edge_sources = [
+                RowSource(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)
+            ]
+        layout += [
+            (source.level, source.row_bytes, 0, source.row_bytes, 0) for source in edge_sources
+        ]
+        self._row_sources = (*sources, *edge_sources)
         self._max_row_bytes = max((field.row_bytes for field in self.fields), default=0)
         self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
@@ -219,8 +234,8 @@ class Assembler:
         # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
 
         # 1. Look up the address of each graph's rows: one table lookup per field, no Python slicing.
-        address, counts, unmapped = self.store.row_addresses(self._rows, graphs)
-        edges = address[len(self._outputs) :]
+        address, counts, unmapped = self.store.row_addresses(self._row_sources, graphs)
+        edge_address = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
         np.cumsum(counts, axis=1, out=pointers[:, 1:])
         totals = pointers[:, -1].tolist()
@@ -228,7 +243,7 @@ class Assembler:
         # 2. Allocate every output at its final size.
         outputs = self._outputs
         if compact and self._k is not None:
-            neighbor = ("neighbor", gather.NODE, (self._k,), self._index_like.dtype, None)
+            neighbor = _Output("neighbor", gather.NODE, (self._k,), self._index_like.dtype, None)
             outputs = [*outputs, neighbor]
         values, destinations, conversions = _allocate_outputs(outputs, totals, pin=pin)
         graph_of_node = _NO_GRAPH_NUMBERS
@@ -236,7 +251,7 @@ class Assembler:
             graph_of_node, values["batch"] = empty_array_and_tensor(
                 (totals[gather.NODE],), _INT64, pin=pin
             )
-        k = -1
+        k = -1  # for the kernels: no edges; 0: pairs; else the width of the neighbour table
         index = _NO_EDGES
         if self.lengths or (self.edges and not compact):
             k = self._k or 0
@@ -246,7 +261,7 @@ class Assembler:
 
         has_unchecked = bool(self._is_unchecked[graphs].any())
         if has_unchecked:
-            self._check_record_edges(edges, counts, graphs)
+            self._check_record_edges(edge_address, counts, graphs)
 
         # 3. One compiled call copies everything.
         gather.copy_batch(
@@ -254,7 +269,7 @@ class Assembler:
             pointers,
             self._layout,
             destinations,
-            edges,
+            edge_address,
             k,
             self._index_like,
             index,
@@ -276,20 +291,20 @@ class Assembler:
         Graph columns are (1, …). Large columns that need no conversion are mapped privately instead
         of copied.
         """
-        counts = self.store.count
+        counts = self.store.row_count
         totals = counts[:, graph].tolist()
         if max(totals) * self._max_row_bytes >= memory.MIN_MAPPED_BYTES:
             large = self._mapped_fields(graph)
             if large:
                 return self._gather_mapped(graph, large), totals[gather.NODE]
 
-        table, is_mapped = self.store.address_table(self._rows)
+        table, is_mapped = self.store.address_table(self._row_sources)
         if not is_mapped:
             values, pointers = self.gather(np.array([graph], np.int64))
             return values, int(pointers[gather.NODE, 1])
 
         values, destinations, conversions = _allocate_outputs(self._outputs, totals)
-        k = -1
+        k = -1  # for the kernels: no edges; 0: pairs; else the width of the neighbour table
         index = _NO_EDGES
         if self.edges or self.lengths:
             k = self._k or 0
@@ -298,8 +313,8 @@ class Assembler:
         unchecked = None
         if self._is_unchecked[graph]:
             unchecked = np.array([graph], np.int64)
-            edges = table[len(self._outputs) :].take(unchecked, axis=1)
-            self._check_record_edges(edges, counts.take(unchecked, axis=1), unchecked)
+            edge_address = table[len(self._outputs) :].take(unchecked, axis=1)
+            self._check_record_edges(edge_address, counts.take(unchecked, axis=1), unchecked)
         gather.copy_graph(
             table,
             counts,
@@ -315,19 +330,19 @@ class Assembler:
 
     def _mapped_fields(self, graph: int) -> list[Field]:
         """Return the fields of a graph that are large enough to map rather than copy."""
-        table, _ = self.store.address_table(self._rows)
+        table, _ = self.store.address_table(self._row_sources)
         large = []
         for position, field in enumerate(self.fields):
             is_unchanged = field.stored == field.presented and field.width == field.row_bytes
-            rows = int(self.store.count[gather.LEVELS[field.level], graph])
+            rows = int(self.store.row_count[gather.LEVELS[field.level], graph])
             is_mapped = table[position, graph] != 0
             if is_unchanged and is_mapped and rows * field.row_bytes >= memory.MIN_MAPPED_BYTES:
                 large.append(field)
         return large
 
     def _gather_mapped(self, graph: int, large: Sequence[Field]) -> dict[str, torch.Tensor]:
-        copier = self.without_attributes([field.attribute for field in large])
-        values, _ = copier.gather_one(graph)
+        small_assembler = self.without_attributes([field.attribute for field in large])
+        values, _ = small_assembler.gather_one(graph)
         for field in large:
             rows = self.store.writable_rows(field.key, gather.LEVELS[field.level], graph)
             values[field.attribute] = torch.from_numpy(rows)
@@ -339,27 +354,27 @@ class Assembler:
         Returns ``None`` if :meth:`select_rows` cannot read the graph: it supports only mapped (not
         remote) columns of nodes and edges, and edges stored as pairs.
         """
-        table, is_mapped = self.store.address_table(self._rows)
+        table, is_mapped = self.store.address_table(self._row_sources)
         has_pairs = self.edges and self._k is None
         has_graph_column = any(field.level == "graph" for field in self.fields)
         if not is_mapped or not has_pairs or has_graph_column or self.lengths:
             return None
 
         graphs = np.array([graph])
-        edges = table[len(self._outputs) :].take(graphs, axis=1)
-        self._check_record_edges(edges, self.store.count.take(graphs, axis=1), graphs)
+        edge_address = table[len(self._outputs) :].take(graphs, axis=1)
+        self._check_record_edges(edge_address, self.store.row_count.take(graphs, axis=1), graphs)
 
-        view = self.store.shards[self.store.shard[graph]].mapped_view(EDGE_INDEX)
+        view = self.store.shards[self.store.shard_of_graph[graph]].mapped_view(EDGE_INDEX)
         if view is None:
             return None
-        first = self.store.start[gather.EDGE, graph]
-        count = self.store.count[gather.EDGE, graph]
+        first = self.store.first_row[gather.EDGE, graph]
+        count = self.store.row_count[gather.EDGE, graph]
         edges_of_graph: Array = view[:, first : first + count]
         return edges_of_graph
 
     def select_rows(self, graph: int, nodes: I64, edges: I64) -> dict[str, torch.Tensor]:
         """Copy the rows of selected nodes and edges of a graph that has :meth:`mapped_edges`."""
-        table, _ = self.store.address_table(self._rows)
+        table, _ = self.store.address_table(self._row_sources)
         totals = (1, len(nodes), len(edges))
         values, destinations, conversions = _allocate_outputs(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):
@@ -415,12 +430,12 @@ class Assembler:
                 lengths,
             )
 
-    def _check_record_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
+    def _check_record_edges(self, edge_address: I64, counts: I64, graphs: I64) -> None:
         """Raise ``DamagedInput`` if an edge leaves its graph: compiled code follows edges unchecked."""
-        if not len(edges):
+        if not len(edge_address):
             return
         position = gather.first_graph_with_outside_edge(
-            edges, counts, self._k or 0, self._index_like
+            edge_address, counts, self._k or 0, self._index_like
         )
         if position >= 0:
             nodes = counts[gather.NODE, position]
@@ -428,8 +443,8 @@ class Assembler:
             raise self.store.damaged_record_error(int(graphs[position]), problem)
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
-        """Raise ``DamagedInput`` if values of a graph, or read with it, exceed the schema's bounds."""
-        for field, column in self._bounds:
+        """Raise ``DamagedInput`` if values of a graph, or of one read with it, exceed the bounds."""
+        for field, column in self._bounded_columns:
             if column is None:
                 continue
             array = values[field.attribute].numpy()

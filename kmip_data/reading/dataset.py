@@ -274,7 +274,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return self._row_counts(gather.EDGE)
 
     def _row_counts(self, level: int) -> I64:
-        counts: I64 = self._store.count[level, self.records]
+        counts: I64 = self._store.row_count[level, self.records]
         return counts
 
     def __repr__(self) -> str:

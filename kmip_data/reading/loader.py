@@ -143,7 +143,7 @@ class GraphLoader(DataLoader[Data]):
         persistent_workers: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        # Long: every argument is checked and stored as an attribute.
+        # Every argument is checked here, and stored under its name for trainers.
         graphs = _require_sharded_dataset(dataset)
         _check_numbers(1, batch_size=batch_size)
         _check_numbers(0, prefetch=prefetch, seed=seed)
@@ -198,7 +198,7 @@ class GraphLoader(DataLoader[Data]):
         has_varying_batches = max_nodes is not None or bucket is not None
         sampler_type = SharedSampler if yields_shard or has_varying_batches else EpochSampler
         self._nodes = graphs.nodes
-        self._order = sampler_type(
+        self._epoch_sampler = sampler_type(
             rule,
             self._nodes,
             rank=rank,
@@ -210,7 +210,7 @@ class GraphLoader(DataLoader[Data]):
         super().__init__(
             graphs,
             batch_size,
-            sampler=sampler if self._has_user_sampler else self._order,
+            sampler=sampler if self._has_user_sampler else self._epoch_sampler,
             batch_sampler=batch_sampler,  # type: ignore[arg-type]
             num_workers=num_workers or 0,
             collate_fn=partial(
@@ -224,7 +224,9 @@ class GraphLoader(DataLoader[Data]):
             generator=generator,
         )
         if has_varying_batches and not self._has_user_sampler:
-            self.__dict__["batch_sampler"] = EpochBatches(self._order)  # torch forbids setting it
+            self.__dict__["batch_sampler"] = EpochBatches(
+                self._epoch_sampler
+            )  # torch forbids setting it
         self._records = graphs.records
         self._assembler = self._batch_assembler()
 
@@ -248,11 +250,14 @@ class GraphLoader(DataLoader[Data]):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
-        self._order.set_epoch(epoch)
+        self._epoch_sampler.set_epoch(epoch)
 
     def state_dict(self) -> LoaderState:
         """Return the epoch, the number of its yielded batches, and the settings they depend on."""
-        epoch, position = self._order.progress or (self._order.epoch, self._order.position)
+        epoch, position = self._epoch_sampler.progress or (
+            self._epoch_sampler.epoch,
+            self._epoch_sampler.position,
+        )
         batches = None
         with contextlib.suppress(TypeError):  # a sampler without a length
             batches = len(self)
@@ -285,9 +290,10 @@ class GraphLoader(DataLoader[Data]):
             )
         if position and not has_same_order:
             position = sys.maxsize  # the epoch is complete, whatever its number of batches is here
-        self._order.epoch = epoch
-        self._order.progress = None
-        self._order.position = position
+        sampler = self._epoch_sampler
+        sampler.epoch = epoch
+        sampler.progress = None
+        sampler.position = position
 
     def _fingerprint(self) -> dict[str, object]:
         return {
@@ -299,13 +305,15 @@ class GraphLoader(DataLoader[Data]):
 
     def rank_and_world_size(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        return self._order.rank_and_world_size()
+        return self._epoch_sampler.rank_and_world_size()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in the current or next epoch."""
         if not self._has_user_sampler:
-            progress = self._order.progress
-            return len(self._order.batches(progress[0] if progress else self._order.epoch))
+            progress = self._epoch_sampler.progress
+            return len(
+                self._epoch_sampler.batches(progress[0] if progress else self._epoch_sampler.epoch)
+            )
         if self.batch_size is None:
             return len(self.batch_sampler)  # type: ignore[arg-type] # without a length: TypeError, as in PyTorch
         if self.max_nodes is not None:
@@ -320,7 +328,7 @@ class GraphLoader(DataLoader[Data]):
         # A generator runs from the first next(), so the epoch is read then: trainers call iter()
         # before set_epoch().
         self._assembler = self._batch_assembler()  # the transform may have changed
-        progress = self._order.begin_epoch()
+        progress = self._epoch_sampler.begin_epoch()
         epoch, start = progress
         positions = islice(self._positions(epoch), start, None)
 
@@ -335,13 +343,13 @@ class GraphLoader(DataLoader[Data]):
             yield batch
             # Free its memory for the next batch: two batches of 17 MB exceed the cache.
             del batch
-        if self._order.progress is progress:
-            self._order.progress = None
+        if self._epoch_sampler.progress is progress:
+            self._epoch_sampler.progress = None
 
     def _positions(self, epoch: int) -> Iterator[I64]:
         """Yield the positions of the graphs in each batch of this rank."""
         if not self._has_user_sampler:
-            return iter(self._order.batches(epoch))
+            return iter(self._epoch_sampler.batches(epoch))
         # Draw a number, as PyTorch's loader draws a seed for its workers here. Samplers that use
         # the global generator, or ours, then yield PyTorch's order after the same manual_seed.
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)

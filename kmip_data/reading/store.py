@@ -1,10 +1,11 @@
-"""Open all shards of a build as one table of graphs, and look up the address of any row."""
+"""The shards of a build as one table of graphs, with the memory address of every row."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,10 +19,16 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
 from kmip_data.format.split_files import SplitFile, read_split
 
-NODE = 1  #: row of the node level in ``start`` and ``count``
+NODE = 1  #: row of the node level in ``first_row`` and ``row_count``
 
-#: Source of rows: HDF5 path, bytes per row, level, and plane 0 or 1 of ``edge/index``.
-RowSource = tuple[str, int, int, int]
+
+class RowSource(NamedTuple):
+    """A stored column whose rows are copied."""
+
+    key: str  #: HDF5 path
+    row_bytes: int
+    level: int
+    plane: int = 0  #: row 0 (sources) or 1 (targets) of ``edge/index``
 
 
 def shared_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
@@ -49,9 +56,10 @@ class ShardStore:
     """The shards of a finished build and its added columns, checked against the card when opened.
 
     ``schema`` has the columns of the build, then the added ones; ``shards`` are in the order of the
-    card. ``shard``, int64 [G], is the index of each graph's shard. ``start`` and ``count``, int64
-    [3, G], are each graph's first row in its shard and number of rows on the graph, node and edge
-    level. Raises ``DamagedInput`` if a shard is missing, damaged, or differs from the card.
+    card. ``shard_of_graph``, int64 [G], is the index of each graph's shard. ``first_row`` and
+    ``row_count``, int64 [3, G], are each graph's first row in its shard and its number of rows on
+    the graph, node and edge level. Raises ``DamagedInput`` if a shard is missing, damaged, or
+    differs from the card.
     """
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
@@ -118,21 +126,21 @@ class ShardStore:
         )
 
     def _index_graphs(self) -> None:
-        sizes = [shard.graphs for shard in self.shards]
-        self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
+        graphs_per_shard = [shard.graphs for shard in self.shards]
+        self.shard_of_graph: I64 = np.repeat(np.arange(len(self.shards)), graphs_per_shard)
 
         pointers = []
         for shard in self.shards:
-            graphs = np.arange(shard.graphs + 1)
-            pointers.append(np.stack([graphs, shard.node_ptr, shard.edge_ptr]))
-        self.start: I64 = np.concatenate([rows[:, :-1] for rows in pointers], axis=1)
-        self.count: I64 = np.concatenate(list(map(np.diff, pointers)), axis=1)
+            graph_ptr = np.arange(shard.graphs + 1)
+            pointers.append(np.stack([graph_ptr, shard.node_ptr, shard.edge_ptr]))
+        self.first_row: I64 = np.concatenate([rows[:, :-1] for rows in pointers], axis=1)
+        self.row_count: I64 = np.concatenate(list(map(np.diff, pointers)), axis=1)
 
         # Addresses are valid only in this process and its forks; a pickled copy remaps the files.
-        self._tables: dict[tuple[RowSource, ...], tuple[I64, bool]] = {}
+        self._address_tables: dict[tuple[RowSource, ...], tuple[I64, bool]] = {}
 
     def __len__(self) -> int:
-        return int(self.shard.size)
+        return int(self.shard_of_graph.size)
 
     def __getstate__(self) -> dict[str, object]:
         return {
@@ -147,13 +155,13 @@ class ShardStore:
         self._index_graphs()
 
     def keys(self) -> list[str]:
-        """Return the upstream identity of each graph, in source order."""
+        """Return the upstream key of each graph, in source order."""
         return [key for shard in self.shards for key in shard.keys]
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
         """Read a split from its file; ``DamagedInput`` if it does not match the card or the shards."""
         path = self.build.path / entry.file
-        nodes = int(self.count[NODE].sum())
+        nodes = int(self.row_count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
 
         split = read_split(path, records=records, sha256=entry.sha256, remedy=self.build.remedy)
@@ -176,7 +184,7 @@ class ShardStore:
 
     def damaged_record_error(self, graph: int, problem: str) -> DamagedInput:
         """Return the error for a record whose values violate the schema."""
-        shard = self.build.card.shards[self.shard[graph]]
+        shard = self.build.card.shards[self.shard_of_graph[graph]]
         return DamagedInput(
             f"{self.build.location}/{shard.file} is damaged: {problem} (record {graph}).",
             next=self.build.remedy,
@@ -194,7 +202,7 @@ class ShardStore:
         """
         table, is_mapped = self.address_table(sources)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
-        counts = self.count.take(graphs, axis=1)
+        counts = self.row_count.take(graphs, axis=1)
         if is_mapped:
             return address, counts, []
 
@@ -202,12 +210,12 @@ class ShardStore:
         positions = np.argwhere(address == 0).tolist()
         blocks = []
         for field, position in positions:
-            key, _, level, _ = sources[field]
+            source = sources[field]
             graph = graphs[position]
-            start = int(self.start[level, graph])
-            stop = start + int(self.count[level, graph])
-            files = self._added.get(key, self.shards)
-            blocks.append((files[self.shard[graph]], key, start, stop))
+            start = int(self.first_row[source.level, graph])
+            stop = start + int(self.row_count[source.level, graph])
+            files = self._added.get(source.key, self.shards)
+            blocks.append((files[self.shard_of_graph[graph]], source.key, start, stop))
         self.build.fetch_rows(blocks)
 
         # 2. Read each block into an array and use its address.
@@ -219,7 +227,7 @@ class ShardStore:
         ):
             rows = shard.read(key, start, stop)
             if key == EDGE_INDEX:
-                rows = rows[sources[field][3]]
+                rows = rows[sources[field].plane]
             rows = np.ascontiguousarray(rows)
             unmapped.append(rows)
             address[field, position] = rows.ctypes.data
@@ -228,8 +236,9 @@ class ShardStore:
     def writable_rows(self, key: str, level: int, graph: int) -> Array:
         """Map the rows of a graph's column privately, so that they may be written to."""
         files = self._added.get(key, self.shards)
-        start = self.start[level, graph]
-        rows: Array = files[self.shard[graph]].private_view(key)[start:][: self.count[level, graph]]
+        column = files[self.shard_of_graph[graph]].private_view(key)
+        start = self.first_row[level, graph]
+        rows: Array = column[start : start + self.row_count[level, graph]]
         return rows
 
     def address_table(self, sources: tuple[RowSource, ...]) -> tuple[I64, bool]:
@@ -237,35 +246,35 @@ class ShardStore:
 
         The address of an unmapped row is 0.
         """
-        cached = self._tables.get(sources)
+        cached = self._address_tables.get(sources)
         if cached is not None:
             return cached
 
         table = np.zeros((len(sources), len(self)), np.int64)
         for field, source in enumerate(sources):
-            key, row_bytes, level, _ = source
-            files = self._added.get(key, self.shards)
+            files = self._added.get(source.key, self.shards)
             file_addresses = np.array(
                 [_first_row_address(source, file) for file in files], np.int64
             )
-            first = file_addresses[self.shard]
-            table[field] = np.where(first == 0, 0, first + self.start[level] * row_bytes)
-        self._tables[sources] = table, bool(table.all())
-        return self._tables[sources]
+            address = file_addresses[self.shard_of_graph]
+            table[field] = np.where(
+                address == 0, 0, address + self.first_row[source.level] * source.row_bytes
+            )
+        self._address_tables[sources] = table, bool(table.all())
+        return self._address_tables[sources]
 
 
 def _first_row_address(source: RowSource, shard: Shard) -> int:
     """Return the address of the first row in a mapped file; 0 if it is not mapped."""
-    key, row_bytes, level, plane = source
-    size = (shard.graphs, shard.nodes, shard.edges)[level]
-    if row_bytes * size == 0:
+    rows = (shard.graphs, shard.nodes, shard.edges)[source.level]
+    if source.row_bytes * rows == 0:
         return 1  # any address except 0: no byte is copied from it
 
-    view = shard.mapped_view(key)
+    view = shard.mapped_view(source.key)
     if view is None:
         return 0
     address: int = view.__array_interface__["data"][0]
-    return address + plane * row_bytes * shard.edges
+    return address + source.plane * source.row_bytes * shard.edges
 
 
 _open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = (

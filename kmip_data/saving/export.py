@@ -90,7 +90,7 @@ class _ArrowTables:
             bytes_per_row[gather.LEVELS[field.level]] += row_bytes
         bytes_per_row[gather.EDGE] += 16 * self._assembler.edges  # two int64
 
-        size = np.cumsum(bytes_per_row @ self._store.count[:, records])
+        size = np.cumsum(bytes_per_row @ self._store.row_count[:, records])
         group = size // _ROW_GROUP_BYTES
         starts = np.flatnonzero(np.diff(group)) + 1
         yield from np.split(records, starts)

@@ -90,9 +90,9 @@ def test_struct_from_the_table_of_func(raw, tmp_path):
 
 def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, tmp_path):
     pipeline = load_pipeline(load_manifest("peptides-struct"))
-    with gzip.open(struct / pipeline.table, "rt") as file:
+    with gzip.open(struct / pipeline.table_file, "rt") as file:
         values = np.array([[float(row[name]) for name in TARGETS] for row in csv.DictReader(file)])
-    lists = pickle.loads((struct / pipeline.lists["upstream"]).read_bytes())
+    lists = pickle.loads((struct / pipeline.split_files["upstream"]).read_bytes())
     train = values[lists["train"]]
     mean, deviation = train.mean(axis=0), train.std(axis=0, ddof=1)
     for scaling, expected in (("none", values), ("train", (values - mean) / deviation)):
