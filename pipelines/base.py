@@ -56,24 +56,24 @@ class RawFolder:
         return ", ".join(receipt.origin for receipt in self.receipts)
 
 
-Facts = Mapping[str, Any]  #: JSON-serialisable values by name
+Facts = Mapping[str, Any]  #: name -> JSON-serialisable value
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Input of the workers: a folder and a small plan, picklable and JSON-serialisable."""
+    """Result of ``prepare`` and input of the workers."""
 
-    path: Path
-    plan: Facts = field(default_factory=dict)
+    path: Path  #: folder with the files to read
+    plan: Facts = field(default_factory=dict)  #: what else ``units`` and ``records`` need to know
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A fixed share of the records, which becomes one shard."""
+    """The records of one shard, built together."""
 
-    index: int
-    name: str
-    items: Facts  #: JSON-serialisable selection of records
+    index: int  #: position among the units, from 0
+    name: str  #: description for messages, such as ``rows 0 to 1023``
+    items: Facts  #: selection of records; each pipeline chooses its keys
 
     @property
     def expected_graphs(self) -> int:
@@ -88,12 +88,12 @@ class CardAdditions:
 
     statistics: Facts = field(default_factory=dict)
     notes: Sequence[str] = ()
-    #: name -> part of each node in the files of a single graph, (N,) or (N, folds)
+    #: name -> part of each node, (N,) or (N, folds), if the files of a single graph give parts
     given_parts: Mapping[str, U8] = field(default_factory=dict)
 
 
 def _refuse_column(key: str) -> Array:
-    """Raise ``KeyError``: the default for records without stored columns."""
+    """Raise ``KeyError``; used for records without stored columns."""
     raise KeyError(key)
 
 
@@ -199,9 +199,9 @@ class Pipeline(ABC, Generic[P, S]):
         return params
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Cut a monolithic source into seekable pieces, once, in a worker.
+        """Convert raw files to files in ``workdir`` in which workers can seek; runs once, in a worker.
 
-        By default, workers read the raw files.
+        By default, nothing is converted: workers read the raw files.
         """
         return Prepared(raw.path)
 
@@ -272,10 +272,10 @@ AnyPipeline = Pipeline[Any, Any]
 
 
 def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
-    """True if a build takes less time than starting a worker process, or cannot use one.
+    """True if a build cannot use a worker process, or takes less time than starting one.
 
-    Small are a single unit of few bytes, and small files of a plugin: every worker would import the
-    plugin, often with PyTorch (5 s of CPU).
+    A single unit of few bytes is faster without one, and so are small files of a plugin: every
+    worker imports the plugin, often with PyTorch (5 s of CPU).
     """
     if pipeline.in_process:
         return True
@@ -286,9 +286,9 @@ def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
 
 
 def require_raw(manifest: Manifest, raw: Path | None) -> Path:
-    """Return ``raw``, which a published split is read from.
+    """Return the raw folder that a published split is read from.
 
-    Raises :class:`RawNeededError` if it is ``None``; ``build`` then fetches the files.
+    Raises :class:`RawNeededError` if ``raw`` is ``None``; ``build`` then fetches the files.
     """
     if raw is None:
         raise RawNeededError(

@@ -67,7 +67,9 @@ def build_dataset(
     if sample and execution.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = Home.locate(home, root)
+
     with signals.exit_on_signals():
+        # 1. Look for a finished build.
         build = None
         if not execution.archives:
             build = _matching_build(
@@ -77,6 +79,8 @@ def build_dataset(
                 sample=sample,
                 options=execution,
             )
+
+        # 2. Otherwise obtain the raw files and build them.
         raw = None
         if build is None:
             require_extra(pipeline.extra, name)
@@ -90,6 +94,8 @@ def build_dataset(
                 if execution.archives and raw.path not in existing_copies:
                     remove_copy(raw)
                 raise
+
+        # 3. Add the split, which may need raw files that a finished build does not.
         try:
             add_split(
                 build,
@@ -151,7 +157,7 @@ def _matching_build(
     sample: bool,
     options: ExecutionOptions,
 ) -> Build | None:
-    """Return the finished build that matches, if raw files are not needed to identify it."""
+    """Return the finished build with these parameters; ``None`` if there is none or it is outdated."""
     wanted = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
@@ -169,11 +175,14 @@ def _matching_build(
                 f"{name} with {wanted}",
                 f"{card.dataset} with {card.parameters}",
             )
+
+    # An outdated build is built anew.
     if build is None or _is_superseded(build.card, pipeline, home):
         return None
     versions_on_card = build.card.pipeline_version, build.card.format_version, build.card.schema_
     if versions_on_card != (pipeline.version, FORMAT_VERSION, pipeline.schema(params)):
         return None
+
     _check_files(build)
     if (build.path / WORK).exists():  # left by a crash after the card was written
         with folder_lock(build.path):
@@ -238,9 +247,12 @@ def build_own(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     checked_source = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
+
     pipeline.memory = int(execution.memory or MAX_MEMORY)
     home = Home.locate(home, root)
+
     with signals.exit_on_signals():
+        # 1. Copy the files into the home.
         raw, is_new_copy = pipeline.import_files(
             checked_source,
             params,
@@ -248,6 +260,8 @@ def build_own(
             offline=execution.offline,
             quiet=execution.quiet,
         )
+
+        # 2. Build the copy. An error removes it, unless the build can resume.
         try:
             params = pipeline.resolve(params, raw)
             build = build_raw(BuildPlan(pipeline, params, raw, home, execution), split_params)
@@ -266,6 +280,7 @@ def build_own(
                     error.left = f"unfinished: {plan.folder}"
             raise
         ensure_split(build, split_params.model_dump(), quiet=execution.quiet)
+
     # A repeated command makes the name refer to its build again.
     make_build_newest(build, home)
     return build

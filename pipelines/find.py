@@ -20,7 +20,7 @@ Pass a user's name or folder to ``find``, or to ``obtain`` if building is allowe
 list, compare or describe builds. If several builds of a shipped dataset match, the functions that
 return a single build raise an error.
 
-Datasets and trainings open builds through this module. Only :mod:`kmip_data.saving` also imports
+Datasets and training runs open builds through this module. Only :mod:`kmip_data.saving` also imports
 readers and the engine; commands import what they run.
 """
 
@@ -184,16 +184,15 @@ def _find_named(
     sample: bool,
 ) -> Build:
     defaults = parameters_on_card(name, {}) if name in dataset_names() else {}
-    manifest = name
+    manifest_name = name
     if parameters and not defaults:
         # Your own dataset has the parameters of its recipe.
         recipes = [build.card.manifest for build in list_builds(home, name)]
-        manifest = next(iter(recipes), name)
-    wanted = _as_recorded(manifest, parameters)
+        manifest_name = next(iter(recipes), name)
     return require_build(
         home,
         name,
-        wanted,
+        _as_recorded(manifest_name, parameters),
         defaults=defaults,
         sample=sample,
     )
@@ -206,7 +205,7 @@ def _check_build(
     sample: bool,
     dataset: str | None,
 ) -> None:
-    """Refuse a build that contradicts the other arguments, for example by another k."""
+    """Raise ``UsageError`` for a build that contradicts the arguments, for example with another k."""
     card = build.card
     wanted: dict[str, object] = {}
     if dataset is not None:
@@ -240,13 +239,13 @@ def _check_build(
         )
 
 
-def _as_recorded(manifest: str, parameters: Mapping[str, object]) -> dict[str, object]:
+def _as_recorded(manifest_name: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return the card's form of the given parameters, validated unless the dataset was saved."""
     values = {}
     # JSON has no tuples, so cards have lists.
     for name, value in parameters.items():
         values[name] = list(value) if isinstance(value, tuple) else value
-    if manifest not in dataset_names():
+    if manifest_name not in dataset_names():
         return values
-    checked = parameters_on_card(manifest, values)
+    checked = parameters_on_card(manifest_name, values)
     return {name: value for name, value in checked.items() if name in values}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
 
 ENVIRONMENT = "KMIP_DATA_HOME"
-UNITS = ("graphs", "nodes", "edges")  #: keys of a card's counts
 COLUMNS = "columns"  #: folder of added columns, next to ``shards``
 
 
@@ -152,13 +151,15 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
 
     Builds whose card cannot be read are left out.
     """
-    # Search the text first: parsing a card takes 5 ms.
-    line = f'"dataset": {json.dumps(dataset, ensure_ascii=False)}'.encode("utf-8", "surrogatepass")
+    # Search the card as text first: parsing it takes 5 ms.
+    dataset_entry = f'"dataset": {json.dumps(dataset, ensure_ascii=False)}'.encode(
+        "utf-8", "surrogatepass"
+    )
     builds = []
     for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
         # Skip a card that is damaged or has a newer version.
         with contextlib.suppress(DamagedInput, UsageError, OSError):
-            if dataset is None or line in read_small_file(card_path):
+            if dataset is None or dataset_entry in read_small_file(card_path):
                 builds.append(Build(card_path.parent, read_card(card_path.parent)))
     return [build for build in builds if dataset in {None, build.card.dataset}]
 
@@ -204,7 +205,7 @@ def require_build(
     builds = list_builds(home)
     known_datasets = _known_datasets(builds)
     if dataset not in known_datasets:
-        # List only the user's own names, which are few; `kmip-data list` shows how to list the others.
+        # List only the user's own names, which are few; `kmip-data list` lists the others.
         raise unknown_name_error(
             "dataset or build folder",
             dataset,
@@ -324,9 +325,9 @@ _announced = set[Path]()
 def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:
     """Return the notice that the newest, and first, of several builds is used."""
     newest, *others = builds
-    line = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of_build(newest)}"
+    notice = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of_build(newest)}"
     names = " or ".join(build.path.name for build in others[:3])
-    return f"{line}; name {names} to use another."
+    return f"{notice}; name {names} to use another."
 
 
 def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
@@ -354,21 +355,23 @@ def date_of_build(build: Build) -> str:
 
 
 def _build_time(build: Build) -> float:
-    """Return the time of a build, in seconds since 1970: that of its first shard."""
-    # Not the card, which is rewritten when a split is added.
+    """Return the modification time of a build's first shard, in seconds since 1970."""
+    # The card is no measure: it is rewritten when a split is added.
     shard = build.path / next(iter(build.card.files))
     file = shard if shard.is_file() else build.path / CARD_NAME
     return file.stat().st_mtime
 
 
 def differences_of_builds(builds: Sequence[Build]) -> list[str]:
-    """Describe each build by the counts and set parameters in which the builds differ."""
+    """Describe each build by the counts and parameters in which the builds differ."""
     names = dict.fromkeys(name for build in builds for name in build.card.parameters)
     rows = []
     for build in builds:
         card = build.card
-        counts = [count_with_noun(card.counts[unit], unit.removesuffix("s")) for unit in UNITS]
+        counts = [
+            count_with_noun(card.counts[f"{noun}s"], noun) for noun in ("graph", "node", "edge")
+        ]
         values = [format_parameters({name: card.parameters.get(name)}) for name in names]
         rows.append([*counts, *values])
-    is_different = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
-    return [", ".join(filter(None, itertools.compress(row, is_different))) for row in rows]
+    differs = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
+    return [", ".join(filter(None, itertools.compress(row, differs))) for row in rows]

@@ -254,10 +254,8 @@ class GraphLoader(DataLoader[Data]):
 
     def state_dict(self) -> LoaderState:
         """Return the epoch, the number of its yielded batches, and the settings they depend on."""
-        epoch, position = self._epoch_sampler.progress or (
-            self._epoch_sampler.epoch,
-            self._epoch_sampler.position,
-        )
+        sampler = self._epoch_sampler
+        epoch, position = sampler.progress or (sampler.epoch, sampler.position)
         batches = None
         with contextlib.suppress(TypeError):  # a sampler without a length
             batches = len(self)
@@ -310,10 +308,9 @@ class GraphLoader(DataLoader[Data]):
     def __len__(self) -> int:
         """Return the number of batches of this rank in the current or next epoch."""
         if not self._has_user_sampler:
-            progress = self._epoch_sampler.progress
-            return len(
-                self._epoch_sampler.batches(progress[0] if progress else self._epoch_sampler.epoch)
-            )
+            sampler = self._epoch_sampler
+            epoch = sampler.progress[0] if sampler.progress else sampler.epoch
+            return len(sampler.batches(epoch))
         if self.batch_size is None:
             return len(self.batch_sampler)  # type: ignore[arg-type] # without a length: TypeError, as in PyTorch
         if self.max_nodes is not None:

@@ -36,7 +36,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
 from kmip_data.pipelines.engine.run import executor_for, run_units
-from kmip_data.pipelines.engine.unfinished_builds import UNITS, Steps, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP, Steps, UnitResult
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import print_status
@@ -136,7 +136,7 @@ def _encode_and_write_cards(
     executor = executor_for(options, work, jobs=jobs, needs=[build.path])
     with executor:
         tasks = _list_tasks(build, missing, executor.stop, jobs)
-        Steps(work).finish(UNITS, {"files": [task.file for task in tasks]})
+        Steps(work).finish(UNITS_STEP, {"files": [task.file for task in tasks]})
         units = run_units(
             executor,
             encode_shard_columns,

@@ -29,7 +29,7 @@ from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.record_assignment import apply_split
 from kmip_data.text import count_with_noun
 
-_MAX_SHOWN = 8  #: number of empty classes listed in a note
+_MAX_LISTED_CLASSES = 8  #: number of empty classes listed in a note
 _RELATIVE_TOLERANCE = 1e-3  #: for published averages, which are rounded
 
 
@@ -59,6 +59,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
             class_counts += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
+
     # Splits and predictions refer to records by key, so keys must be unique.
     [(most_frequent_key, occurrences)] = Counter(keys).most_common(1)
     if occurrences > 1:
@@ -73,10 +74,10 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
             rows = shards[0].mapped_view(key)  # a column of a country takes 1.5 GB
             if rows is not None:
                 return rows
-        count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
-        return np.concatenate([shard.read(key, 0, getattr(shard, count)) for shard in shards])
+        level = key.partition("/")[0]
+        return np.concatenate([shard.read(key, 0, getattr(shard, f"{level}s")) for shard in shards])
 
-    # Only the split of a single graph divides nodes.
+    # Only a split of a single graph divides nodes; ``labels`` are those of the only shard.
     node_labels = None
     if len(keys) == 1 and label is not None and label.level == "node" and len(labels):
         node_labels = (labels, label)
@@ -174,7 +175,8 @@ def finish_build(
     skipped = [entry for unit in units for entry in unit.skipped]
     if not any(unit.graphs for unit in units):
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
-    # Read the shards back, so that the card describes what is on disk.
+
+    # 1. Read the shards back, so that the card describes what is on disk, and write the splits.
     shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
     records = replace(read_records(folder, shards, schema), given_parts=additions.given_parts)
     statistics = {**sum_statistics(unit.statistics for unit in units), **additions.statistics}
@@ -182,6 +184,7 @@ def finish_build(
         statistics["skipped"] = skipped
     splits, split_class_counts = _write_splits(plan, split_params, records)
 
+    # 2. Compare with the published counts, and collect notes.
     has_published_counts = manifest.expected.graphs is not None
     differences: list[str] = []
     if has_published_counts and not raw.sample:
@@ -197,7 +200,7 @@ def finish_build(
     if not has_published_counts and not raw.sample:
         notes += _notes_on_empty_classes(schema, statistics["classes"])
 
-    # The card has separate fields for the numbers of graphs, nodes and edges.
+    # 3. Write the card last: a folder without one is an unfinished build.
     counts = {name: statistics.pop(name) for name in COUNTS}
     statistics["classes"] = {"total": statistics["classes"], "splits": split_class_counts}
     card = Card(
@@ -226,7 +229,6 @@ def finish_build(
         versions=versions_affecting_bytes(),
         notes=notes,
     )
-    # The card comes last: a folder without one is an unfinished build.
     finish_folder(folder, card)
     return read_card(folder)
 
@@ -237,8 +239,8 @@ def _notes_on_empty_classes(schema: Schema, counts: Sequence[int]) -> list[str]:
     if not empty or schema.label_column is None:
         return []
     label = schema.label_column
-    classes = ", ".join(empty[:_MAX_SHOWN])
-    if len(empty) > _MAX_SHOWN:
+    classes = ", ".join(empty[:_MAX_LISTED_CLASSES])
+    if len(empty) > _MAX_LISTED_CLASSES:
         classes += ", …"
     last = len(counts) - 1
     return [f"no {label.level} has the class {classes}; classes are 0 to {last} ({label.doc})"]
@@ -250,7 +252,7 @@ def _build_notes(
     differences: Sequence[str],
     skipped: Sequence[Sequence[str]],
 ) -> list[str]:
-    """Return notes for a sample, for a build of part of the set, and for skipped records."""
+    """Return notes on a sample, a build of part of the dataset, and skipped records."""
     notes = []
     if sample:
         notes.append(

@@ -35,7 +35,7 @@ from kmip_data.pipelines.engine.pool import (
     run_tasks,
 )
 from kmip_data.pipelines.engine.unfinished_builds import (
-    UNITS,
+    UNITS_STEP,
     Steps,
     UnitResult,
     finished_card,
@@ -93,22 +93,27 @@ def run_build(
     """
     folder = plan.folder
     atomic_writes.refuse_links(folder)
-    if not rebuild and (finished := finished_card(folder)) is not None:
-        if finished.schema_ != plan.pipeline.schema(plan.params):
+    existing_card = None if rebuild else finished_card(folder)
+    if existing_card is not None:
+        if existing_card.schema_ != plan.pipeline.schema(plan.params):
             raise UsageError(
                 f"{folder} has the same build key as its pipeline gives now, but other columns.",
                 next=f"raise `version` of {type(plan.pipeline).__name__}, now {plan.pipeline.version}",
             )
         remove_work(folder)
-        return finished
+        return existing_card
+
     with _Run.opened(plan) as run:
         prepared = run.run_passes()
         results = run.build(prepared)
         additions = plan.pipeline.card_additions(prepared, plan.params)
     card = finish_build(plan, split_params, results, additions)
     remove_work(folder)
-    text = f"built {plan.pipeline.manifest.name}: {count_with_noun(card.counts['graphs'], 'graph')} in {folder}"
-    print_status(text, quiet=plan.options.quiet)
+
+    graphs = count_with_noun(card.counts["graphs"], "graph")
+    print_status(
+        f"built {plan.pipeline.manifest.name}: {graphs} in {folder}", quiet=plan.options.quiet
+    )
     return card
 
 
@@ -129,15 +134,17 @@ class _Run:
         work = folder / WORK
         with convert_write_errors(folder):
             atomic_writes.create_marked_folder(folder, atomic_writes.build_marker_content(plan.key))
-            for inside in (work, folder / "shards", folder / "splits"):
-                atomic_writes.make_folder(inside, root=folder)
+            for subfolder in (work, folder / "shards", folder / "splits"):
+                atomic_writes.make_folder(subfolder, root=folder)
             remove_half_written_files(folder)
+
         options = plan.options
         # A memory limit applies to worker processes only.
         in_process = options.memory is None and needs_no_worker(plan.pipeline, plan.raw)
         if options.memory is None and plan.pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         jobs = count_jobs(options.jobs)
+
         try:
             with executor_for(
                 options,
@@ -161,8 +168,9 @@ class _Run:
             result = self.steps.finished_result(step)
             if not {"inside", "plan"} <= result.keys():  # unfinished, or of another version
                 result = self._run_pass(name, prepared if number else raw, step)
-            inside = result["inside"]
-            prepared = Prepared(raw.path if inside is None else work / inside, result["plan"])
+            path_in_work = result["inside"]  # None: the pass wrote nothing
+            path = raw.path if path_in_work is None else work / path_in_work
+            prepared = Prepared(path, result["plan"])
             if number:
                 # The next pass has read the files of this one.
                 atomic_writes.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
@@ -187,10 +195,10 @@ class _Run:
             step_folder,
             self.jobs,
         )
-        inside = None
+        path_in_work = None
         if prepared.path != plan.raw.path:
-            inside = prepared.path.relative_to(work).as_posix()
-        result = {"inside": inside, "plan": dict(prepared.plan)}
+            path_in_work = prepared.path.relative_to(work).as_posix()
+        result = {"inside": path_in_work, "plan": dict(prepared.plan)}
         self.steps.finish(step, result)
         return result
 
@@ -220,7 +228,7 @@ class _Run:
             for unit in units
         ]
         # List the files before the first one is written, so that clean-up knows all of them.
-        self.steps.finish(UNITS, {"files": [task.file for task in tasks]})
+        self.steps.finish(UNITS_STEP, {"files": [task.file for task in tasks]})
         return run_units(
             self.executor,
             build_unit,

@@ -19,7 +19,7 @@ from kmip_data.pipelines.base import Facts
 
 PREPARATION = "the preparation of the raw files"  #: name of that step in messages
 RESUMES = "finished shards; the next run resumes from them"  #: state on disk, for errors
-UNITS = "units"  #: name of the step that lists the files of all units
+UNITS_STEP = "units"  #: name of the step that lists the files of all units
 _MAX_RESULT_BYTES = 2**28  #: limit of a step's result; the plan of a pass may list every record
 
 
@@ -78,9 +78,8 @@ class UnfinishedBuild:
 
     path: Path
     finished: int  #: number of shards on disk
-    shards: (
-        int | None
-    )  #: total number of shards; ``None`` if the build stopped before planning them
+    #: total number of shards; ``None`` if the build stopped before planning them
+    shards: int | None
 
 
 def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
@@ -89,7 +88,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
-            planned = Steps(folder / WORK).finished_result(UNITS).get("files")
+            planned = Steps(folder / WORK).finished_result(UNITS_STEP).get("files")
             total = len(planned) if isinstance(planned, list) else None
             builds.append(UnfinishedBuild(folder, len(shards), total))
     return builds
@@ -137,8 +136,8 @@ def remove_work(folder: Path) -> None:
 
 def remove_unfinished(folder: Path, key: str) -> bool:
     """Remove the unfinished build of this key from ``folder``; return True if there was one."""
-    ours = atomic_writes.marker_content(folder) == atomic_writes.build_marker_content(key)
-    if not ours or (folder / CARD_NAME).exists():
+    is_of_key = atomic_writes.marker_content(folder) == atomic_writes.build_marker_content(key)
+    if not is_of_key or (folder / CARD_NAME).exists():
         return False
     remove_half_written_files(folder)
     atomic_writes.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
@@ -149,5 +148,5 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
 def remove_half_written_files(folder: Path) -> None:
     """Remove partial files of writers that were killed."""
-    for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
-        atomic_writes.remove_partials(inside, root=folder)
+    for subfolder in (folder, folder / WORK, folder / "shards", folder / "splits"):
+        atomic_writes.remove_partials(subfolder, root=folder)

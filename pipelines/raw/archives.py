@@ -59,10 +59,10 @@ class Entry:
                 yield chunk
 
 
-def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
+def files_in(path: Path, as_member: str = "") -> Iterator[Entry]:
     """Yield the files of a folder, a zip or a tar (gzip, bzip2, xz or uncompressed).
 
-    The format is recognised by content. Any other file is itself the only entry. With ``bare``,
+    The format is recognised by content. Any other file is itself the only entry. With ``as_member``,
     even an archive is not opened: it is the only entry, under that name. Links to files are
     followed, links to folders are not.
 
@@ -90,8 +90,10 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
         )
     with archive_errors(path):
         archive_format = sniff_format(first_bytes(path))
-        if bare or (archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))):
-            yield Entry(path, bare or path.name, path.stat().st_size, partial(path.open, "rb"))
+        if as_member or (
+            archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))
+        ):
+            yield Entry(path, as_member or path.name, path.stat().st_size, partial(path.open, "rb"))
         elif archive_format == "zip":
             yield from _zip_members(path)
         else:

@@ -195,10 +195,10 @@ def store_user_files(
 
 
 def unpack_archive(
-    archive: Path, manifest: Manifest, destination: Path, *, quiet: bool, bare: str = ""
+    archive: Path, manifest: Manifest, destination: Path, *, quiet: bool, as_member: str = ""
 ) -> tuple[dict[str, str], list[Receipt]]:
     """Extract the members of an archive to ``destination``; return their digests and the receipt."""
-    selection = recognise_dataset(archive, manifest.content, bare)
+    selection = recognise_dataset(archive, manifest.content, as_member)
     return write_members(selection, destination, quiet=quiet), [selection.receipt()]
 
 

@@ -27,7 +27,7 @@ class Selection:
     """Members of an archive that belong to a dataset."""
 
     archive: Path
-    bare: str  #: member name of an archive that is not opened; else empty
+    as_member: str  #: member name of an archive that is not opened; else empty
     root: str  #: folder of the data inside the archive: empty, or a path that ends in ``/``
     members: Mapping[str, int]  #: path below ``root`` -> declared bytes, sorted
 
@@ -48,7 +48,7 @@ class Selection:
         return Receipt(name=name or origin, origin=origin, sha256=digest, bytes=size)
 
 
-def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Selection:
+def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> Selection:
     """Find the folder of an archive that has the anchor and all members.
 
     Raises ``DamagedInput`` if the archive is damaged, incomplete or has other content, or if a
@@ -56,7 +56,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
     """
     # 1. List the files.
     max_entries = max(_MAX_ENTRIES, 4 * sum(member.max_count for member in content.members))
-    entries = list(islice(files_in(archive, bare), max_entries + 1))
+    entries = list(islice(files_in(archive, as_member), max_entries + 1))
     if len(entries) > max_entries:
         raise UsageError(
             f"{archive} holds more than {max_entries:,} files, too many to be searched.",
@@ -70,7 +70,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
         members, miscounted = _select_members(entries, root, content)
         counts += miscounted
         if not miscounted:
-            complete.append(Selection(archive, bare, root, members))
+            complete.append(Selection(archive, as_member, root, members))
     if len(complete) > 1:
         folders = ", ".join(ascii(selection.root or "./") for selection in complete)
         raise UsageError(
@@ -78,7 +78,7 @@ def recognise_dataset(archive: Path, content: Content, bare: str = "") -> Select
             next="give --archive the folder that is meant",
         )
     if not complete:
-        raise _not_recognised_error(archive, bare, entries, content, counts)
+        raise _not_recognised_error(archive, as_member, entries, content, counts)
 
     # 3. Limit the total size.
     (selection,) = complete
@@ -167,7 +167,7 @@ def _expected_count(member: Member) -> str:
 
 def _not_recognised_error(
     archive: Path,
-    bare: str,
+    as_member: str,
     entries: Sequence[Entry],
     content: Content,
     counts: Sequence[str],
@@ -183,9 +183,9 @@ def _not_recognised_error(
     tops = {entry.name.partition("/")[0] for entry in entries}
     shown = ", ".join(ascii(top)[1:-1] for top in sorted(tops)[:8]) or "nothing"
     step = "give --archive a folder with these files (links to folders are not followed)"
-    if not bare:
+    if not as_member:
         step += ", or a zip or tar of it"
-    if bare or tops == {archive.name}:
+    if as_member or tops == {archive.name}:
         first = first_bytes(archive)
         archive_format = sniff_format(first) or "neither zip nor tar"
         shown = f"a single file, {archive_format}, which begins with {first[:24]!r}"
@@ -212,7 +212,7 @@ def write_members(selection: Selection, destination: Path, *, quiet: bool = True
     title = f"unpack {archive.name}"
     try:
         with Progress(title, selection.bytes, unit="B", quiet=quiet) as progress:
-            for entry in files_in(archive, selection.bare):
+            for entry in files_in(archive, selection.as_member):
                 name = entry.name.removeprefix(selection.root)
                 if entry.name.startswith(selection.root) and name in selection.members:
                     digests[name] = _write_member(entry, destination / name, progress)

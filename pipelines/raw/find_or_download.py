@@ -251,10 +251,10 @@ class _Import:
         # 3. Require an intact copy; a damaged download is unpacked once more.
         damage = copy_problems(copy)
         if not damage:
-            self._say(f"using {copy.path} (from {copy.origin})")
+            self._print_status(f"using {copy.path} (from {copy.origin})")
             return copy
         if copy.downloaded:
-            self._say(f"{copy.path} is damaged ({damage[0]}) and is replaced")
+            self._print_status(f"{copy.path} is damaged ({damage[0]}) and is replaced")
             return None
         raise DamagedInput(
             f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
@@ -265,28 +265,28 @@ class _Import:
         """Unpack every source, from the given archives or a download, into one copy."""
         show_license(self.manifest)
         # 1. Find the members of every source in the given archives, or download them.
-        inputs_by_source: dict[str, _SourceMembers] = {}
+        members_by_source: dict[str, _SourceMembers] = {}
         for path in self.archives:
             for item in self._sources_in_archive(path):
                 name = item.source.name
-                if name in inputs_by_source:
+                if name in members_by_source:
                     raise UsageError(
-                        f"{name} is given twice: {inputs_by_source[name].selection.archive}, {path}.",
+                        f"{name} is given twice: {members_by_source[name].selection.archive}, {path}.",
                         next="give --archive one of them",
                     )
-                inputs_by_source[name] = item
-        missing = [source for source in self.sources if source.name not in inputs_by_source]
-        if inputs_by_source and missing:
+                members_by_source[name] = item
+        missing = [source for source in self.sources if source.name not in members_by_source]
+        if members_by_source and missing:
             names = ", ".join(source.name for source in missing)
-            self._say(f"not in the given archives, so obtained elsewhere: {names}")
-        inputs = [
-            inputs_by_source.get(source.name) or self._download(source, missing)
+            self._print_status(f"not in the given archives, so obtained elsewhere: {names}")
+        source_members = [
+            members_by_source.get(source.name) or self._download(source, missing)
             for source in self.sources
         ]
 
         # 2. Reuse a copy of the same files.
-        digests = [item.receipt.sha256 for item in inputs]
-        downloaded = all(item.downloaded for item in inputs)
+        digests = [item.receipt.sha256 for item in source_members]
+        downloaded = all(item.downloaded for item in source_members)
         for copy in self._usable_copies():
             is_same = digests in (
                 [receipt.sha256 for receipt in copy.receipts],
@@ -298,22 +298,22 @@ class _Import:
 
         # 3. Unpack a new copy.
         with staging_folder(self.folder) as stage:
-            members, pinned = self._unpack(inputs, stage / "0")
-            receipts = tuple(item.receipt for item in inputs)
+            members, pinned = self._unpack(source_members, stage / "0")
+            receipts = tuple(item.receipt for item in source_members)
             copy = store_copy(
                 self.folder,
                 RawFolder(stage / "0", members, receipts, pinned=pinned, downloaded=downloaded),
             )
-        self._say(f"unpacked {count_with_noun(len(members), 'file')} into {copy.path}")
+        self._print_status(f"unpacked {count_with_noun(len(members), 'file')} into {copy.path}")
         return copy
 
     def _unpack(
-        self, inputs: Sequence[_SourceMembers], destination: Path
+        self, source_members: Sequence[_SourceMembers], destination: Path
     ) -> tuple[dict[str, str], bool | None]:
         """Extract all members to ``destination``; return their digests and ``RawFolder.pinned``."""
         members: dict[str, str] = {}
         pins = []
-        for item in inputs:
+        for item in source_members:
             for name in item.selection.members:
                 if name in members:
                     raise DamagedInput(f"Two sources of {self.manifest.name} hold {name}.")
@@ -403,28 +403,28 @@ class _Import:
 
     def _sources_in_archive(self, path: Path) -> list[_SourceMembers]:
         """Return the sources that an archive holds; if there are none, raise the first error."""
-        inputs = []
+        source_members = []
         errors = []
         for source in self.sources:
             try:
-                inputs.append(_local_source(source, path))
+                source_members.append(_local_source(source, path))
             except (DamagedInput, UsageError) as error:
                 errors.append(error)
-        if not inputs:
+        if not source_members:
             raise errors[0]
-        return inputs
+        return source_members
 
     def _download(self, source: Source, missing: Sequence[Source]) -> _SourceMembers:
         """Return a source from ``raw/<dataset>/`` or a package, downloading it if it is missing."""
         stored = self.folder / source.name
         if stored.is_file() and read_receipt(stored) is None:
-            self._say(f"{stored} has no receipt: it is treated as a local archive")
+            self._print_status(f"{stored} has no receipt: it is treated as a local archive")
             return _local_source(source, stored, any_name=True)
 
         archive: Path = stored
         receipt = verified_receipt(stored)
         if receipt is None and stored.is_file():
-            self._say(f"{stored} differs from its receipt and is downloaded again")
+            self._print_status(f"{stored} differs from its receipt and is downloaded again")
         if receipt is None and source.is_packaged:
             archive, receipt = _packaged_file(source, self.manifest.name)
         if receipt is None:
@@ -458,7 +458,7 @@ class _Import:
         sample = f", or {command} --sample" if self.command == "build" else ""
         return f"{command} --archive PATH{sample}   (PATH: a zip, a tar or a folder with {content.anchor})"
 
-    def _say(self, text: str) -> None:
+    def _print_status(self, text: str) -> None:
         print_status(text, quiet=self.options.quiet)
 
 
@@ -472,11 +472,11 @@ def _select_members(source: Source, archive: Path, *, any_name: bool) -> Selecti
     """Select the members of ``source``; with ``any_name``, a single file may have any name."""
     content = source.content
     assert content is not None
-    bare = ""
+    as_member = ""
     if (source.container == "file" or archive.name == content.anchor) and not archive.is_dir():
         # Do not open the file, even if it is an archive: .pt files are zips.
-        bare = content.anchor if any_name else archive.name
-    return recognise_dataset(archive, content, bare)
+        as_member = content.anchor if any_name else archive.name
+    return recognise_dataset(archive, content, as_member)
 
 
 def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:

@@ -117,12 +117,12 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         path = source.path.expanduser().absolute()
         # Files of tensors and arrays are zips, and must not be unpacked.
         member = first_member(archives.first_bytes(path)) if path.is_file() else b""
-        bare = path.name if member.endswith((b"data.pkl", b".npy")) else ""
+        as_member = path.name if member.endswith((b"data.pkl", b".npy")) else ""
         described = description_for_like(source.like, home) if source.like else None
 
         def copy_files(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack_archive(
-                path, self.manifest, destination, quiet=quiet, bare=bare
+                path, self.manifest, destination, quiet=quiet, as_member=as_member
             )
             if path.is_relative_to(home.raw):  # copied by an earlier build
                 atomic_writes.remove_file(destination / RECEIPT_NAME)

@@ -23,7 +23,7 @@ from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.run import executor_for
-from kmip_data.pipelines.engine.unfinished_builds import UNITS
+from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP
 from kmip_data.reading.dataset import ShardedDataset
 
 pytestmark = pytest.mark.real_workers
@@ -99,7 +99,7 @@ def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch
 
     def interrupt(steps: Any, step: str, result: Any) -> None:
         finish(steps, step, result)
-        if step != UNITS:
+        if step != UNITS_STEP:
             done.append(1)
         if len(done) == 4:
             raise KeyboardInterrupt

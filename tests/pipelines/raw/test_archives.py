@@ -308,7 +308,7 @@ def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
         tar.add(tmp_path / "a.zip", "index.txt")
     for kind in ("zip", "tar"):
         with pytest.raises(DamagedInput) as caught:
-            recognise_dataset(tmp_path / f"a.{kind}", CONTENT, bare=f"a.{kind}")
+            recognise_dataset(tmp_path / f"a.{kind}", CONTENT, as_member=f"a.{kind}")
         assert kind in caught.value.found
         assert kind not in caught.value.next
 
