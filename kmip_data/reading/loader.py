@@ -143,7 +143,7 @@ class GraphLoader(DataLoader[Data]):
         persistent_workers: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        # Every argument is checked here, and stored under its name for trainers.
+        # Long: every argument is checked and stored as an attribute.
         graphs = _require_sharded_dataset(dataset)
         _check_numbers(1, batch_size=batch_size)
         _check_numbers(0, prefetch=prefetch, seed=seed)
