@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import done, kmip_process, refused
+from support.cli import expect_refusal, expect_success, kmip_process
 from support.metrics import usual_metrics
 from support.shared import ROOT
 from torch_geometric.datasets import FakeDataset
@@ -93,10 +93,10 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
     run = ("train", "--dataset", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
     with fresh():
         chosen = [f"--set={key}" for key in keys]
-        result = done(*run, *chosen, "--plugin", "mine.py", "--json").json
+        result = expect_success(*run, *chosen, "--plugin", "mine.py", "--json").json
         assert result["run"] == str(config.parent)
         assert "recall" in result["metrics"]["val"]
-        assert "mine.py" in done("report", "--format", "csv").out
+        assert "mine.py" in expect_success("report", "--format", "csv").out
     recorded = tomllib.loads(config.read_text())["plugins"]
     digest = hashlib.sha256(FOUR.encode()).hexdigest()
     assert recorded == [{"source": str(mine), "sha256": digest}]
@@ -111,26 +111,28 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
 
     def refuses(line):
         with fresh():
-            message = refused(*line)
+            message = expect_refusal(*line)
             assert f"--plugin {mine}" in message, message
             assert digest in message, message
             assert "mine" not in sys.modules
 
     check_each(refuses, strangers)
     with fresh():
-        assert "equal to result.json" in done("evaluate", "mine", "--plugin", "mine.py").out
-        assert "has no sample" in refused("build", "rings", "--sample")
+        assert (
+            "equal to result.json" in expect_success("evaluate", "mine", "--plugin", "mine.py").out
+        )
+        assert "has no sample" in expect_refusal("build", "rings", "--sample")
     with fresh(), pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.ENVIRONMENT, str(mine))
-        assert "is finished already" in done("train", "--resume", "mine").err
+        assert "is finished already" in expect_success("train", "--resume", "mine").err
     with fresh():
-        assert "skipped" in refused("report")
+        assert "skipped" in expect_refusal("report")
         assert len(kmip_data.open("rings", "train")) == 8  # a build needs no plugin
-        assert "--plugin FILE" in refused("build", "rings")
+        assert "--plugin FILE" in expect_refusal("build", "rings")
         assert "mine" not in sys.modules
     mine.write_text(f"{FOUR}#")
     with fresh():
-        assert f"expected: SHA-256 {digest}" in refused(
+        assert f"expected: SHA-256 {digest}" in expect_refusal(
             "evaluate", "mine", "--plugin", "mine.py", code=1
         )
 
@@ -228,14 +230,14 @@ def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(package))
     run = ("--dataset", "paths", "--model", "gps-late", *SMALL[:-3], "-q", "--json")
     with fresh():
-        summary = done("train", *run).json
+        summary = expect_success("train", *run).json
     recorded = tomllib.loads((Path(summary["run"]) / "config.toml").read_text())
     assert recorded["model"]["attention"] == {"kind": "late"}
     (plugin,) = recorded["plugins"]
     assert plugin["source"] == "lib-of-paths"
     with fresh():  # runs of a sweep are processes, which get the plugin from it
-        assert [each["state"] for each in done("sweep", *run).json["runs"]] == ["done"]
-    listed = done("list", "--all", "--json").json["datasets"]
+        assert [each["state"] for each in expect_success("sweep", *run).json["runs"]] == ["done"]
+    listed = expect_success("list", "--all", "--json").json["datasets"]
     assert {"name": "paths", "title": "of the plugin lib-of-paths"} in listed
 
 
@@ -251,7 +253,7 @@ def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypat
     assert apply_overrides(config, ["model.attention.kind=late"]).model.attention.kind == "late"
     with fresh():
         monkeypatch.syspath_prepend(package)
-        assert "Paths with a marked end" in done("info", "paths").out
+        assert "Paths with a marked end" in expect_success("info", "paths").out
     with fresh():
         monkeypatch.syspath_prepend(package)
         assert apply_overrides(config, ["model.norm=rms"]).model.norm == "rms"
@@ -336,7 +338,9 @@ def test_every_fault_of_a_plugin_is_one_error(folder):
         code, message = ERRORS[case]
         (folder / "odd.py").write_text(code)
         with fresh():
-            message_shown = refused("info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py")
+            message_shown = expect_refusal(
+                "info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py"
+            )
             assert re.search(message, message_shown), message_shown
             assert len(re.findall("^Error: ", message_shown, re.MULTILINE)) == 1, message_shown
             assert (
@@ -357,19 +361,19 @@ def test_plugins_that_are_not_there(folder, package, monkeypatch):
         "no-such-package": "There is no plugin 'no-such-package'",
         "lib-of-paths": "found: AttributeError: module 'lib_of_paths.attention' has no attribute 'Gone'",
     }.items():
-        assert message in refused("info", "helsinki", "--plugin", source)
+        assert message in expect_refusal("info", "helsinki", "--plugin", source)
     monkeypatch.setenv(plugins.ENVIRONMENT, "gone.py")
-    assert "/gone.py." in refused("list")
+    assert "/gone.py." in expect_refusal("list")
 
 
 def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     (folder / "own.py").write_text(OWN)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
-    done("encode", "graphs", "waves3", "--plugin", "own.py", "-q")
+    expect_success("encode", "graphs", "waves3", "--plugin", "own.py", "-q")
     with fresh():
         assert kmip_data.open("graphs", columns=["waves3"])[0].waves.shape[1] == 3
-        done("verify", "graphs")
+        expect_success("verify", "graphs")
     keys = [f"--set={key}" for key in ("model.positional=waves2", "training.metric=recall")]
     run = (
         "train",
@@ -382,26 +386,26 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
         *keys,
     )
     with fresh():
-        assert "model.positional cannot be 'waves2'" in refused(*run)
+        assert "model.positional cannot be 'waves2'" in expect_refusal(*run)
         plugin = ("--plugin", "own.py")
-        assert "is not one column of floats" in refused(
+        assert "is not one column of floats" in expect_refusal(
             *run, *plugin, "--set=model.positional=whole2"
         )
-        out = done(*run, *plugin).out
+        out = expect_success(*run, *plugin).out
         assert "the best by mean recall on val" in out
         assert f"own --plugin {folder / 'own.py'}" in out.rstrip().splitlines()[-1], (
             "the next command"
         )
-        assert "mean recall" in done("report", *plugin).out
+        assert "mean recall" in expect_success("report", *plugin).out
     (result,) = (folder / "home/runs").glob("*/*/own/result.json")
     values = json.loads(result.read_text())
     assert values["metric"] == "recall"
     reported = {"loss", "recall"} | usual_metrics("classification", "graph")
     assert {*values["metrics"]["val"]} == {*values["metrics"]["test"]} == reported
     with fresh():
-        assert "recall" in done("runs").out
-        assert "--plugin" in refused("evaluate", "own")
-        assert "equal to result.json" in done("evaluate", "own", *plugin).out
+        assert "recall" in expect_success("runs").out
+        assert "--plugin" in expect_refusal("evaluate", "own")
+        assert "equal to result.json" in expect_success("evaluate", "own", *plugin).out
 
 
 MINE = f"""{TRAINING}
@@ -430,11 +434,13 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     for key in chosen:
         with fresh():
             name, value = key.removeprefix("--set=").split("=")
-            assert f"{name} cannot be '{value}'" in refused(*run, key)
+            assert f"{name} cannot be '{value}'" in expect_refusal(*run, key)
     with fresh():
-        shown = done(*run, *chosen, "--set=optimizer.betas=0.8,0.9", "--plugin", "own.py").out
+        shown = expect_success(
+            *run, *chosen, "--set=optimizer.betas=0.8,0.9", "--plugin", "own.py"
+        ).out
         assert "mean recall [%]" in shown
-        assert "radam takes no momentum" in refused(
+        assert "radam takes no momentum" in expect_refusal(
             *run, *chosen, "--set=optimizer.momentum=0.9", "--plugin", "own.py"
         )
 
@@ -446,10 +452,10 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     assert group["betas"] == (0.8, 0.9)
     assert "decoupled_weight_decay" in group  # RAdam's own
     with fresh():
-        assert "equal to result.json" in done("evaluate", "own", "--plugin", "own.py").out
+        assert "equal to result.json" in expect_success("evaluate", "own", "--plugin", "own.py").out
         assert {plugin.name for plugin in read_config(path / "config.toml").plugins} == {"own.py"}
     with fresh():
-        assert "--plugin" in refused("train", "--resume", "own")
+        assert "--plugin" in expect_refusal("train", "--resume", "own")
 
 
 def test_the_loss_of_the_page_is_focal(folder):
@@ -498,14 +504,14 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
     for key in chosen:
         with fresh():
             name, value = key.removeprefix("--set=").split("=")
-            assert f"{name} cannot be '{value}'" in refused(*run, "none", key)
+            assert f"{name} cannot be '{value}'" in expect_refusal(*run, "none", key)
     with fresh():
-        done(*run, "parts", *chosen, "--plugin", "own.py")
-        assert "both none" in refused(
+        expect_success(*run, "parts", *chosen, "--plugin", "own.py")
+        assert "both none" in expect_refusal(
             *run, "none", "--set=model.attention.kind=none", "--set=model.local.kind=none"
         )
     with fresh():
-        done(*run, "whole", "--model", "two-hops", "--plugin", "own.py")
+        expect_success(*run, "whole", "--model", "two-hops", "--plugin", "own.py")
 
     (path,) = (folder / "home/runs").glob("*/*/parts/model.safetensors")
     names = {name.rpartition(".")[0] for name in read_weights(path)}
@@ -519,8 +525,10 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
     assert all(name.startswith("network.layers.") for name in read_weights(path))
     for name in ("parts", "whole"):
         with fresh():
-            assert "--plugin" in refused("evaluate", name)
-            assert "equal to result.json" in done("evaluate", name, "--plugin", "own.py").out
+            assert "--plugin" in expect_refusal("evaluate", name)
+            assert (
+                "equal to result.json" in expect_success("evaluate", name, "--plugin", "own.py").out
+            )
 
 
 RINGLETS = """
@@ -557,4 +565,4 @@ def test_a_signal_while_a_plugin_is_imported_is_not_its_fault(folder):
 
 @pytest.mark.parametrize("command", ["push", "explore", "analyze approximation", "report"])
 def test_a_command_that_opens_runs_takes_their_plugins(command):
-    assert "--plugin FILE" in done(*command.split(), "--help").out
+    assert "--plugin FILE" in expect_success(*command.split(), "--help").out

@@ -8,7 +8,7 @@ import shlex
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import done
+from support.cli import expect_success
 from support.shared import ROOT, shared_data
 
 from kmip_data import manifest as manifests
@@ -67,7 +67,9 @@ def raw(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifests, "read_shipped", read)
         load_manifest.cache_clear()
-        done("build", "s3dis", "--archive", shared_data(S3DIS_ZIP), "--k", "4", "--home", folder)
+        expect_success(
+            "build", "s3dis", "--archive", shared_data(S3DIS_ZIP), "--k", "4", "--home", folder
+        )
         yield folder
     load_manifest.cache_clear()
 
@@ -114,7 +116,7 @@ def test_commands_of_the_readme_run(home, tmp_path, monkeypatch):
         args = [
             str(tmp_path / "share") if word.startswith("hf://") else word for word in args
         ]  # no network
-        done(*args, *SHORTER.get(args[0], []))
+        expect_success(*args, *SHORTER.get(args[0], []))
         ran += 1
     assert ran >= 8
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cli import done
+from support.cli import expect_success
 from support.shared import ROOT, shared_data
 from test_docs import PAGES, python_blocks
 
@@ -45,11 +45,11 @@ SLOW = {  # they train, or search among 300,000 rows
 def _run(folder: Path) -> None:
     """A run of the name that docs/analysis.md has."""
     tiny = ("--epochs", "1", "--device", "cpu", "--set", "model.layers=3", "--limit", "24")
-    done("train", "--dataset", "s3dis", "--name", "mine", *tiny, "-q")
+    expect_success("train", "--dataset", "s3dis", "--name", "mine", *tiny, "-q")
 
 
 def _inside_a_build(folder: Path) -> None:
-    done("build", "s3dis", "-q", "--output", folder / "s3dis")
+    expect_success("build", "s3dis", "-q", "--output", folder / "s3dis")
     os.chdir(folder / "s3dis")
 
 
@@ -74,19 +74,23 @@ def _map(folder: Path) -> None:
 BEFORE: dict[str, Callable[[Path], Any]] = {
     "docs/analysis.md": _run,
     "docs/encodings.md": lambda folder: [
-        done("build", "peptides-func", "-q"),
-        done("encode", "peptides-func", "rwse20", "lappe10", "-q"),
+        expect_success("build", "peptides-func", "-q"),
+        expect_success("encode", "peptides-func", "rwse20", "lappe10", "-q"),
     ],
     "docs/reading.md": lambda folder: [
-        done("build", "s3dis", "-q"),
-        done("build", "s3dis", "--k", "16", "-q"),
-        done("build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"),
+        expect_success("build", "s3dis", "-q"),
+        expect_success("build", "s3dis", "--k", "16", "-q"),
+        expect_success(
+            "build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"
+        ),
     ],
     "docs/point-clouds.md": _scans,
     "docs/graph-files.md": _molecules,
     "docs/cities.md": _map,
     "docs/format.md": _inside_a_build,
-    "docs/reproduce.md": lambda folder: done("build", "helsinki", "-q"),  # before another process
+    "docs/reproduce.md": lambda folder: expect_success(
+        "build", "helsinki", "-q"
+    ),  # before another process
 }
 
 

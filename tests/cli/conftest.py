@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
-from support.cli import done
+from support.cli import expect_success
 from support.runs import sweeps
 
 from kmip_data.builds.home import Build
@@ -49,7 +49,7 @@ def home_of_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a finished sample of twelve S3DIS blocks, k = 4, two of them in the test part."""
     folder = tmp_path_factory.mktemp("sample")
     target = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home", folder)
-    done("build", *target, "--jobs", "1", "-q")
+    expect_success("build", *target, "--jobs", "1", "-q")
     return folder
 
 
@@ -64,5 +64,5 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps train no network."""
     monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
-    for name, value in sweeps.environment().items():
+    for name, value in sweeps.stand_in_environment().items():
         monkeypatch.setenv(name, value)

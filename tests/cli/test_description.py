@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 from support.shared import shared_data
 from torch_geometric.data import Data
 
@@ -54,7 +54,7 @@ def write(folder: Path, nodes: pd.DataFrame) -> Path:
 
 
 def build(name: str, archive: Path, *options: str) -> Build:
-    done("build", "graphs", "--name", name, "--archive", archive, "--quiet", *options)
+    expect_success("build", "graphs", "--name", name, "--archive", archive, "--quiet", *options)
     return kmip_data.open(name, split=None).build
 
 
@@ -75,7 +75,7 @@ def test_a_dry_run_prints_each_column_and_keeps_nothing(home, tmp_path):
     table = people(30, 0)
     folder = write(tmp_path / "old", table)
     line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
-    facts = done(*line, "--json").json
+    facts = expect_success(*line, "--json").json
     columns = {
         column["name"]: column
         for column in facts["files"]["columns"]["columns"]
@@ -96,12 +96,12 @@ def test_a_dry_run_prints_each_column_and_keeps_nothing(home, tmp_path):
         assert column["values"] == [str(value) for value in table[name].dropna().unique()[:3]]
     assert facts["files"]["columns"]["classes"] == ["x", "y", "z"]
     assert facts["counts"] == {"graphs": 1, "nodes": 30, "edges": 30}
-    text = done(*line).out
+    text = expect_success(*line).out
     assert re.search(r"node +age +number .* 5$", text, re.MULTILINE)
     assert "classes         3 (x 10, y 10, z 10)" in text
     assert not home.exists()
     [command] = re.findall(r"\nNext: kmip-data (.*)\n", text)
-    done(*shlex.split(command), "--quiet")
+    expect_success(*shlex.split(command), "--quiet")
     assert kmip_data.open("mine", split=None).build.card.key == facts["key"]
 
 
@@ -109,8 +109,8 @@ def test_a_description_that_is_written_gives_the_same_build(home, tmp_path):
     folder = write(tmp_path / "old", people(30, 0))
     file = tmp_path / "columns.toml"
     line = ["build", "graphs", "--archive", folder, "--dry-run", "--describe", file]
-    done(*line, "--set", "label=group")
-    assert "exists already" in refused(*line)
+    expect_success(*line, "--set", "label=group")
+    assert "exists already" in expect_refusal(*line)
     plain = build("plain", folder, "--set", "label=group")
     read_back = build("read-back", folder, "--like", str(file))
     beside = build("beside", write_next_to(folder, file))
@@ -132,14 +132,14 @@ def test_a_description_is_edited(home, tmp_path):
     folder = write(tmp_path / "old", people(30, 0))
     file = tmp_path / "columns.toml"
     line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
-    said = done(*line, "--set", "on_error=skip", "--describe", file).out
+    said = expect_success(*line, "--set", "on_error=skip", "--describe", file).out
     text = file.read_text("utf-8")
     # The command to type has the file and all that it does not describe.
     step = said.rpartition("Next: kmip-data ")[2].strip()
     assert text.splitlines()[1] == f"# Then: kmip-data {step}"
     words = ["--name", "mine", "--archive", str(folder), "--set", "on_error=skip"]
     assert shlex.split(step) == ["build", "graphs", *words, "--like", str(file)]
-    done(*shlex.split(step), "-q")
+    expect_success(*shlex.split(step), "-q")
     text = text.replace('classes = ["x", "y", "z"]', 'classes = ["z", "x", "y"]')
     text = text.replace('name = "income"\nrows = "node"\nuse = "number"',
                         'name = "income"\nrows = "node"\nuse = "ignored"')  # fmt: skip
@@ -154,7 +154,7 @@ def test_a_description_is_edited(home, tmp_path):
     names, _ = nodes_of(build("again", folder, "--like", str(file), "--set", "ignore=age"))
     assert not {"income", "age", "age missing"} & {*names}
     file.write_text("uses = 3\n", "utf-8")
-    message = refused(
+    message = expect_refusal(
         "build", "graphs", "--name", "bad", "--archive", folder, "--like", file, code=4
     )
     assert "columns.toml is not a valid description of columns: uses" in message
@@ -190,7 +190,7 @@ def test_new_data_have_the_decimal_sign_of_an_earlier_build(home, tmp_path):
 
 def test_a_run_stands_for_the_build_it_was_trained_on(old, tmp_path, home):
     """Also where its name means a newer build, of other columns."""
-    done("train", "old", "--name", "first", *SMALL)
+    expect_success("train", "old", "--name", "first", *SMALL)
     build("old", old, "--set", "label=country")
     table = people(9, 1).drop(columns="group")
     folder = write(tmp_path / "new", table)
@@ -198,7 +198,9 @@ def test_a_run_stands_for_the_build_it_was_trained_on(old, tmp_path, home):
     assert "country=NL" in nodes_of(by_run)[0]
     by_path = build("again", folder, "--like", str(home / "runs" / "old" / "gine" / "first"))
     assert by_path.card.schema_ == by_run.card.schema_
-    message = refused("build", "graphs", "--name", "a", "--archive", folder, "--like", "old/x/y")
+    message = expect_refusal(
+        "build", "graphs", "--name", "a", "--archive", folder, "--like", "old/x/y"
+    )
     assert "old/x/y" in message
 
 
@@ -216,11 +218,11 @@ def test_values_that_an_earlier_build_does_not_know_are_refused_by_their_cell(ol
         table.loc[2, column] = value
         archive = write(tmp_path / f"{column} {value}", table)
         line = ["build", "graphs", "--name", "new", "--archive", archive, "--like", "old"]
-        assert f"nodes.csv, {words}" in refused(*line, code=4)
+        assert f"nodes.csv, {words}" in expect_refusal(*line, code=4)
 
     check_each(check, [*cases.items(), ("income", ("", "line 4: 'income' is empty"))])
     archive = write(tmp_path / "less", people(9, 1).drop(columns="income"))
-    message = refused(
+    message = expect_refusal(
         "build", "graphs", "--name", "new", "--archive", archive, "--like", "old", code=4
     )
     assert "No table has the column 'income' of the description" in message
@@ -228,19 +230,19 @@ def test_values_that_an_earlier_build_does_not_know_are_refused_by_their_cell(ol
 
 def test_a_model_is_used_on_new_data(old, tmp_path, home):
     """The refusal prints a command that fits new data to the run, and then the run predicts them."""
-    done("train", "old", *SMALL)
+    expect_success("train", "old", *SMALL)
     [run] = (home / "runs").glob("*/*/*/config.toml")
     table = people(12, 2, country="NL")
     build("new", write(tmp_path / "new", table), "--set", "label=group")
-    message = refused("evaluate", run.parent, "--dataset", "new")
+    message = expect_refusal("evaluate", run.parent, "--dataset", "new")
     commands = re.search(
         r"next: kmip-data (.*); then kmip-data (evaluate .* --dataset new-new)\n", message
     )
-    done(*shlex.split(commands[1]), "--quiet")
-    done(*shlex.split(commands[2]))
+    expect_success(*shlex.split(commands[1]), "--quiet")
+    expect_success(*shlex.split(commands[2]))
     archive = write(tmp_path / "bare", table.drop(columns="group"))
     build("bare", archive, "--like", "old")
-    done("predict", run.parent, "--dataset", "bare", "--output", tmp_path / "p.csv")
+    expect_success("predict", run.parent, "--dataset", "bare", "--output", tmp_path / "p.csv")
     predicted = pd.read_csv(tmp_path / "p.csv")
     assert len(predicted) == 12
     assert {"logit x", "logit y", "logit z"} <= {*predicted.columns}
@@ -249,10 +251,12 @@ def test_a_model_is_used_on_new_data(old, tmp_path, home):
 def test_predicted_values_have_the_names_of_their_targets(old, tmp_path, home):
     """Also on data without them."""
     build("values", old, "--set", "label=income")
-    done("train", "values", "--name", "first", *SMALL)
+    expect_success("train", "values", "--name", "first", *SMALL)
     archive = write(tmp_path / "bare", people(12, 2).drop(columns="income"))
     build("bare", archive, "--like", "values")
-    done("predict", "values/gine/first", "--dataset", "bare", "--output", tmp_path / "p.csv")
+    expect_success(
+        "predict", "values/gine/first", "--dataset", "bare", "--output", tmp_path / "p.csv"
+    )
     assert [*pd.read_csv(tmp_path / "p.csv")] == ["key", "pred income"]
 
 
@@ -280,14 +284,16 @@ def test_arrays_of_new_data_have_the_dtypes_of_an_earlier_build(home, tmp_path):
     assert columns["node/x"].presented == "float32"
     assert columns["graph/y"].num_classes == 3
     line = ["build", "graphs", "--name", "third", "--like", "first", "--archive"]
-    assert "The files have no w" in refused(*line, graphs("third", torch.float32, [1, 1]), code=4)
+    assert "The files have no w" in expect_refusal(
+        *line, graphs("third", torch.float32, [1, 1]), code=4
+    )
     wrong = graphs("fourth", torch.float32, [1, 3], w=torch.ones(4))
-    assert "y is 3, which is not a class" in refused(*line, wrong, code=4)
+    assert "y is 3, which is not a class" in expect_refusal(*line, wrong, code=4)
 
 
 def test_a_published_file_is_described(home):
     file = shared_data("node_benchmarks/chameleon_filtered.npz")
-    facts = done("build", "graphs", "--archive", file, "--dry-run", "--json").json
+    facts = expect_success("build", "graphs", "--archive", file, "--dry-run", "--json").json
     columns = {column["name"]: column for column in facts["files"]["columns"]["columns"]}
     assert columns["x"]["shape"] == [2325]
     assert facts["files"]["columns"]["task"] == "classification"
@@ -306,7 +312,7 @@ def test_tables_of_several_types_become_one_with_a_column_of_its_type(home, tmp_
         nodes.append(table.assign(node_id=[f"{kind}:{row}" for row in range(3)], type=kind))
     edges = pd.DataFrame({"src_id": [0, 1, 2], "dst_id": [2, 1, 0]})
     edges.to_csv(folder / "edges_0.csv", index=False)
-    message = refused("build", "graphs", "--name", "shop", "--archive", folder, code=4)
+    message = expect_refusal("build", "graphs", "--name", "shop", "--archive", folder, code=4)
     assert "Two files may be the table of nodes: nodes_0.csv, nodes_1.csv" in message
     assert "several types of nodes are one table, with the type in a column" in message
 
@@ -353,5 +359,7 @@ def test_every_ignored_column_has_a_line(tmp_path, home):
     pd.DataFrame(table).to_csv(tmp_path / "edges.csv", index=False)
     ignoring = [option for word in words for option in ("--set", f"ignore={word}")]
     archive = str(tmp_path / "edges.csv")
-    printed = done("build", "graphs", "--name", "six", "--archive", archive, *ignoring).out
+    printed = expect_success(
+        "build", "graphs", "--name", "six", "--archive", archive, *ignoring
+    ).out
     assert [word for word in words if f" {word}: by --set ignore=" in printed] == words

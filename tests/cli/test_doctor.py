@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 import pytest
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.cli import doctor
 from kmip_data.models.training import self_check
@@ -19,7 +19,8 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
         self_check, "check_components", lambda device, sizes, _: check(device, sizes, ["dense"])
     )
     checks = {
-        (each["section"], each["name"]): each for each in done("doctor", "--json").json["checks"]
+        (each["section"], each["name"]): each
+        for each in expect_success("doctor", "--json").json["checks"]
     }
     assert (
         f"torch {importlib.metadata.version('torch')}," in checks["Program", "packages"]["detail"]
@@ -38,14 +39,14 @@ def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
     # A slow backend is no problem.
     for reason, code in (("other bits", 1), (f"{self_check.TIMED_OUT} 600 s", 0)):
         failed["dense"] = reason
-        assert (reason in refused("doctor", code=code)) is bool(code)
-    assert reason in done("doctor").out
+        assert (reason in expect_refusal("doctor", code=code)) is bool(code)
+    assert reason in expect_success("doctor").out
     failed.clear()
     needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'no-chem>=3; extra == "chem"']
     needed += [f'no-{extra}>=1; extra == "{extra}"' for extra in GPU_EXTRAS]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
-    message = refused("doctor", code=1)
+    message = expect_refusal("doctor", code=1)
     for word in (
         "2 checks",
         "torch",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 import kmip_data
 from kmip_data.graphs.encodings.degree_profile import local_degree_profile
@@ -18,18 +18,18 @@ from kmip_data.graphs.encodings.rwse import random_walk_encoding
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     words = ("malnet-tiny", "--sample", "--limit", 10, "--home", tmp_path_factory.mktemp("home"))
-    text = done("build", *words, "--jobs", 1, "-q").out
+    text = expect_success("build", *words, "--jobs", 1, "-q").out
     assert "degree-profile" not in text, "the preset has it"
     return words
 
 
 def test_columns_are_added_and_found_again(target, tmp_path: Path) -> None:
     names = ["rwse4", "lappe3", "degree-profile-2.8"]
-    result = done("encode", *target, "--jobs", 1, *names, "--json", "-q").json
+    result = expect_success("encode", *target, "--jobs", 1, *names, "--json", "-q").json
     assert [entry["name"] for entry in result["columns"]] == names
     attributes = [name for entry in result["columns"] for name in entry["attributes"]]
     assert attributes == ["rwse", "lappe_values", "lappe_vectors", "degree_profile"]
-    again = done("encode", *target, "--jobs", 1, "rwse4")
+    again = expect_success("encode", *target, "--jobs", 1, "rwse4")
     assert 'columns=["rwse4"]' in again.out
     assert "added" not in again.err
     for data in kmip_data.open(result["path"], columns=names):
@@ -39,15 +39,17 @@ def test_columns_are_added_and_found_again(target, tmp_path: Path) -> None:
         np.testing.assert_array_equal(
             data.degree_profile, local_degree_profile(edges, nodes, "2.8")
         )
-    assert "3 columns" in done("verify", result["path"]).out
-    text = done("info", result["path"]).out
+    assert "3 columns" in expect_success("verify", result["path"]).out
+    text = expect_success("info", result["path"]).out
     for fact in ("Added columns", "rwse4", "lappe_values, lappe_vectors", "diagonals of P"):
         assert fact in text
     # A damaged column does not hide the build.
     copy = shutil.copytree(result["path"], tmp_path / "copy")
     (copy / "columns" / "rwse4" / "card.json").write_text("{}")
-    assert f"kmip-data verify {copy} --repair" in done("info", copy).out
-    assert any("damaged" in entry for entry in done("info", copy, "--json").json["added_columns"])
+    assert f"kmip-data verify {copy} --repair" in expect_success("info", copy).out
+    assert any(
+        "damaged" in entry for entry in expect_success("info", copy, "--json").json["added_columns"]
+    )
 
 
 def test_unknown_encodings_are_refused(target) -> None:
@@ -59,5 +61,5 @@ def test_unknown_encodings_are_refused(target) -> None:
         ("degree-profile",): "degree-profile needs a version",
     }
     for arguments, word in cases.items():
-        assert word in refused("encode", *target, *arguments)
-    refused("encode", "s3dis", *target[-2:], "rwse2")
+        assert word in expect_refusal("encode", *target, *arguments)
+    expect_refusal("encode", "s3dis", *target[-2:], "rwse2")

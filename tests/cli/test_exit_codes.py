@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import kmip, python, refused
+from support.cli import expect_refusal, kmip, python
 from support.shared import ROOT
 
 from kmip_data import errors
@@ -84,7 +84,7 @@ def test_exit_codes_of_other_errors(command_that):
     def check(case):
         body, code, word = case
         command_that(body)
-        assert word in refused("x", "--json", code=code)
+        assert word in expect_refusal("x", "--json", code=code)
 
     denied = PermissionError(errno.EACCES, "Permission denied", "/root/secret")
     numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -203,7 +203,7 @@ kmip("build")
 
 def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
     command_that(ZeroDivisionError("by zero"))
-    message = refused("x", code=errors.UNKNOWN_ERROR)
+    message = expect_refusal("x", code=errors.UNKNOWN_ERROR)
     assert "ZeroDivisionError: by zero" in message
     path = Path(next(word for word in message.split() if word.endswith(".txt")))
     assert "test_exit_codes.py" in path.read_text("utf-8")
@@ -259,5 +259,5 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
         ("verify", "s3dis", "--sample"): "next: kmip-data build s3dis --sample\n",
     }  # fmt: skip
     for words, message in cases.items():
-        assert message in refused(*words)
+        assert message in expect_refusal(*words)
     assert file.read_text() == "mine"

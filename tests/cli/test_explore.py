@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.browser import act
 from support.cases import check_each
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.builds.home import Build
 from kmip_data.format.card import read_card
@@ -35,7 +35,7 @@ def opened(monkeypatch):
 
 
 def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_path):
-    done("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
+    expect_success("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
     page = sample / "explore.html"
     assert opened == [page.as_uri()]
     header = header_of(page)
@@ -49,19 +49,19 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
     assert pairs < 4 * 4_096
     assert f"4,096 nodes, 16,384 edges between {pairs:,} pairs" in facts
     assert ("k=4" in options, "k=4" in facts) == (True, False)
-    done("verify", sample)  # the page next to the card is known
-    result = done(
+    expect_success("verify", sample)  # the page next to the card is known
+    result = expect_success(
         "explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json"
     ).json
     assert (result["saved"], result["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
 
 
 def test_a_city_is_shown_whole(home, opened):
-    done("build", "helsinki", "--sample", "-q")
-    result = done("explore", "helsinki", "--sample", "--json").json
+    expect_success("build", "helsinki", "--sample", "-q")
+    result = expect_success("explore", "helsinki", "--sample", "--json").json
     explore = header_of(type(home)(result["saved"]))["explore"]
     assert (explore["map"], explore["hops"], explore["curves"]) == (True, 16, [])
-    assert "A city is a single graph and is shown completely." in refused(
+    assert "A city is a single graph and is shown completely." in expect_refusal(
         "explore", "helsinki", "--sample", "--record", "0"
     )
 
@@ -85,14 +85,14 @@ def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     }
 
     def check(words):
-        assert cases[words] in refused("explore", *words)
+        assert cases[words] in expect_refusal("explore", *words)
 
     check_each(check, cases)
 
 
 def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
     page = tmp_path / "page.html"
-    done("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
+    expect_success("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
     view = act(
         page,
         """
@@ -142,8 +142,10 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
 
 def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     page = tmp_path / "page.html"
-    done("build", "peptides-func", "--sample", "--limit", "4", "-q")
-    done("explore", "peptides-func", "--sample", "--limit", "4", "--no-open", "--output", page)
+    expect_success("build", "peptides-func", "--sample", "--limit", "4", "-q")
+    expect_success(
+        "explore", "peptides-func", "--sample", "--limit", "4", "--no-open", "--output", page
+    )
     shown = act(
         page,
         """
@@ -177,8 +179,8 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
 
 def test_the_next_record_is_a_key_away(home, tmp_path):
     page = tmp_path / "page.html"
-    done("build", "zinc", "--sample", "--limit", "3", "-q")
-    done("explore", "zinc", "--sample", "--limit", "3", "--no-open", "--output", page)
+    expect_success("build", "zinc", "--sample", "--limit", "3", "-q")
+    expect_success("explore", "zinc", "--sample", "--limit", "3", "--no-open", "--output", page)
     shown = act(
         page,
         """
@@ -209,8 +211,10 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
 
 def test_nothing_lies_below_buttons_or_credit(home, tmp_path):
     page = tmp_path / "page.html"
-    done("build", "pascalvoc-sp", "--sample", "--limit", "1", "-q")
-    done("explore", "pascalvoc-sp", "--sample", "--limit", "1", "--no-open", "--output", page)
+    expect_success("build", "pascalvoc-sp", "--sample", "--limit", "1", "-q")
+    expect_success(
+        "explore", "pascalvoc-sp", "--sample", "--limit", "1", "--no-open", "--output", page
+    )
     actions = """
         const boxes = ["buttons", "credit"].map((id) => document.getElementById(id).getBoundingClientRect());
         const inside = (px, py) => boxes.some(({ left, right, top, bottom }) =>

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from support.builds.learnable import learnable_build, tiny_config
-from support.cases import contents, damage
-from support.cli import done, kmip, refused
+from support.cases import damage_file, read_contents
+from support.cli import expect_refusal, expect_success, kmip
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     assert kmip(*BUILD, "--home", home.path).code == 0
     (build,) = home.built.iterdir()
     assert kmip("encode", build, "rwse4", "-q").code == 0
-    done("push", build, folder / "pushed", "-q")
+    expect_success("push", build, folder / "pushed", "-q")
     config = tiny_config(learnable_build(folder / "data"), training={"epochs": 1})
     run = train(config, home=home, name="one", quiet=True).runs[0]
     push_run(run, str(folder / "pushed-run"), quiet=True)
@@ -82,13 +82,13 @@ def test_folders_that_are_not_ours_are_refused_and_stay(
             with subtests.test(f"{name} onto {file}"):
                 folder = tmp_path / f"{number}-{file.replace('/', '-')}"
                 plant(folder, file)
-                before = contents(folder)
-                refused(*(folder if word == "DIR" else word for word in command))
-                assert contents(folder) == before
+                before = read_contents(folder)
+                expect_refusal(*(folder if word == "DIR" else word for word in command))
+                assert read_contents(folder) == before
     with subtests.test("build onto a copied card"):
         plant(tmp_path / "bare", "README.md", "shards/00000.h5")
         shutil.copy(world.build / "card.json", tmp_path / "bare")
-        before = contents(tmp_path / "bare")
+        before = read_contents(tmp_path / "bare")
         for command in (
             ("verify", tmp_path / "bare"),
             ("verify", tmp_path / "bare", "--repair", "-q"),
@@ -96,7 +96,7 @@ def test_folders_that_are_not_ours_are_refused_and_stay(
             (*BUILD, "--output", tmp_path / "bare"),
         ):
             assert kmip(*command).code in {1, 2, 4}
-        assert contents(tmp_path / "bare") == before
+        assert read_contents(tmp_path / "bare") == before
     for file in ("notes.txt", "model.safetensors", "config.toml"):
         with subtests.test(f"train onto {file}"):
             shutil.rmtree(home, ignore_errors=True)
@@ -105,55 +105,57 @@ def test_folders_that_are_not_ours_are_refused_and_stay(
             config = read_config(world.run / "config.toml")
             with pytest.raises(UsageError):
                 train(config, home=Home(home), name=folder.name, quiet=True)
-            assert contents(folder) == mine
+            assert read_contents(folder) == mine
 
 
 def test_a_folder_for_another_build_is_refused(world: World, tmp_path: Path) -> None:
     folder = copied(world.build, tmp_path / "D")
-    before = contents(folder)
-    refused("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
+    before = read_contents(folder)
+    expect_refusal("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
     (folder / "card.json").unlink()
-    refused("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
-    refused("pull", world.pushed_run, "--output", folder, "-q")
-    assert contents(folder) == {name: data for name, data in before.items() if name != "card.json"}
+    expect_refusal("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
+    expect_refusal("pull", world.pushed_run, "--output", folder, "-q")
+    assert read_contents(folder) == {
+        name: data for name, data in before.items() if name != "card.json"
+    }
     to = copied(world.pushed, tmp_path / "to")
-    before = contents(to)
-    refused("push", world.run, to, "-q", "--home", world.run.parents[3])
+    before = read_contents(to)
+    expect_refusal("push", world.run, to, "-q", "--home", world.run.parents[3])
     (to / "push.json").write_text("{}")
-    assert "damaged push.json" in refused("push", world.build, to, "-q")
-    assert contents(to).keys() == before.keys()
+    assert "damaged push.json" in expect_refusal("push", world.build, to, "-q")
+    assert read_contents(to).keys() == before.keys()
 
 
 def test_verify_adopts_a_sound_folder_of_before(world: World, home: Path, tmp_path: Path) -> None:
     folder = copied(world.build, home / "built" / world.build.name, marked=False)
     run = copied(world.run, home / "runs/x/gcn/one", marked=False)
     for command in (("encode", folder, "rwse3", "-q"), ("remove", folder, "--yes")):
-        assert f"kmip-data verify {folder}" in refused(*command)
-    assert f"kmip-data verify {run}" in refused("remove", "gcn/one", "--yes")
+        assert f"kmip-data verify {folder}" in expect_refusal(*command)
+    assert f"kmip-data verify {run}" in expect_refusal("remove", "gcn/one", "--yes")
     whole = (folder / "shards/00000.h5").read_bytes()
     for path in (folder / "shards/00000.h5", run / "model.safetensors"):
         data = path.read_bytes()
-        damage(path, data, "flipped")
-        refused("verify", folder if path.is_relative_to(folder) else "gcn/one", code=1)
+        damage_file(path, data, "flipped")
+        expect_refusal("verify", folder if path.is_relative_to(folder) else "gcn/one", code=1)
         path.write_bytes(data)
     assert marker_content(folder) is marker_content(run) is None
     assert whole == (folder / "shards/00000.h5").read_bytes()
-    done("verify", folder)
-    assert done("verify", "gcn/one", "--json").json["ok"]
+    expect_success("verify", folder)
+    assert expect_success("verify", "gcn/one", "--json").json["ok"]
     assert marker_content(folder) == f"build {read_card(folder).key}"
     assert marker_content(run) == "run"
-    done("encode", folder, "rwse3", "-q")
-    done("remove", folder, "gcn/one", "--yes")
+    expect_success("encode", folder, "rwse3", "-q")
+    expect_success("remove", folder, "gcn/one", "--yes")
     assert not folder.exists()
     assert not run.exists()
 
 
 def test_raw_files_are_known_by_their_receipts(home: Path) -> None:
-    done("build", "s3dis", "--sample", "--limit", "4", "--k", "4", "--jobs", "1", "-q")
+    expect_success("build", "s3dis", "--sample", "--limit", "4", "--k", "4", "--jobs", "1", "-q")
     folder = home / "raw/s3dis-sample"
     mine = plant(folder, "notes.txt", "archive.zip", ".unpacking-abcdefgh/thesis.tex", "x.partial")
-    assert "notes.txt" in done("remove", "raw/s3dis-sample", "--yes").out
-    assert contents(folder) == mine
+    assert "notes.txt" in expect_success("remove", "raw/s3dis-sample", "--yes").out
+    assert read_contents(folder) == mine
 
 
 def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) -> None:
@@ -164,38 +166,38 @@ def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) 
     mine |= plant(build, "columns/b/00000.h5", "columns/rwse4/00077.h5", "preview.png")
     mine_of_run = plant(run, "train.py", "checkpoints/mine.ckpt", "sub/config.toml")
     mine_of_run |= plant(run, "checkpoints/epoch-3.safetensors", "predictions.npz", "explore.html")
-    remarks = done("verify", build).out
+    remarks = expect_success("verify", build).out
     for name in ("splits/mine.h5", "shards/00077.h5", "columns/b", "columns/rwse4/00077.h5"):
         assert f"{name} is not part of the build" in remarks
-    text = done("remove", build, "gcn/one", "--yes").out
+    text = expect_success("remove", build, "gcn/one", "--yes").out
     for name in ("notes.txt", "train.py"):
         assert name in text
-    assert contents(build) == mine
-    assert contents(run) == mine_of_run
+    assert read_contents(build) == mine
+    assert read_contents(run) == mine_of_run
 
 
 def test_in_a_folder_of_ours_files_are_replaced(
     world: World, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """Damaged ones by a repair; files of the user stay next to a push."""
-    whole = contents(world.build)
+    whole = read_contents(world.build)
     with subtests.test("push next to a file of the user"):
         to = copied(world.pushed, tmp_path / "to")
         mine = plant(to, "notes.txt")
         assert "notes.txt" in kmip("push", world.build, to, "-q").err
-        assert contents(to) == contents(world.pushed) | mine
+        assert read_contents(to) == read_contents(world.pushed) | mine
     for name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
         with subtests.test(f"repair of {name}"):
             to = copied(world.build, tmp_path / f"repair-{name.replace('/', '-')}")
-            damage(to / name, whole[name], "cut")
-            done("verify", to, "--repair", "-q")
-            assert contents(to) == whole
+            damage_file(to / name, whole[name], "cut")
+            expect_success("verify", to, "--repair", "-q")
+            assert read_contents(to) == whole
 
 
 def test_repair_restores_all_that_a_build_is(
     world: World, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    whole = contents(world.build)
+    whole = read_contents(world.build)
     shard = "shards/00000.h5"
 
     def folder(build: Path) -> None:
@@ -219,14 +221,14 @@ def test_repair_restores_all_that_a_build_is(
         with subtests.test(name):
             build = copied(world.build, tmp_path / name.replace(" ", "-"))
             spoil(build)
-            assert name == "folder" or contents(build) != whole or "link" in name
-            done("verify", build, "--repair", "-q")
-            left = contents(build)
+            assert name == "folder" or read_contents(build) != whole or "link" in name
+            expect_success("verify", build, "--repair", "-q")
+            left = read_contents(build)
             moved = {file: left.pop(file) for file in [*left] if ".moved/" in file}
             assert left == whole
             assert [*moved.values()] == [MINE] * (name == "folder")
             assert not [path for path in build.rglob("*") if path.is_symlink()]
-            assert "writes it again" not in done("verify", build).out
+            assert "writes it again" not in expect_success("verify", build).out
 
 
 def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
@@ -237,8 +239,8 @@ def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
         for _ in range(2):
             assert "README.md exists and is kept" in kmip(*command).err
             assert (to / "README.md").read_bytes() == MINE
-        done(*command, "--page")
-        assert contents(to) == contents(pushed)
+        expect_success(*command, "--page")
+        assert read_contents(to) == read_contents(pushed)
 
 
 def test_files_of_the_user_are_replaced_by_force_alone(
@@ -268,20 +270,20 @@ def test_files_of_the_user_are_replaced_by_force_alone(
             words = [path if word == "FILE" else word for word in command]
             plant(tmp_path, name)
             path.chmod(0o600)
-            assert "--force" in refused(*words)
+            assert "--force" in expect_refusal(*words)
             assert path.read_bytes() == MINE
-            done(*words, "--force")
+            expect_success(*words, "--force")
             assert path.read_bytes() != MINE
             assert path.stat().st_mode & 0o777 == 0o600
             path.unlink()
     with subtests.test("analyze: the figures next to the picture"):
         plant(tmp_path, "z.csv")
         words = [tmp_path / "z.png" if word == "FILE" else word for word in commands["y.png"]]
-        assert "z.csv exists already" in refused(*words)
+        assert "z.csv exists already" in expect_refusal(*words)
     with subtests.test("a link is followed"):
         (tmp_path / "link.png").symlink_to(tmp_path / "far.png")
         plant(tmp_path, "far.png")
-        done("preview", world.build, "--output", tmp_path / "link.png", "--force")
+        expect_success("preview", world.build, "--output", tmp_path / "link.png", "--force")
         assert (tmp_path / "link.png").is_symlink()
         assert (tmp_path / "far.png").read_bytes() != MINE
 
@@ -289,20 +291,20 @@ def test_files_of_the_user_are_replaced_by_force_alone(
 def test_a_default_picture_is_replaced_in_a_folder_of_ours(world: World, tmp_path: Path) -> None:
     build = copied(world.build, tmp_path / "B")
     plant(build, "preview.png")
-    assert "--force" in refused("preview", build)
+    assert "--force" in expect_refusal("preview", build)
     assert (build / "preview.png").read_bytes() == MINE
-    done("preview", build, "--force")
-    done("preview", build)  # ours by now
+    expect_success("preview", build, "--force")
+    expect_success("preview", build)  # ours by now
     plant(build, "preview.png")
-    assert "--force" in refused("preview", build)
+    assert "--force" in expect_refusal("preview", build)
     (build / "preview.png").unlink()
     plant(tmp_path, "far.png")
     (build / "preview.png").symlink_to(tmp_path / "far.png")
-    assert "link" in refused("preview", build)
+    assert "link" in expect_refusal("preview", build)
     assert (tmp_path / "far.png").read_bytes() == MINE
     old = copied(world.build, tmp_path / "old", marked=False)
     plant(old, "explore.html")
-    assert "--force" in refused("explore", old, "--no-open")
+    assert "--force" in expect_refusal("explore", old, "--no-open")
 
 
 def test_nothing_is_removed_through_a_link(
@@ -328,7 +330,7 @@ def test_nothing_is_removed_through_a_link(
                     "model": (run.parent, run),
                     "dataset": (run.parents[1], run),
                 }[name]
-                before = contents(link)
+                before = read_contents(link)
 
                 def swap(link: Path = link) -> bool:
                     shutil.move(link, tmp_path / "away")
@@ -340,7 +342,7 @@ def test_nothing_is_removed_through_a_link(
                 answer = swap if late else lambda: True
                 monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer())
                 kmip("remove", target)
-                assert contents(tmp_path / "away") == before
+                assert read_contents(tmp_path / "away") == before
 
 
 def test_a_removal_that_was_stopped_resumes(
@@ -358,7 +360,7 @@ def test_a_removal_that_was_stopped_resumes(
             raise error
         unlink(path, **options)
 
-    for number in range(len(contents(world.build))):
+    for number in range(len(read_contents(world.build))):
         copied(world.build, build)
         error = (KeyboardInterrupt(), PermissionError(1, "Operation not permitted"))[number % 2]
         left = number
@@ -370,7 +372,7 @@ def test_a_removal_that_was_stopped_resumes(
             assert outcome.code == 6
             assert "cannot be removed" in outcome.err
         assert marker_content(build) is not None
-        done("remove", build.name, "--yes")
+        expect_success("remove", build.name, "--yes")
         assert not build.exists()
 
 
@@ -389,7 +391,7 @@ def test_an_address_is_no_path(
     for command in commands:
         for address in ("hf://datasets/me/x", "s3://key:Xq7-s3cr3t@bucket/x.png"):
             with subtests.test(f"{command[0]} {address}"):
-                message = refused(*command, address)
+                message = expect_refusal(*command, address)
                 assert "address" in message
                 assert "Xq7-s3cr3t" not in message
                 assert not list(tmp_path.iterdir())

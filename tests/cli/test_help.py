@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from support.cases import check_each
-from support.cli import done, kmip, python
+from support.cli import expect_success, kmip, python
 from support.shared import ROOT
 
 import kmip_data
@@ -84,14 +84,14 @@ def _rows(command: click.Command, options: Iterable[click.Parameter] | None = No
 
 
 def test_root_help_lists_every_command_in_order():
-    text = done("--help").out
+    text = expect_success("--help").out
     commands = text.split("First steps:")[1].split("Examples:")[0]
     assert re.findall(r"^  (\w+)  +[A-Z]", commands, re.MULTILINE) == list(
         itertools.chain(*GROUPS.values())
     )
     assert sorted(itertools.chain(*GROUPS.values())) == sorted(COMMANDS)
-    assert done().out == done("-h").out == text
-    assert done("--version").out.strip().endswith(kmip_data.__version__)
+    assert expect_success().out == expect_success("-h").out == text
+    assert expect_success("--version").out.strip().endswith(kmip_data.__version__)
 
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
@@ -114,11 +114,11 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
 
 
 def test_parameters_of_a_dataset_are_options_or_listed_by_info(home):
-    text = done("build", "--help").out
+    text = expect_success("build", "--help").out
     assert [
         word for word in ("--k N", "--test-area N", "--limit N", "--split-rule") if word not in text
     ] == []
-    text = done("info", "s3dis").out
+    text = expect_success("info", "s3dis").out
     shown = (
         "--k ",
         "--set knn_rule=",
@@ -127,7 +127,7 @@ def test_parameters_of_a_dataset_are_options_or_listed_by_info(home):
         "--set val_fraction=",
     )
     assert [option for option in shown if option not in text] == []
-    assert "--place" in done("info", "city").out
+    assert "--place" in expect_success("info", "city").out
 
 
 def test_commands_and_options_are_completed(monkeypatch, capfd):
@@ -198,7 +198,7 @@ def test_options_are_in_groups_and_none_is_left_over(name, titles):
     listed = [flag for flags in command.groups.values() for flag in flags if flag != "-h"]
     known = {param.opts[0] for param in command.params if isinstance(param, click.Option)}
     assert sorted(listed) == sorted(known), "a group names an option that is gone"
-    text = done(name, "--help").out
+    text = expect_success(name, "--help").out
     assert [line for line in text.splitlines() if line.endswith(":") and line[0] != " "] == [
         *(f"{title}:" for title in titles),
         "Examples:",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 
 def test_info_of_a_dataset_lists_its_builds(make_build):
-    text = done("info", "shapenet-part").out
+    text = expect_success("info", "shapenet-part").out
     facts = (
         "16,881",
         "train 12,137",
@@ -20,36 +20,36 @@ def test_info_of_a_dataset_lists_its_builds(make_build):
         "Airplane/0",
     )
     assert [fact for fact in facts if fact not in text] == []
-    result = done("info", "shapenet-part", "--json").json
+    result = expect_success("info", "shapenet-part", "--json").json
     assert result["expected"]["graphs"] == 16_881
     stacks = ["gat", "gated-gcn", "gcn", "gine"]
     attention = ["gps-bigbird", "gps-kmip", "gps-none", "gps-performer", "gps-transformer"]
     assert result["presets"] == ["exphormer", *stacks, *attention]
     assert result["builds"] == []
     make_build()
-    assert "s3dis-k4" in done("info", "s3dis").out
-    assert "s3dis-k4" not in done("info", "shapenet-part").out
+    assert "s3dis-k4" in expect_success("info", "s3dis").out
+    assert "s3dis-k4" not in expect_success("info", "shapenet-part").out
 
 
 def test_info_of_a_recipe_names_what_it_needs(home):
-    text = done("info", "points").out
+    text = expect_success("info", "points").out
     assert "kmip-data build points --name NAME" in text
     assert "kmip_data.open(NAME)" in text
 
 
 def test_info_of_a_build_shows_its_columns_splits_and_classes(make_build):
     build = make_build()
-    by_path = done("info", build.path).out
-    assert by_path == done("info", "s3dis", "--k", "4").out
+    by_path = expect_success("info", build.path).out
+    assert by_path == expect_success("info", "s3dis", "--k", "4").out
     page = str(build.path / "README.md")
     for fact in (str(build.path), page, "node/x", "edge/neighbor", "train", "ceiling, floor, wall"):
         assert fact in by_path
-    assert done("info", build.path, "--json").json["key"] == build.card.key
+    assert expect_success("info", build.path, "--json").json["key"] == build.card.key
 
 
 def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
     target = ("info", "s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
-    text, card = done(*target).out, done(*target, "--json").json
+    text, card = expect_success(*target).out, expect_success(*target, "--json").json
     counts, default = card["statistics"]["classes"], card["default_split"]
     total, train = counts["total"], counts["splits"][default]["train"]
     (wall,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["wall"])
@@ -64,19 +64,19 @@ def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
 
 def test_a_sample_several_builds_and_a_damaged_card_are_said(make_build):
     make_build("s3dis-sample-k4", sample=True)
-    assert "sample: generated" in done("info", "s3dis", "--sample", "--k", "4").out
-    refused("info", "s3dis", "--k", "4")  # a sample is never a silent substitute
+    assert "sample: generated" in expect_success("info", "s3dis", "--sample", "--k", "4").out
+    expect_refusal("info", "s3dis", "--k", "4")  # a sample is never a silent substitute
     first, second = make_build("one"), make_build("two")
-    message = refused("info", "s3dis", "--k", "4")
+    message = expect_refusal("info", "s3dis", "--k", "4")
     assert first.path.name in message
     assert second.path.name in message
     (first.path / "card.json").write_text(json.dumps({"version": 1}))
-    assert "card.json" in refused("info", first.path, code=4)
-    done("list")  # one damaged build does not hide the others
+    assert "card.json" in expect_refusal("info", first.path, code=4)
+    expect_success("list")  # one damaged build does not hide the others
 
 
 def test_a_preset_shows_its_default_variant_and_the_papers_figure():
-    out = done("info", "london", "--model", "gps-kmip").out
+    out = expect_success("info", "london", "--model", "gps-kmip").out
     assert re.search(r"^variant +paper-depth ", out, re.MULTILINE)
     assert re.search(r"^model\.layers +7 ", out, re.MULTILINE)
     assert all(len(line) <= 100 for line in out.splitlines())
@@ -89,7 +89,9 @@ def test_a_preset_shows_its_default_variant_and_the_papers_figure():
 def test_a_preset_shows_the_keys_that_count():
     shown = {}
     for dataset in ("london", "zinc"):
-        lines = done("info", dataset, "--model", "gps-kmip").out.split("\n\n")[0].splitlines()
+        lines = (
+            expect_success("info", dataset, "--model", "gps-kmip").out.split("\n\n")[0].splitlines()
+        )
         rows = [line.split() for line in lines[1:] if re.match(r"[a-z]", line)]
         assert not {"None", "()", "{}", "True"} & {row[1] for row in rows}
         shown[dataset] = {row[0] for row in rows}
@@ -100,6 +102,6 @@ def test_a_preset_shows_the_keys_that_count():
 
 
 def test_a_preset_shows_the_published_size_if_there_is_one():
-    text = done("info", "s3dis", "--model", "gps-kmip").out
+    text = expect_success("info", "s3dis", "--model", "gps-kmip").out
     assert "8 layers × 56 channels: 282,181 parameters" in text
-    assert "published size" not in done("info", "s3dis", "--model", "mlp").out
+    assert "published size" not in expect_success("info", "s3dis", "--model", "mlp").out

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -42,26 +42,28 @@ def people(home, tmp_path):
     write_people(tmp_path / "soc", "age")
     words = ["build", "graphs", "--name", "soc", "--archive", tmp_path / "soc"]
     words += ["--set", "label=group", "-q"]
-    done(*words)
+    expect_success(*words)
     return words
 
 
 def test_a_build_without_labels_does_not_hide_the_one_with_labels(people, home, tmp_path):
     labelled = find("soc", home=Home(home)).path.name
-    done(*people[:-3], "-q")
-    message = refused("train", "soc", *QUICK, "--name", "first")
+    expect_success(*people[:-3], "-q")
+    message = expect_refusal("train", "soc", *QUICK, "--name", "first")
     assert f"name {labelled} to use another.\n" in message
     assert command_of(message) == ["train", labelled, *QUICK, "--name", "first"]
-    done(*command_of(message))
+    expect_success(*command_of(message))
 
     # The command that is repeated gives its build the name again, and the run goes on by either.
-    assert "means the newest build, this one" in " ".join(done(*people).out.split())
+    assert "means the newest build, this one" in " ".join(expect_success(*people).out.split())
     assert find("soc", home=Home(home)).path.name == labelled
-    assert "is finished already" not in done("train", "soc", *QUICK, "--name", "first").err
-    done("train", labelled, *QUICK, "--name", "first")
+    assert (
+        "is finished already" not in expect_success("train", "soc", *QUICK, "--name", "first").err
+    )
+    expect_success("train", labelled, *QUICK, "--name", "first")
 
     (tmp_path / "soc" / "edges.csv").write_text("source,target\np0,p1\n")
-    again = done(*people).out
+    again = expect_success(*people).out
     assert f"{labelled} (from other files)" in " ".join(again.split())
 
 
@@ -86,23 +88,23 @@ STEPS = {
 def test_the_next_step_is_the_command_corrected(people, subtests):
     for words, step in STEPS.items():
         with subtests.test(words):
-            assert command_of(refused(*words.split())) == step.split()
-    done(*STEPS["train soc --folds 3"].split(), *QUICK)
-    done(*STEPS["train soc --set val_fraction=0.2"].split(), *QUICK)
+            assert command_of(expect_refusal(*words.split())) == step.split()
+    expect_success(*STEPS["train soc --folds 3"].split(), *QUICK)
+    expect_success(*STEPS["train soc --set val_fraction=0.2"].split(), *QUICK)
 
 
 def test_a_configuration_that_does_not_exist(people, home, tmp_path):
     words = ["--epochs", "1", "-q"]
     missing = tmp_path / "mine.tml"
-    assert command_of(refused("train", "--config", missing)) == ["train", "--help"]
-    done("train", "soc", *QUICK, "--name", "first")
-    message = refused("train", "--config", missing, *words)
+    assert command_of(expect_refusal("train", "--config", missing)) == ["train", "--help"]
+    expect_success("train", "soc", *QUICK, "--name", "first")
+    message = expect_refusal("train", "--config", missing, *words)
     config = home / "runs/soc/gcn/first/config.toml"
     assert command_of(message) == ["train", *words, "--config", str(config)]
     config.rename(missing.with_suffix(".toml"))
-    message = refused("train", "--config", missing, *words)
+    message = expect_refusal("train", "--config", missing, *words)
     assert command_of(message) == ["train", "--config", f"{tmp_path}/mine.toml", *words]
-    done(*command_of(message))
+    expect_success(*command_of(message))
 
 
 def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
@@ -110,22 +112,24 @@ def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
     rows = [f"{'C' * (number + 1)}O,{number / 3},{part}" for number, part in enumerate(parts)]
     (tmp_path / "sol.csv").write_text("\n".join(["smiles,logs,split", *rows]))
     words = ["--name", "sol", "--archive", tmp_path / "sol.csv", "--set", "label=logs", "-q"]
-    done("build", "graphs", *words)
-    outcome = done("train", "sol", *[word for word in QUICK if word != "-q"], "--name", "r")
+    expect_success("build", "graphs", *words)
+    outcome = expect_success(
+        "train", "sol", *[word for word in QUICK if word != "-q"], "--name", "r"
+    )
     assert "sol has no preset: gcn uses its defaults" in outcome.err
     assert "split 'split': train 12, " in outcome.err
     assert "of batches" not in outcome.out
     assert re.search(r"\n *test +MAE [0-9.]+", outcome.out)
-    assert "4 rows of test, split 'split', " in done("predict", "r").out
+    assert "4 rows of test, split 'split', " in expect_success("predict", "r").out
     # The median of train is 5 / 3, and its mean 5.5 / 3; test has 16 / 3 to 19 / 3.
     assert "; a constant answer has 4.1667\n" in outcome.out
-    squared = done("train", "sol", *QUICK, "--set", "training.metric=r2").out
+    squared = expect_success("train", "sol", *QUICK, "--set", "training.metric=r2").out
     assert "; a constant answer has -115.2000\n" in squared
     # The parts are a split, and no attribute of an item unless it is named.
     item = kmip_data.open("sol", split="train")[0]
     assert set(item.keys()) == {"x", "edge_index", "edge_attr", "y"}
     assert kmip_data.open("sol", columns=["split"])[12].split.tolist() == [1]
-    done("encode", "sol", "rwse3", "-q")
+    expect_success("encode", "sol", "rwse3", "-q")
     encoded = kmip_data.open("sol", columns=["rwse3"])[0]
     assert set(encoded.keys()) == {"x", "edge_index", "edge_attr", "y", "rwse"}
 
@@ -135,8 +139,8 @@ def test_the_constant_answer_of_nodes_and_missing_numbers(home, tmp_path):
     table = (tmp_path / "soc/nodes.csv").read_text().replace("p3,3,", "p3,,")
     (tmp_path / "soc/nodes.csv").write_text(table)
     words = ["--set", "label=age", "--set", "task=regression", "-q"]
-    done("build", "graphs", "--name", "soc", "--archive", tmp_path / "soc", *words)
-    trained = done("train", "soc", *QUICK, "--json").json
+    expect_success("build", "graphs", "--name", "soc", "--archive", tmp_path / "soc", *words)
+    trained = expect_success("train", "soc", *QUICK, "--json").json
     graph = kmip_data.open("soc")[0]
     known = graph.y.isfinite()
     train, test = graph.y[graph.train_mask & known], graph.y[graph.test_mask & known]
@@ -146,66 +150,73 @@ def test_the_constant_answer_of_nodes_and_missing_numbers(home, tmp_path):
 
 
 def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path):
-    done("train", "soc", *QUICK, "--name", "first")
+    expect_success("train", "soc", *QUICK, "--name", "first")
     (tmp_path / "new.csv").write_text("source,target\np0,p1\n")
-    message = refused("predict", "first", "--dataset", tmp_path / "new.csv")
+    message = expect_refusal("predict", "first", "--dataset", tmp_path / "new.csv")
     assert "; then kmip-data predict first --dataset new\n" in message
     assert command_of(message)[-2:] == ["--like", f"{home}/runs/soc/gcn/first"]
 
     write_people(tmp_path / "wide", "age", "size")
-    done("build", "graphs", "--name", "wide", "--archive", tmp_path / "wide", *people[-3:])
-    message = refused("predict", "first", "--dataset", "wide")
+    expect_success(
+        "build", "graphs", "--name", "wide", "--archive", tmp_path / "wide", *people[-3:]
+    )
+    message = expect_refusal("predict", "first", "--dataset", "wide")
     assert ": it has 2 node features; the run was trained with 1.\n" in message
-    done(*command_of(message), "-q")
-    done(*shlex.split(message.partition("; then kmip-data ")[2]))
+    expect_success(*command_of(message), "-q")
+    expect_success(*shlex.split(message.partition("; then kmip-data ")[2]))
 
     # Other columns: first a training, then the run that it gave; other data where nothing is learned.
     write_people(tmp_path / "tall", "height")
     words = ["build", "graphs", "--name", "tall", "--archive", tmp_path / "tall", "-q"]
-    done(*words, "--set", "label=group")
-    message = refused("predict", "first", "--dataset", "tall")
+    expect_success(*words, "--set", "label=group")
+    message = expect_refusal("predict", "first", "--dataset", "tall")
     assert "tall has other columns; choose a run trained on tall" in message
     assert command_of(message) == ["train", "tall"]
-    done("train", "tall", *QUICK, "--name", "own")
-    message = refused("predict", "first", "--dataset", "tall")
+    expect_success("train", "tall", *QUICK, "--name", "own")
+    message = expect_refusal("predict", "first", "--dataset", "tall")
     assert command_of(message) == ["predict", "tall/gcn/own"]
-    done(*command_of(message))
+    expect_success(*command_of(message))
     words[words.index("tall")] = "bare"
-    done(*words, "--set", "label=none", "--set", "ignore=group")
-    message = refused("predict", "first", "--dataset", "bare")
+    expect_success(*words, "--set", "label=none", "--set", "ignore=group")
+    message = expect_refusal("predict", "first", "--dataset", "bare")
     assert "next: use data with the columns of soc; kmip-data list shows your builds" in message
 
-    message = refused("train", "soc", "--preset", "soc/gcn")
+    message = expect_refusal("train", "soc", "--preset", "soc/gcn")
     assert "soc has no preset" in message
     assert command_of(message) == ["train", "soc", "--model", "gcn"]
 
     smiles = [f"{'C' * length}O,{length % 2}" for length in range(1, 21)]
     (tmp_path / "assay.csv").write_text("\n".join(["smiles,toxic", *smiles]))
     words = ["build", "graphs", "--name", "assay", "--archive", tmp_path / "assay.csv"]
-    done(*words, "--set", "label=toxic", "-q")
-    message = refused("predict", "first", "--dataset", "assay")
+    expect_success(*words, "--set", "label=toxic", "-q")
+    message = expect_refusal("predict", "first", "--dataset", "assay")
     assert "The run 'first' learned classification of each node, and assay has targets" in message
     assert "targets for classification of each graph" in message
 
 
 def test_a_report_has_one_row_for_the_seeds_of_a_name(people, home, tmp_path):
     """The seeds of a name are one row of a report; other settings are listed line by line."""
-    done("train", "soc", *QUICK, "--name", "two", "--seeds", "0..1")
-    rows = done("report", "two", "--format", "json").json["rows"]
+    expect_success("train", "soc", *QUICK, "--name", "two", "--seeds", "0..1")
+    rows = expect_success("report", "two", "--format", "json").json["rows"]
     assert [row["seeds"] for row in rows] == ["0 1"]
-    assert done("report", "--dataset", "soc", "--format", "json").json["rows"] == rows
-    assert "no dataset called 'sco' among the runs" in refused("report", "--dataset", "sco")
-    assert command_of(refused("runs", "--model", "gnc")) == ["runs", "--model", "gcn"]
+    assert expect_success("report", "--dataset", "soc", "--format", "json").json["rows"] == rows
+    assert "no dataset called 'sco' among the runs" in expect_refusal("report", "--dataset", "sco")
+    assert command_of(expect_refusal("runs", "--model", "gnc")) == ["runs", "--model", "gcn"]
 
-    message = refused("train", "soc", *QUICK, "--name", "two-seed0", "--set", "optimizer.lr=0.5")
+    message = expect_refusal(
+        "train", "soc", *QUICK, "--name", "two-seed0", "--set", "optimizer.lr=0.5"
+    )
     assert re.search(r"found: optimizer.lr: [0-9.]+, not 0.5\n  next", message)
 
-    message = refused("predict", "soc")
+    message = expect_refusal("predict", "soc")
     assert "expected: one of soc/gcn/two-seed0, soc/gcn/two-seed1\n" in message
-    assert command_of(refused("preview", "soc/gcn/two-seed0")) == ["explore", "soc/gcn/two-seed0"]
-    assert "small-cities" in refused("report", "zzzz")
-    done("train", "soc", *QUICK, "--name", "a")
-    assert "Did you mean 'soc/gcn/two-seed1'?" in refused("predict", "soc/gcn/tow-seed1")
+    assert command_of(expect_refusal("preview", "soc/gcn/two-seed0")) == [
+        "explore",
+        "soc/gcn/two-seed0",
+    ]
+    assert "small-cities" in expect_refusal("report", "zzzz")
+    expect_success("train", "soc", *QUICK, "--name", "a")
+    assert "Did you mean 'soc/gcn/two-seed1'?" in expect_refusal("predict", "soc/gcn/tow-seed1")
 
 
 def test_a_split_rule_that_does_not_exist_is_not_replaced(home, tmp_path):
@@ -216,7 +227,7 @@ def test_a_split_rule_that_does_not_exist_is_not_replaced(home, tmp_path):
         "scaffold": "one of these rules, or the parts in a column split of the files",
         "randon": shlex.join(["kmip-data", *map(str, line), "random"]),
     }.items():
-        message = refused(*line, typed)
+        message = expect_refusal(*line, typed)
         assert (
             f"There is no rule or column of parts {typed!r}.\n  expected: random, stra" in message
         )
@@ -227,7 +238,9 @@ def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
     table = tmp_path / "assay.csv"
     table.write_text("smiles,HIV,Tox\nCCO,1,0\nCCN,,1\nCCC,0,\nCCCl,1,1\nCCBr,0,0\n")
     labels = ["--set", "label=HIV", "--set", "label=Tox", "--set", "task=multilabel"]
-    shown = done("build", "graphs", "--name", "assay", "--archive", table, *labels, "--dry-run").out
+    shown = expect_success(
+        "build", "graphs", "--name", "assay", "--archive", table, *labels, "--dry-run"
+    ).out
     facts = {line[2:18].strip(): line[18:] for line in shown.splitlines()}
     assert facts["positives"] == "HIV 2, Tox 2"
     assert facts["missing labels"] == "HIV: 1, Tox: 1"
@@ -236,8 +249,8 @@ def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
 
 
 def test_the_build_of_a_run_is_gone(people, home, tmp_path):
-    run = done("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
-    done("remove", "soc", "--yes")
+    run = expect_success("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
+    expect_success("remove", "soc", "--yes")
     write_people(tmp_path / "new", "age")
     new = ["build", "graphs", "--name", "new", "--archive", tmp_path / "new"]
     for command in (
@@ -246,19 +259,19 @@ def test_the_build_of_a_run_is_gone(people, home, tmp_path):
         ["explore", run],
         [*new, "--like", run],
     ):
-        message = refused(*command)
+        message = expect_refusal(*command)
         assert "The build of soc that the run was trained on is gone.\n" in message
     step = re.search(r"next: kmip-data (.*), where FILE is what it was built from", message)[1]
     assert step == "build graphs --name soc --archive FILE --set label=group"
 
-    done(*shlex.split(step.replace("FILE", str(tmp_path / "soc"))), "-q")
-    done("evaluate", run)
+    expect_success(*shlex.split(step.replace("FILE", str(tmp_path / "soc"))), "-q")
+    expect_success("evaluate", run)
 
 
 def test_an_unknown_build_of_your_own(people, home):
-    run = done("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
-    assert "next: kmip-data list\n" in refused("predict", run, "--dataset", "nothere")
-    assert f"next: kmip-data predict {run} --dataset soc\n" in refused(
+    run = expect_success("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
+    assert "next: kmip-data list\n" in expect_refusal("predict", run, "--dataset", "nothere")
+    assert f"next: kmip-data predict {run} --dataset soc\n" in expect_refusal(
         "predict", run, "--dataset", "socc"
     )
     with pytest.raises(UsageError) as caught:
@@ -272,14 +285,14 @@ def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
     file.write_text("smiles,toxic,solvent\n" + "CCO,no,0.5\nCCC,yes,1.5\n" * 10)
     words = ["build", "graphs", "--name", "assay", "--archive", file]
 
-    message = refused(*words, "--set", "label=toxic", "--set", "feature=solvent")
+    message = expect_refusal(*words, "--set", "label=toxic", "--set", "feature=solvent")
     assert (
         "--set feature=solvent has no effect: the features of molecules come from SMILES" in message
     )
     command = message.partition("next: leave out --set feature=solvent: kmip-data ")[2]
-    done(*shlex.split(command), "-q")
+    expect_success(*shlex.split(command), "-q")
 
-    text = done(*words, "--dry-run").out
+    text = expect_success(*words, "--dry-run").out
     assert "to train, build with --set label=COLUMN (toxic, solvent)" in text
 
 
@@ -288,14 +301,16 @@ def test_smiles_without_a_first_line_are_no_edges(home, tmp_path):
     file = tmp_path / "assay.csv"
     file.write_text("CCO,1.5\nCC(=O)O,2.5\nc1ccccc1,0.5\n" * 4)
     words = ["build", "graphs", "--name", "a", "--archive", file, "--set", "picture=false"]
-    message = refused(*words, code=4)
+    message = expect_refusal(*words, code=4)
     assert "assay.csv has no edges: '0' may have SMILES, such as CCO.\n" in message
     assert message.rstrip().endswith(" --set smiles=0")
-    assert "graphs         12\n" in done(*words, "--set", "smiles=0", "--set", "label=1").out
+    assert (
+        "graphs         12\n" in expect_success(*words, "--set", "smiles=0", "--set", "label=1").out
+    )
 
     # Ids of nodes that look like the carbon of a ring.
     file.write_text("c1,c2\nc2,c3\nc3,c12\n")
-    assert "edges           3\n" in done(*words).out
+    assert "edges           3\n" in expect_success(*words).out
 
 
 def test_large_features_are_said_not_to_be_scaled(home, tmp_path):
@@ -305,10 +320,10 @@ def test_large_features_are_said_not_to_be_scaled(home, tmp_path):
     (folder / "nodes.csv").write_text(f"node,year,authors,group\n{rows}")
     (folder / "edges.csv").write_text("source,target\n" + "p0,p1\np1,p2\n")
     words = ["build", "graphs", "--name", "p", "--archive", folder, "--set", "label=group"]
-    outcome = done(*words, "--set", "picture=false")
+    outcome = expect_success(*words, "--set", "picture=false")
     warning = "features are not scaled: year (up to 2,018); divide large columns before you build"
     assert f"warning: {warning}\n" in outcome.err
-    assert warning not in done(*words, "--set", "ignore=year", "--dry-run").out
+    assert warning not in expect_success(*words, "--set", "ignore=year", "--dry-run").out
 
 
 def test_classes_without_names_have_their_numbers(home, tmp_path):
@@ -316,7 +331,7 @@ def test_classes_without_names_have_their_numbers(home, tmp_path):
     file = tmp_path / "assay.csv"
     file.write_text("smiles,active\n" + "CCO,0\nCCC,1\nCCN,1\n" * 4)
     words = ["build", "graphs", "--archive", file, "--dry-run", "--set", "label=active"]
-    assert "  classes        2 (0: 4, 1: 8)\n" in done(*words).out
+    assert "  classes        2 (0: 4, 1: 8)\n" in expect_success(*words).out
 
 
 def test_the_summary_of_molecules_and_of_one_class(home, tmp_path):
@@ -324,11 +339,11 @@ def test_the_summary_of_molecules_and_of_one_class(home, tmp_path):
     file = tmp_path / "assay.csv"
     file.write_text("smiles,toxic,kind\n" + "CCO,1,a\nCCC,2,a\n" * 10)
     words = ["build", "graphs", "--archive", file, "--dry-run"]
-    text = done(*words, "--set", "label=toxic").out
+    text = expect_success(*words, "--set", "label=toxic").out
     assert "  classes        2 (1: 10, 2: 10)\n" in text
     assert "  edge features  3 (type, stereo, conjugated)\n" in text
     assert "one class" not in text
-    text = done(*words, "--set", "label=kind").out
+    text = expect_success(*words, "--set", "label=kind").out
     assert "classes        1 (a 20)" in text
     assert "every label is a: a network learns nothing from one class" in text
 
@@ -340,13 +355,13 @@ def test_only_a_run_of_the_same_target_is_advised(home, tmp_path):
     (tmp_path / "new.csv").write_text("smiles\nCO\n")
     words = ["build", "graphs", "-q", "--archive"]
     for name in ("mass", "logs"):
-        done(*words, file, "--name", name, "--set", f"label={name}")
-        done("train", name, *QUICK, "--name", "first")
+        expect_success(*words, file, "--name", name, "--set", f"label={name}")
+        expect_success("train", name, *QUICK, "--name", "first")
     for name in ("mass", "logs"):
-        done(*words, tmp_path / "new.csv", "--name", f"new-{name}", "--like", name)
-        advised = command_of(refused("train", f"new-{name}"))
+        expect_success(*words, tmp_path / "new.csv", "--name", f"new-{name}", "--like", name)
+        advised = command_of(expect_refusal("train", f"new-{name}"))
         assert advised == ["predict", f"{home}/runs/{name}/gcn/first", "--dataset", f"new-{name}"]
-        done(*advised)
+        expect_success(*advised)
 
 
 def test_a_preset_of_types_reads_molecules_of_your_own(home, tmp_path):
@@ -354,18 +369,18 @@ def test_a_preset_of_types_reads_molecules_of_your_own(home, tmp_path):
     file = tmp_path / "assay.csv"
     file.write_text("smiles,toxic\n" + "CCO,no\nCCC,yes\n" * 10)
     words = ["--name", "assay", "--archive", file, "--set", "label=toxic", "-q"]
-    done("build", "graphs", *words)
+    expect_success("build", "graphs", *words)
 
     preset = ["train", "assay", "--preset", "zinc/gps-kmip", *QUICK[2:6]]
     preset += ["--set", "model.layers=1", "--set", "model.hidden_dim=32"]
-    messages = done(*preset, "--name", "first").err
+    messages = expect_success(*preset, "--name", "first").err
     assert "model.node_encoder = types28 does not fit the data; using atom\n" in messages
     assert "model.edge_encoder = types4 does not fit the data; using bond\n" in messages
 
     # Encoders that were typed lead to the same ones.
     types = ["--set", "model.edge_encoder=types4", "--set", "model.node_encoder=types120"]
-    message = refused(*preset, *types)
+    message = expect_refusal(*preset, *types)
     assert command_of(message)[-2:] == ["--set", "model.node_encoder=atom"]
-    message = refused(*command_of(message))
+    message = expect_refusal(*command_of(message))
     assert command_of(message)[-2:] == ["--set", "model.edge_encoder=bond"]
-    done(*command_of(message))
+    expect_success(*command_of(message))

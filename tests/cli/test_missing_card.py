@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cases import contents
-from support.cli import done, refused
+from support.cases import read_contents
+from support.cli import expect_refusal, expect_success
 from support.shared import shared_data
 
 from kmip_data.format.card import CARD_NAME
@@ -27,66 +27,68 @@ def edges(tmp_path: Path) -> Path:
 
 def _own(edges: Path, *words: str) -> Path:
     user_files = ("graphs", "--name", "friends", "--archive", edges, "--set", "undirected=true")
-    return Path(done("build", *user_files, *words, "--quiet", "--json").json["path"])
+    return Path(expect_success("build", *user_files, *words, "--quiet", "--json").json["path"])
 
 
 def test_the_same_build_command_writes_the_card_again(home, edges):
     for build in (
         lambda: _own(edges),
-        lambda: Path(done("build", *S3DIS, "--json").json["path"]),
+        lambda: Path(expect_success("build", *S3DIS, "--json").json["path"]),
     ):
         path = build()
         (path / "notes.txt").write_text("mine")
-        before = contents(path)
+        before = read_contents(path)
         (path / CARD_NAME).unlink()
-        message = refused("verify", path, "--repair")
+        message = expect_refusal("verify", path, "--repair")
         assert f"{path} is not a finished build" in message
         assert "next: build it again with the same command" in message
         assert build() == path
-        assert contents(path) == before
+        assert read_contents(path) == before
 
 
 def test_a_changed_card_away_and_the_same_command(home, edges):
     """The remedy that the error of a changed card names."""
     path = _own(edges)
-    before = contents(path)
+    before = read_contents(path)
     card = path / CARD_NAME
     card.write_bytes(card.read_bytes().replace(b'"sample": false', b'"sample": true'))
-    assert f"move {card} away" in refused("train", path, "--model", "gcn", "--epochs", "1", code=4)
+    assert f"move {card} away" in expect_refusal(
+        "train", path, "--model", "gcn", "--epochs", "1", code=4
+    )
     card.unlink()
     assert _own(edges) == path
-    assert contents(path) == before
+    assert read_contents(path) == before
 
 
 def test_the_card_of_a_column_of_an_older_version_is_repaired(home, edges):
     path = _own(edges)
-    done("encode", path, "rwse4", "--quiet")
-    before = contents(path)
+    expect_success("encode", path, "rwse4", "--quiet")
+    before = read_contents(path)
     card = path / "columns/rwse4" / CARD_NAME
     old = json.loads(card.read_bytes()) | {"version": 1}
     card.write_text(json.dumps(old))
-    assert "--repair" in refused("verify", path, code=1)
-    done("verify", path, "--repair", "--quiet")
-    assert contents(path) == before
+    assert "--repair" in expect_refusal("verify", path, code=1)
+    expect_success("verify", path, "--repair", "--quiet")
+    assert read_contents(path) == before
 
 
 def test_repair_without_raw_files_says_where_they_come_from(home, edges, tmp_path):
     path = _own(edges)
     shard = path / "shards/00000.h5"
-    before = contents(path)
+    before = read_contents(path)
     shutil.move(home / "raw/friends", tmp_path / "raw")
     shard.unlink()
-    message = refused("verify", path, "--repair", code=3)
+    message = expect_refusal("verify", path, "--repair", code=3)
     assert "kmip-data build graphs --name friends --archive PATH --set undirected=true" in message
     _own(edges, "--output", tmp_path / "other")  # the command that is named brings the files back
-    done("verify", path, "--repair", "--quiet")
-    assert contents(path) == before
+    expect_success("verify", path, "--repair", "--quiet")
+    assert read_contents(path) == before
 
     shared = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
     words = ("--archive", shared, "--unpinned", "--quiet", "--json")
-    path = Path(done("build", "s3dis", *words).json["path"])
+    path = Path(expect_success("build", "s3dis", *words).json["path"])
     shutil.rmtree(home / "raw/s3dis")
     (path / "shards/00000.h5").unlink()
-    message = refused("verify", path, "--repair", "--offline", code=3)
+    message = expect_refusal("verify", path, "--repair", "--offline", code=3)
     assert "kmip-data fetch s3dis" in message
     assert f"kmip-data verify {path} --repair --archive PATH" in message

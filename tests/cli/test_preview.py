@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from support.cases import check_each, contents
-from support.cli import done, refused
+from support.cases import check_each, read_contents
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.pipelines.build import build_dataset
 
@@ -14,13 +14,13 @@ TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
 def test_the_same_picture_from_the_same_build(home_of_sample, sample):
-    result = done("preview", *TARGET, home_of_sample, "--json").json
+    result = expect_success("preview", *TARGET, home_of_sample, "--json").json
     assert [entry["position"] for entry in result["records"]] == [2, 6, 10]
     data = Path(result["saved"]).read_bytes()
     assert data.startswith(b"\x89PNG")
-    again = done("preview", *TARGET, home_of_sample, "--json").json
+    again = expect_success("preview", *TARGET, home_of_sample, "--json").json
     assert Path(again["saved"]).read_bytes() == data
-    of_part = done("preview", sample, "--split", "test", "--json").json["records"]
+    of_part = expect_success("preview", sample, "--split", "test", "--json").json["records"]
     assert [entry["key"].startswith("Area_6") for entry in of_part] == [True, True]
 
 
@@ -32,10 +32,10 @@ def test_part_that_is_not_there_or_changed(make_build):
         (none, "test", "no splits"),
         (other, "val", "the val part has no records"),
     ):
-        assert word in refused("preview", build.path, "--split", part)
+        assert word in expect_refusal("preview", build.path, "--split", part)
     file = other.path / other.card.splits["default"].file
     file.write_bytes(file.read_bytes() + b" ")
-    assert "--repair" in refused("preview", other.path, "--split", "train", code=4)
+    assert "--repair" in expect_refusal("preview", other.path, "--split", "train", code=4)
 
 
 def test_records_that_are_not_there_are_2(sample, tmp_path):
@@ -43,7 +43,7 @@ def test_records_that_are_not_there_are_2(sample, tmp_path):
     no_numbers = ["0,", "0,-1", "9" * 5_000, "2..1", "1..", "1_0", "٣"]
 
     def check(records):
-        message = refused(
+        message = expect_refusal(
             "preview", sample, f"--records={records}", "--output", tmp_path / "no.png"
         )
         if records in outside:
@@ -63,26 +63,26 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
     words, mine = ("preview", build, "--records", "0"), tmp_path / "mine"
     os.mkfifo(device)
     link.symlink_to(device)
-    assert "exists already" in refused(*words, "--output", link)
-    assert "is not a regular file" in refused(*words, "--output", link, "--force")
+    assert "exists already" in expect_refusal(*words, "--output", link)
+    assert "is not a regular file" in expect_refusal(*words, "--output", link, "--force")
     assert link.is_symlink()
     assert device.is_fifo()
     link.unlink()
     link.symlink_to(tmp_path / "file")
-    done(*words, "--output", link, "--force")  # a path that the user named may be a link
+    expect_success(*words, "--output", link, "--force")  # a path that the user named may be a link
     assert link.is_symlink()
     assert (tmp_path / "file").stat().st_size
-    assert f"the folder {tmp_path / 'no'} does not exist" in refused(
+    assert f"the folder {tmp_path / 'no'} does not exist" in expect_refusal(
         *words, "--output", tmp_path / "no" / "file"
     )
     mine.write_text("mine")
     (build / "preview.png").symlink_to(mine)
-    assert "is a symbolic link" in refused(*words)
+    assert "is a symbolic link" in expect_refusal(*words)
     assert mine.read_text() == "mine"
     (build / "preview.png").unlink()
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != build and real(path, mode))
-    message = refused(*words)
+    message = expect_refusal(*words)
     assert f"the folder {build} is not writable" in message
     assert "next: use another --output" in message
 
@@ -90,22 +90,25 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
 def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 5_000)  # tests draw none
     home = tmp_path / "home"
-    built = done("build", "zinc", "--sample", "--limit", 9, "--home", home)
+    built = expect_success("build", "zinc", "--sample", "--limit", 9, "--home", home)
     assert "Drawing the picture" in built.err
     (folder,) = (home / "built").iterdir()
     page = (folder / "README.md").read_text()
     assert page.splitlines()[2] == "![Picture, drawn by kmip-data preview](preview.png)"
     assert (folder / "preview.png").read_bytes().startswith(b"\x89PNG")
-    assert "is sound" in done("verify", folder).out
-    assert "Drawing" not in done("build", "zinc", "--sample", "--limit", 9, "--home", home).err
+    assert "is sound" in expect_success("verify", folder).out
+    assert (
+        "Drawing"
+        not in expect_success("build", "zinc", "--sample", "--limit", 9, "--home", home).err
+    )
 
     shared = tmp_path / "shared"
-    done("push", folder, shared)
+    expect_success("push", folder, shared)
     assert (shared / "preview.png").read_bytes() == (folder / "preview.png").read_bytes()
     assert "(preview.png)" in (shared / "README.md").read_text()
     pulled = tmp_path / "pulled"
-    done("pull", shared, "--output", pulled)
-    assert contents(pulled) == contents(folder)
+    expect_success("pull", shared, "--output", pulled)
+    assert read_contents(pulled) == read_contents(folder)
 
 
 def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path, monkeypatch):
@@ -113,8 +116,8 @@ def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path, monkeypatch
     home = tmp_path / "home"
     built = build_dataset("zinc", sample=True, home=home, parameters={"limit": 9}, quiet=True)
     (built.path / "preview.png").write_text("mine")
-    done("build", "zinc", "--sample", "--limit", 9, "--home", home)
+    expect_success("build", "zinc", "--sample", "--limit", 9, "--home", home)
     assert (built.path / "preview.png").read_text() == "mine"
-    done("push", built.path, tmp_path / "shared")
+    expect_success("push", built.path, tmp_path / "shared")
     assert not (tmp_path / "shared/preview.png").exists()
     assert "(preview.png)" not in (tmp_path / "shared/README.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.files.atomic_writes import MARKER
 from kmip_data.models.training.push_run import run_page
@@ -17,8 +17,8 @@ TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
 def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_path):
     share, other = tmp_path / "share", tmp_path / "other"
     target = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
-    pushed = done("push", *target, share, "--json", "-q").json
-    pulled = done("pull", share, "--home", other, "--json", "-q").json
+    pushed = expect_success("push", *target, share, "--json", "-q").json
+    pulled = expect_success("pull", share, "--home", other, "--json", "-q").json
     assert pulled["path"] == str(other / "built" / sample.name)
     same = ("digest", "kind", "name")
     assert [pulled[key] for key in same] == [pushed[key] for key in same]
@@ -28,24 +28,26 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
         file: sha256 for file, sha256 in pushed["files"].items() if file not in view
     }
     assert pulled["bytes"] == pushed["bytes"] - sum((share / file).stat().st_size for file in view)
-    done("verify", pulled["path"])
-    assert "s3dis" in done("list", "--home", other).out
-    text = done("pull", share, "--home", other, "-q").out
+    expect_success("verify", pulled["path"])
+    assert "s3dis" in expect_success("list", "--home", other).out
+    text = expect_success("pull", share, "--home", other, "-q").out
     for words in ("already complete", pushed["digest"], "CC BY 4.0"):
         assert words in text
 
 
 def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatch):
     build, options = make_build(), [word for key in TINY for word in ("--set", key)]
-    run = Path(done("train", "--dataset", build.path, *QUICK, *options, "--json").json["run"])
+    run = Path(
+        expect_success("train", "--dataset", build.path, *QUICK, *options, "--json").json["run"]
+    )
     share, work = tmp_path / "share", tmp_path / "work"
-    assert "run mine: 4 files" in done("push", f"{run.parent.name}/mine", share, "-q").out
+    assert "run mine: 4 files" in expect_success("push", f"{run.parent.name}/mine", share, "-q").out
     page = (share / "README.md").read_text()
     assert page.startswith('---\nlibrary_name: "kmip-data"\n')
     assert "CC BY 4.0" in page
     work.mkdir()
     monkeypatch.chdir(work)
-    assert "run: 4 files" in done("pull", share, "-q").out
+    assert "run: 4 files" in expect_success("pull", share, "-q").out
     copied = ("config.toml", "result.json", "model.safetensors")
     assert {path.name for path in (work / "mine").iterdir()} == {
         *copied,
@@ -54,14 +56,14 @@ def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatc
     }
     for name in copied:
         assert (work / "mine" / name).read_bytes() == (run / name).read_bytes()
-    again = done("evaluate", work / "mine", "--dataset", build.path, "--json").json
+    again = expect_success("evaluate", work / "mine", "--dataset", build.path, "--json").json
     assert again["same_as_result"] is True
-    done("pull", share, "-q")  # what is there stays as it is
-    refused("pull", share, "--columns", "x", "-q")
+    expect_success("pull", share, "-q")  # what is there stays as it is
+    expect_refusal("pull", share, "--columns", "x", "-q")
     result = read_result(run).model_copy(update={"name": "a`b", "dataset": "x\n---\n# y"})
     assert "\n# y" not in run_page(result).split("```")[0]
     (run / "model.safetensors").write_bytes(b"x")
-    refused("push", run, tmp_path / "elsewhere", code=4)
+    expect_refusal("push", run, tmp_path / "elsewhere", code=4)
 
 
 def test_an_owner_and_a_name_are_a_folder_and_maybe_meant_for_the_hub(
@@ -69,18 +71,18 @@ def test_an_owner_and_a_name_are_a_folder_and_maybe_meant_for_the_hub(
 ):
     build = make_build()
     monkeypatch.chdir(tmp_path)
-    text = done("push", build.path, "me/clouds", "-q").out
+    text = expect_success("push", build.path, "me/clouds", "-q").out
     assert f"\nSaved into the folder {tmp_path / 'me' / 'clouds'}\n" in text
     hub = f"kmip-data push {build.path} hf://datasets/me/clouds"
     assert f"\nTo push to the Hugging Face hub: {hub}\n" in text
-    text = done("push", build.path, tmp_path / "share", "-q").out
+    text = expect_success("push", build.path, tmp_path / "share", "-q").out
     assert f"\nSaved into the folder {tmp_path / 'share'}\n" in text
     assert "hf://" not in text
 
 
 def test_a_missing_target_is_named(home, tmp_path):
     for target in ("nothing", "s3dis", "./nowhere"):
-        refused("push", target, tmp_path / "share")
+        expect_refusal("push", target, tmp_path / "share")
         assert not (tmp_path / "share").exists()
 
 
@@ -92,8 +94,8 @@ def test_an_address_without_two_slashes_is_no_folder(make_build, tmp_path, monke
         ("hf:datasets/me/x", "hf://datasets/me/x"),
         ("http:/host/x", "http://host/x"),
     ):
-        message = refused("push", build.path, typed, "-q")
+        message = expect_refusal("push", build.path, typed, "-q")
         assert f"next: kmip-data push {build.path} {meant} -q\n" in message
-        assert f"next: kmip-data pull {meant}\n" in refused("pull", typed)
-    assert "secret" not in refused("push", build.path, "s3:/me:secret@bucket/x", "-q")
+        assert f"next: kmip-data pull {meant}\n" in expect_refusal("pull", typed)
+    assert "secret" not in expect_refusal("push", build.path, "s3:/me:secret@bucket/x", "-q")
     assert not list(tmp_path.glob("*:*"))

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.builds.learnable import learnable_build
-from support.cli import done, kmip, python, refused
+from support.cli import expect_refusal, expect_success, kmip, python
 
 import kmip_data
 from kmip_data import CityNetwork
@@ -53,42 +53,42 @@ def build(home):
 
 
 def test_a_blank_in_the_place_of_an_equals_sign(home):
-    message = refused("train", "--dataset", "helsinki", "--set", "optimizer.lr", "0.1")
+    message = expect_refusal("train", "--dataset", "helsinki", "--set", "optimizer.lr", "0.1")
     command = "kmip-data train --dataset helsinki --set optimizer.lr"
     assert f"--set optimizer.lr has no value.\n  next: {command}=0.1\n" in message
-    message = refused("train", "--dataset", "helsinki", "--set", "optimizer.lr")
+    message = expect_refusal("train", "--dataset", "helsinki", "--set", "optimizer.lr")
     assert f"next: its default: {command}=0.001\n" in message
 
 
 def test_an_option_is_not_taken_for_the_value_of_another(home):
-    message = refused("train", "--dataset", "helsinki", "--lr", "--quiet")
+    message = expect_refusal("train", "--dataset", "helsinki", "--lr", "--quiet")
     assert "next: kmip-data train --dataset helsinki --set optimizer.lr=VALUE --quiet\n" in message
 
 
 def test_a_sweep_takes_samples(home):
     words = ("sweep", "--dataset", "helsinki", "--model", "gcn", "--sample", "--dry-run")
-    runs = done(*words, "--json").json["runs"]
+    runs = expect_success(*words, "--json").json["runs"]
     assert [(run["dataset"], run["epochs"]) for run in runs] == [("helsinki-sample", 3)]
 
 
 def test_a_plan_with_a_table_of_keys(home, tmp_path):
     plan = tmp_path / "mine.toml"
     plan.write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n[set]\nlr = 1\n')
-    message = refused("sweep", plan, "--dry-run")
+    message = expect_refusal("sweep", plan, "--dry-run")
     assert (
         'found: set: it is a list of strings, set = ["optimizer.lr=1e-3"], not a table' in message
     )
 
 
 def test_a_finished_run_is_trained_longer(build):
-    run = Path(done("train", build.path, *SMALL, "--epochs", "2", "--json").json["run"])
-    again = done("train", "--resume", run).err
+    run = Path(expect_success("train", build.path, *SMALL, "--epochs", "2", "--json").json["run"])
+    again = expect_success("train", "--resume", run).err
     assert "is finished already, after 2 of 2 epochs; kmip-data train --resume" in again
 
-    message = refused("train", "--resume", run, "--stop-after", "4")
+    message = expect_refusal("train", "--resume", run, "--stop-after", "4")
     assert "The schedule of the run ends after 2 epochs, not 4 (--stop-after)." in message
     assert "which trains the finished run longer" in message
-    done(*remedy_of(message), "--quiet")
+    expect_success(*remedy_of(message), "--quiet")
     result = read_result(run)
     assert result.epochs == 4
     assert result.config["training"]["lengthened"] == [2]
@@ -96,20 +96,23 @@ def test_a_finished_run_is_trained_longer(build):
     # The third epoch has the rate of a schedule of four, not the last one of the schedule of two.
     assert rates[2] == pytest.approx(rates[0] * 0.5)
 
-    shorter = refused("train", "--resume", run, "--epochs", "3")
+    shorter = expect_refusal("train", "--resume", run, "--epochs", "3")
     assert "ends after 4 epochs, not 3 (--epochs)" in shorter
     (command,) = re.findall("kmip-data (train --config .*), which is a new run", shorter)
-    new = Path(done(*shlex.split(command), "--json", "-q").json["run"])
+    new = Path(expect_success(*shlex.split(command), "--json", "-q").json["run"])
     assert read_result(new).epochs == 3
-    assert "--epochs 8 trains it longer" in done("train", "--resume", run, "--stop-after", "1").err
+    assert (
+        "--epochs 8 trains it longer"
+        in expect_success("train", "--resume", run, "--stop-after", "1").err
+    )
 
 
 def test_a_warm_up_of_every_epoch(build):
     loud = [word for word in SMALL if word != "--quiet"]
     words = ["train", build.path, *loud, "--set", "training.epochs=1"]
-    outcome = done(*words, "--set", "schedule.warmup_epochs=1")
+    outcome = expect_success(*words, "--set", "schedule.warmup_epochs=1")
     remedy = re.search("warm-up takes every epoch; (--set [^ ]+) skips it", outcome.err)[1]
-    assert "warm-up takes every epoch" not in done(*words, *remedy.split()).err
+    assert "warm-up takes every epoch" not in expect_success(*words, *remedy.split()).err
 
 
 def test_a_parameter_that_the_recipe_of_a_dataset_has_not(home, tmp_path):
@@ -124,8 +127,8 @@ def test_a_parameter_that_the_recipe_of_a_dataset_has_not(home, tmp_path):
     )
     (folder / "graphs.csv").write_text("graph,y\n" + "".join(f"{g},{g % 2}\n" for g in range(10)))
     assert graphs
-    done("build", "graphs", "--name", "mols", "--archive", folder, "-q")
-    message = refused("train", "--dataset", "mols", "--k", "16")
+    expect_success("build", "graphs", "--name", "mols", "--archive", folder, "-q")
+    message = expect_refusal("train", "--dataset", "mols", "--k", "16")
     assert "'k' is unknown" in message
     assert "kmip-data train --dataset mols --set model.attention.k=16\n" in message
 
@@ -148,7 +151,7 @@ def test_columns_of_a_dataset_class():
 def test_a_finished_run_is_not_advised_to_change_its_keys(build):
     from kmip_data.models.training.run.evaluate import open_run
 
-    run = done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
+    run = expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
     opened = open_run(run)
     with opened.load_module() as module:
         error = memory_error(RuntimeError("out of memory"), module, opened.data)
@@ -159,14 +162,14 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 def test_run_on_another_build_in_the_place_of_its_own(build, command):
-    run = done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
+    run = expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
     shutil.rmtree(build.path)
     learnable_build(build.path, seed=1)
-    message = refused(command, run)
+    message = expect_refusal(command, run)
     assert "but the run was trained on" in message
     remedy = remedy_of(message)
     assert remedy[:4] == [command, run, "--dataset", str(build.path)]
-    done(*remedy)
+    expect_success(*remedy)
 
 
 def test_a_split_among_the_parameters_of_records(home, tmp_path):
@@ -188,10 +191,10 @@ def test_builds_of_one_name_are_listed_by_what_differs(make_build):
     for number in (1, 2):
         parameters = {f"equal{n}": 7 for n in range(8)} | {"k": 4, "zone": number}
         make_build(f"s3dis-{number}", parameters=parameters)
-    message = refused("info", "s3dis", "--k", "4")
+    message = expect_refusal("info", "s3dis", "--k", "4")
     assert "s3dis-1: zone=1, built 20" in message
     assert "equal" not in message
-    done(*remedy_of(message))
+    expect_success(*remedy_of(message))
 
 
 def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
@@ -200,16 +203,16 @@ def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
     plan.write_text(
         f'datasets = ["{build.path}"]\nmodels = ["gcn"]\nseeds = [0]\nepochs = 1\nset = {keys}\n'
     )
-    step = done("sweep", plan, "-q").out.rpartition("Next: ")[2]
+    step = expect_success("sweep", plan, "-q").out.rpartition("Next: ")[2]
     page = tmp_path / "mine.html"
     assert shlex.split(step) == ["kmip-data", "report", "mine", "--output", "mine.html"]
-    done("report", "mine", "--output", page)
+    expect_success("report", "mine", "--output", page)
     assert page.is_file()
-    by_file = done("report", plan).out
-    assert done("report", "mine").out == by_file
+    by_file = expect_success("report", plan).out
+    assert expect_success("report", "mine").out == by_file
     words = shlex.split(by_file.rpartition("Next: kmip-data ")[2])
     assert words == ["explore", f"clouds/gcn/{next((home / 'runs/clouds/gcn').iterdir()).name}"]
-    done(*words, "--output", tmp_path / "page.html", "--no-open")
+    expect_success(*words, "--output", tmp_path / "page.html", "--no-open")
 
 
 def test_a_city_that_is_not_built(home):
@@ -231,12 +234,12 @@ def test_a_misspelt_name_of_a_module():
 
 
 def test_the_nearest_names_and_the_list_of_all(home):
-    message = refused("info", "citesee")
+    message = expect_refusal("info", "citesee")
     assert (
         "There is no dataset or build folder called 'citesee'. Did you mean 'citeseer'" in message
     )
     assert "next: kmip-data info citeseer\n" in message
-    assert "citeseer" in done("list", "--all").out
+    assert "citeseer" in expect_success("list", "--all").out
     message = kmip("info", "ogbn").err  # the longer ones, at most three
     assert "Did you mean 'ogbn-arxiv' or 'ogbn-papers100m' or 'ogbn-products'?" in message
 
@@ -296,9 +299,11 @@ def test_a_table_that_cannot_be_read_says_what_to_type(home, tmp_path, monkeypat
     (tmp_path / "a.csv").write_text(content)
     label, words = TABLES[content]
     line = ("build", "graphs", "--name", "a", "--archive", "a.csv")
-    assert words in refused(*line, "--set", f"label={label}", code=2 if "no column" in words else 4)
+    assert words in expect_refusal(
+        *line, "--set", f"label={label}", code=2 if "no column" in words else 4
+    )
 
-    message = refused("build", "a.csv")
+    message = expect_refusal("build", "a.csv")
     assert f"next: build a dataset from it: kmip-data {' '.join(line)}\n" in message
 
 
@@ -306,7 +311,7 @@ def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
     table = tmp_path / "a.csv"
     table.write_text("smiles,y\n" + "".join(f"CCO,{row < 3:d}\n" for row in range(20)))
     line = ("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
-    text = done(*line, "--set", "picture=no").out
+    text = expect_success(*line, "--set", "picture=no").out
     assert re.search(r"warning +test has no example of 1; try --split-rule stratified\n", text)
     assert not (find("a", home=Home(home)).path / "preview.png").exists()
 
@@ -316,12 +321,14 @@ def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
             f"CCO,{row < 2:d},{('train', 'val', 'test')[row % 3]}\n" for row in range(20)
         )
         table.write_text(f"smiles,y,{column or 'note'}\n{rows}")
-        text = done(*line, "--name", f"two{column}", "--split-rule", column or "random").out
+        text = expect_success(
+            *line, "--name", f"two{column}", "--split-rule", column or "random"
+        ).out
         assert " has no example of 1\n" in text
         assert "stratified" not in text
 
     table.write_text("smiles\n" + "CCO\n" * 20)
-    text = done("build", "graphs", "--name", "b", "--archive", table, "-q").out
+    text = expect_success("build", "graphs", "--name", "b", "--archive", table, "-q").out
     assert "digest" not in text
     assert "to predict: kmip-data predict RUN --dataset b\n" in text
 
@@ -331,7 +338,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     rows = "".join(f"CCO,{row % 2},{'train' if row < 9 else 'test'}\n" for row in range(12))
     table.write_text(f"smiles,y,split\n{rows}")
     line = ("build", "graphs", "--archive", table, "--set", "label=y", "-q")
-    text = done(*line, "--name", "a").out
+    text = expect_success(*line, "--name", "a").out
     step = (
         "write val into some train rows of the column 'split' and build again; "
         "--split-rule random redraws all parts\n"
@@ -339,12 +346,12 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     assert re.search(rf"warning +val is empty; {step}", text)
     assert "Next: kmip-data preview a\n" in text
     training = ("train", "a", "--epochs", "1", *SMALL)
-    assert f"next: {step}" in refused(*training)
+    assert f"next: {step}" in expect_refusal(*training)
 
     # The user's test rows are still the test rows.
     table.write_text(table.read_text().replace("train", "val", 3))
-    done(*line, "--name", "a")
-    done(*training)
+    expect_success(*line, "--name", "a")
+    expect_success(*training)
     build = find("a", home=Home(home))
     assert {part: sizes.graphs for part, sizes in build.card.splits["split"].parts.items()} == {
         "train": 6,
@@ -353,7 +360,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     }
 
     table.write_text("smiles,y\nCCO,1\nCCC,0\n")
-    text = done(*line, "--name", "b").out
+    text = expect_success(*line, "--name", "b").out
     assert "val is empty; add graphs to the files: a split needs 3\n" in text
 
     # Masks have no column of names.
@@ -362,26 +369,28 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     (folder / "edges.csv").write_text("u,v\n0,1\n1,2\n2,3\n")
     masks = "".join(f"{node},{node % 2},{node < 2},{node > 1}\n" for node in range(4))
     (folder / "nodes.csv").write_text(f"id,y,train_mask,test_mask\n{masks}")
-    text = done("build", "graphs", "--archive", folder, "--name", "c", "-q").out
+    text = expect_success("build", "graphs", "--archive", folder, "--name", "c", "-q").out
     assert "val is empty; put some train nodes into val in the files and build again; " in text
 
 
 def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, tmp_path):
-    done("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
+    expect_success("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
     line = ("predict", "r", "--dataset", "clouds", "--output")
-    message = refused(*line, tmp_path / "x.xlsx", "--home", home)
+    message = expect_refusal(*line, tmp_path / "x.xlsx", "--home", home)
     assert message.count("--output") == 1
     assert f"--output {tmp_path / 'x.npz'}\n" in message
 
     # A dataset without its option, which is also the beginning of the run.
-    message = refused("predict", "clouds/gps-kmip/r", "clouds", "--home", home)
+    message = expect_refusal("predict", "clouds/gps-kmip/r", "clouds", "--home", home)
     assert f"next: kmip-data predict clouds/gps-kmip/r --dataset clouds --home {home}\n" in message
-    done(*shlex.split(message.partition("next: kmip-data ")[2]))
+    expect_success(*shlex.split(message.partition("next: kmip-data ")[2]))
 
-    message = refused("train", "clouds", "--set", "training.metric=accuracee", "--home", home)
+    message = expect_refusal(
+        "train", "clouds", "--set", "training.metric=accuracee", "--home", home
+    )
     assert "--set training.metric=accuracy" in message
     assert "accuracee" not in message.partition("next: ")[2]
-    message = refused("train", "clouds", "--set", "optimizer.lr=fast", "--home", home)
+    message = expect_refusal("train", "clouds", "--set", "optimizer.lr=fast", "--home", home)
     advice = message.partition("next: ")[2]
     assert advice.endswith("--set optimizer.lr=0.001\n")
     assert "fast" not in advice
@@ -389,27 +398,27 @@ def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, 
 
 def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     line = ("train", "clouds", *SMALL, "--epochs", "1")
-    message = refused(*line, "--set", "training.metric=mae")
+    message = expect_refusal(*line, "--set", "training.metric=mae")
     pattern = r"next: kmip-data (.* --set training.metric=none), selected by the targets; or one"
-    done(*shlex.split(re.search(pattern, message)[1]))
+    expect_success(*shlex.split(re.search(pattern, message)[1]))
     for option in (["--neighbor-sampling", "5,5"], ["--neighbor-sampling=5,5"]):
-        message = refused(*line, *option)
+        message = expect_refusal(*line, *option)
         assert f"leave out --neighbor-sampling: kmip-data {shlex.join(line)}\n" in message
 
     table = tmp_path / "a.csv"
     table.write_text("source,target\n0,1\n1,2\n")
-    message = refused("build", "graphs", "--sample", "--name", "a", "--archive", table)
+    message = expect_refusal("build", "graphs", "--sample", "--name", "a", "--archive", table)
     command = message.partition("next: leave out --sample: kmip-data ")[2]
     assert command == f"build graphs --name a --archive {table}\n"
-    done(*shlex.split(command), "-q")
+    expect_success(*shlex.split(command), "-q")
 
 
 def test_a_broken_run_is_trained_again(build):
-    run = Path(done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
+    run = Path(expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
     (run / "metrics.csv").unlink()
-    message = refused("verify", run, code=1)
+    message = expect_refusal("verify", run, code=1)
     command = message.partition("next: train it again: kmip-data ")[2]
-    assert Path(done(*shlex.split(command), "--json").json["run"]) != run
+    assert Path(expect_success(*shlex.split(command), "--json").json["run"]) != run
 
 
 def test_a_password_on_the_line_is_not_repeated():
@@ -424,17 +433,17 @@ def test_an_unlabelled_record_in_the_picture_has_no_class(home, tmp_path):
     """The middle record is drawn: it had the name of the last class, or ended in an IndexError."""
     table = tmp_path / "a.csv"
     table.write_text("smiles,y\nCCO,1\nCCN,\nCCC,0\n")
-    done("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
+    expect_success("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
     picture = tmp_path / "a.png"
-    done("preview", "a", "--records", "1", "--output", picture)
+    expect_success("preview", "a", "--records", "1", "--output", picture)
     assert picture.is_file()
 
 
 def test_predict_on_data_of_another_level_names_both(build, home, tmp_path):
-    done("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
+    expect_success("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,0\n")
-    done("build", "graphs", "--name", "ring", "--archive", tmp_path / "edges.csv", "-q")
-    message = refused("predict", "r", "--dataset", "ring", "--home", home)
+    expect_success("build", "graphs", "--name", "ring", "--archive", tmp_path / "edges.csv", "-q")
+    message = expect_refusal("predict", "r", "--dataset", "ring", "--home", home)
     assert "--set" not in message
 
 
@@ -447,12 +456,12 @@ def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, hom
             molecule.SetProp("toxic", ("no", "yes")[number % 2])
             writer.write(molecule)
     words = ["build", "graphs", "--name", "drugs", "--set", "label=toxic", "--archive"]
-    message = refused(*words, "my drugs.sdf", code=4)
+    message = expect_refusal(*words, "my drugs.sdf", code=4)
     convert, build = re.search(
         r"next: (python -c '.*'); then pass the CSV: kmip-data (.*)\n", message
     ).groups()
     subprocess.run([sys.executable, *shlex.split(convert)[1:]], check=True)
-    assert done(*shlex.split(build), "-q", "--json").json["counts"]["graphs"] == 10
+    assert expect_success(*shlex.split(build), "-q", "--json").json["counts"]["graphs"] == 10
     again = subprocess.run(
         [sys.executable, *shlex.split(convert)[1:]], check=False, capture_output=True
     )
@@ -464,7 +473,9 @@ def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, hom
         frame.to_excel("roads.xlsx", index=False)
     else:
         Path("roads.xlsx").write_bytes(b"PK\3\4" + bytes(30))
-    message = refused("build", "graphs", "--name", "roads", "--archive", "roads.xlsx", code=4)
+    message = expect_refusal(
+        "build", "graphs", "--name", "roads", "--archive", "roads.xlsx", code=4
+    )
     assert "is a spreadsheet, not a text table.\n  next: save the sheet as CSV, or" in message
     assert ("pip install openpyxl" in message) != can_write
     convert, build = re.search(
@@ -473,7 +484,7 @@ def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, hom
     assert build == "build graphs --name roads --archive roads.csv"
     if can_write:
         subprocess.run([sys.executable, *shlex.split(convert)[1:]], check=True)
-        assert done(*shlex.split(build), "-q", "--json").json["counts"]["edges"] == 2
+        assert expect_success(*shlex.split(build), "-q", "--json").json["counts"]["edges"] == 2
 
 
 def test_rows_without_a_usable_smiles_are_skipped_and_counted(tmp_path, home):
@@ -491,10 +502,10 @@ def test_rows_without_a_usable_smiles_are_skipped_and_counted(tmp_path, home):
     table = tmp_path / "m.csv"
     table.write_text("\n".join(["smiles,toxic", *rows]))
     words = ["build", "graphs", "--name", "m", "--archive", table, "--set", "label=toxic"]
-    message = refused(*words, code=4)
+    message = expect_refusal(*words, code=4)
     assert "m.csv, line 3: 'smiles' is empty" in message
     line = message.split("--set on_error=skip")[0].split("kmip-data ")[1]
-    outcome = done(*shlex.split(line), "--set", "on_error=skip")
+    outcome = expect_success(*shlex.split(line), "--set", "on_error=skip")
     assert re.search("skipped +5 records\n +000001: m.csv, line 3: 'smiles' is empty", outcome.out)
     skipped = find("m", home=Home(home)).card.statistics["skipped"]
     assert [key for key, _ in skipped] == [f"{row:06d}" for row in (1, 2, 3, 4, 5)]
@@ -511,19 +522,19 @@ def test_two_files_are_put_into_one_folder(home, tmp_path, monkeypatch):
         ["--archive", "nodes.csv", "b.csv"],
         ["nodes.csv", "b.csv"],
     ):
-        message = refused("build", "graphs", *words)
+        message = expect_refusal("build", "graphs", *words)
         assert step in message
         assert "needs a name" not in message
-    assert "names of tables need the word nodes, edges or graphs" in refused(
+    assert "names of tables need the word nodes, edges or graphs" in expect_refusal(
         "build", "graphs", "--archive", "nodes.csv", "--archive", "b.csv"
     )
     Path("x").mkdir()
     Path("nodes.csv").rename("x/nodes.csv")
     Path("b.csv").rename("x/edges.csv")
     assert (
-        done("build", "graphs", "--name", "x", "--archive", "x", "--json", "-q").json["counts"][
-            "nodes"
-        ]
+        expect_success("build", "graphs", "--name", "x", "--archive", "x", "--json", "-q").json[
+            "counts"
+        ]["nodes"]
         == 2
     )
 
@@ -537,39 +548,41 @@ def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path,
         (tmp_path / name / "nodes.csv").write_text("\n".join(lines))
         (tmp_path / name / "edges.csv").write_text("source,target\np,q\nq,r\nr,s\n")
     split = ["--set", "val_fraction=0.25", "--set", "test_fraction=0.25"]
-    done("build", "graphs", "--name", "old", "--archive", tmp_path / "old", *split, "-q")
-    done("build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q")
-    assert "next: kmip-data predict RUN --dataset new\n" in refused("train", "new")
+    expect_success("build", "graphs", "--name", "old", "--archive", tmp_path / "old", *split, "-q")
+    expect_success(
+        "build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q"
+    )
+    assert "next: kmip-data predict RUN --dataset new\n" in expect_refusal("train", "new")
     run = ["train", "old", "--model", "gcn", "--epochs", "1", "--set", "model.hidden_dim=8", "-q"]
-    done(*run, "--name", "first")
-    done(*run, "--name", "second")
-    advised = remedy_of(refused("train", "new"))
+    expect_success(*run, "--name", "first")
+    expect_success(*run, "--name", "second")
+    advised = remedy_of(expect_refusal("train", "new"))
     assert advised == ["predict", f"{home}/runs/old/gcn/second", "--dataset", "new"]
-    assert done(*advised, "--json").json["rows"] == 4
+    assert expect_success(*advised, "--json").json["rows"] == 4
     words = ["build", "graphs", "--name", "newer", "--archive", tmp_path / "new", "--like", "old"]
-    step = done(*words, "-q").out.rpartition("to predict: kmip-data ")[2]
+    step = expect_success(*words, "-q").out.rpartition("to predict: kmip-data ")[2]
     assert shlex.split(step) == ["predict", "old/gcn/second", "--dataset", "newer"]
-    done(*shlex.split(step))
+    expect_success(*shlex.split(step))
 
     # In another home than the default, its own runs count.
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "default"))
     words[3] = "newest"
-    step = done(*words, "-q", "--home", home).out.rpartition("to predict: kmip-data ")[2]
+    step = expect_success(*words, "-q", "--home", home).out.rpartition("to predict: kmip-data ")[2]
     assert shlex.split(step)[:4] == ["predict", "old/gcn/second", "--home", str(home)]
-    done(*shlex.split(step))
+    expect_success(*shlex.split(step))
 
 
 def test_a_file_that_is_not_there_has_a_near_name(tmp_path):
     (tmp_path / "assay.csv").write_text("smiles,toxic\n")
     line = ["build", "graphs", "--name", "q", "--archive", tmp_path / "asay.csv"]
-    message = refused(*line)
+    message = expect_refusal(*line)
     assert f"There is no file or folder {tmp_path}/asay.csv. Did you mean 'assay.csv'?" in message
     assert remedy_of(message)[-1] == f"{tmp_path}/assay.csv"
-    assert "Did you mean" not in refused("sweep", tmp_path / "nothing.toml")
+    assert "Did you mean" not in expect_refusal("sweep", tmp_path / "nothing.toml")
 
 
 def test_words_of_a_plan_and_a_format(tmp_path):
     (tmp_path / "p.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nsedes = [1]\n')
-    message = refused("sweep", tmp_path / "p.toml")
+    message = expect_refusal("sweep", tmp_path / "p.toml")
     assert "There is no key called 'sedes'. Did you mean 'seeds'?" in message
-    assert "next: kmip-data report --format json\n" in refused("report", "--json")
+    assert "next: kmip-data report --format json\n" in expect_refusal("report", "--json")

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.files.atomic_writes import folder_lock, write_marker
 from kmip_data.pipelines.base import RawFolder
@@ -44,7 +44,7 @@ def test_remove_lists_the_size_of_each_folder(make_build, raw, home) -> None:
     (home / "sweeps/plan/a.log").write_bytes(b"x" * 10)
     (home / "licenses.json").write_bytes(b"x" * 7)
     (home / "built/elsewhere").symlink_to(home.parent)
-    result = done("list", "--json").json
+    result = expect_success("list", "--json").json
     folders = {entry["folder"]: (entry["what"], entry["bytes"]) for entry in result["folders"]}
     assert folders["built/s3dis-k4"] == ("build", size_of(build.path))
     assert folders["raw/s3dis"] == ("raw files", size_of(raw))
@@ -54,7 +54,7 @@ def test_remove_lists_the_size_of_each_folder(make_build, raw, home) -> None:
     assert result["bytes"] == sum(size for _, size in folders.values())
     sizes = [entry["bytes"] for entry in result["folders"]]
     assert sizes == sorted(sizes, reverse=True)
-    text = done("list").out
+    text = expect_success("list").out
     assert "\ns3dis/gcn/one  1 kB" in text
     assert f"  {human_bytes(size_of(build.path))}  " in text.partition("Runs")[0]
     assert "\nraw/s3dis  raw files" in text.replace("    ", "  ")
@@ -68,19 +68,21 @@ def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     mine.write_text("mine")
     size = size_of(build.path)
     with folder_lock(other.path):  # all of them must be free
-        assert f"{other.path} is in use" in refused("remove", "s3dis-k4", "s3dis-k8", "--yes")
+        assert f"{other.path} is in use" in expect_refusal(
+            "remove", "s3dis-k4", "s3dis-k8", "--yes"
+        )
     assert size_of(build.path) == size
-    (entry,) = done("remove", "s3dis-k4", "--yes", "--json").json["removed"]
+    (entry,) = expect_success("remove", "s3dis-k4", "--yes", "--json").json["removed"]
     assert (entry["name"], entry["kind"]) == ("built/s3dis-k4", "build")
     assert (entry["bytes"], entry["bytes_left"]) == (size, 13)
     assert {path for path in build.path.rglob("*") if path.is_file()} == {picture, mine}
-    assert "Removed " in done("remove", other.path, "-y").out
+    assert "Removed " in expect_success("remove", other.path, "-y").out
     assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
 
 
 def test_raw_files_are_removed_by_their_receipts_and_the_pin_stays(raw) -> None:
-    refused("remove", "s3dis", "--yes")  # raw files are never what a short name means
-    text = done("remove", "raw/s3dis", "--yes").out
+    expect_refusal("remove", "s3dis", "--yes")  # raw files are never what a short name means
+    text = expect_success("remove", "raw/s3dis", "--yes").out
     assert [path.name for path in raw.iterdir()] == ["pinned.json"]
     assert f"left in {raw}, not of kmip-data or pinned: pinned.json" in text
 
@@ -100,7 +102,7 @@ def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
     (folder / "columns/x").mkdir(parents=True)
     for name in mine:
         (folder / name).write_bytes(b"mine")
-    done("remove", folder.name, "--yes")
+    expect_success("remove", folder.name, "--yes")
     left = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert left == set(mine)
 
@@ -112,34 +114,38 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None
     write_marker(away, "run")
     (home / "runs").mkdir(parents=True)
     (home / "runs/s3dis").symlink_to(tmp_path / "disk/s3dis")
-    refused("remove", "s3dis/gcn/one", "--yes")
+    expect_refusal("remove", "s3dis/gcn/one", "--yes")
     assert away.is_dir()
     assert not any(
-        entry["folder"].startswith("runs") for entry in done("list", "--json").json["folders"]
+        entry["folder"].startswith("runs")
+        for entry in expect_success("list", "--json").json["folders"]
     )
     shutil.rmtree(home)
     home.mkdir()
     (home / "runs").symlink_to(tmp_path / "disk")
-    folders = {entry["folder"]: entry["bytes"] for entry in done("list", "--json").json["folders"]}
+    folders = {
+        entry["folder"]: entry["bytes"]
+        for entry in expect_success("list", "--json").json["folders"]
+    }
     assert folders["runs/s3dis/gcn"] == 2 + len("kmip-data: run\n")
-    done("remove", "one", "--yes")
+    expect_success("remove", "one", "--yes")
     assert not any((tmp_path / "disk").iterdir())
 
 
 def test_removal_is_confirmed_first(make_build, monkeypatch) -> None:
     build = make_build()
-    assert "--yes" in refused("remove", "s3dis-k4")
+    assert "--yes" in expect_refusal("remove", "s3dis-k4")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer, code in ((False, 1), (True, 0)):
         monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer)
         assert build.path.is_dir()
-        refused("remove", "s3dis-k4", code=code)
+        expect_refusal("remove", "s3dis-k4", code=code)
     assert not build.path.exists()
 
 
 def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw, home) -> None:
     build, other = make_build(), make_build("s3dis-k8", content="other")
-    message = refused("remove", "s3dis", "--yes")
+    message = expect_refusal("remove", "s3dis", "--yes")
     assert "2 folders" in message
     assert "next: all of them: kmip-data remove built/s3dis-k4 built/s3dis-k8\n" in message
     # A build that a run was trained on is not advised to be removed.
@@ -147,12 +153,12 @@ def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw,
     result.parent.mkdir(parents=True)
     result.write_text(json.dumps({"build_key": build.card.key}))
     step = "next: only without runs: kmip-data remove built/s3dis-k8\n"
-    assert step in refused("remove", "s3dis", "--yes")
-    refused("remove", "s3", "--yes")
+    assert step in expect_refusal("remove", "s3dis", "--yes")
+    expect_refusal("remove", "s3", "--yes")
     assert build.path.is_dir()
     assert other.path.is_dir()
-    done("remove", "s3dis-k8", "--yes")
-    (entry,) = done("remove", "s3dis", "--yes", "--json").json["removed"]
+    expect_success("remove", "s3dis-k8", "--yes")
+    (entry,) = expect_success("remove", "s3dis", "--yes", "--json").json["removed"]
     assert (entry["name"], entry["kind"]) == ("built/s3dis-k4", "build")
     assert not build.path.exists()
     assert raw.is_dir()
@@ -161,12 +167,12 @@ def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw,
 def test_unknown_and_ambiguous_names(make_build, raw, home) -> None:
     cases = {"s3di": "\n", "raw/s3di": " Did you mean 'raw/s3dis'?\n"}
     for target, hint in cases.items():  # raw files are no slip for a build
-        message = refused("remove", target, "--yes")
+        message = expect_refusal("remove", target, "--yes")
         assert f"called {target!r} in the home.{hint}" in message
         assert "raw/NAME" in message
         assert "next: kmip-data list\n" in message
     for model in ("gcn", "gps-kmip"):
         (home / "runs/s3dis" / model / "one").mkdir(parents=True)
-    message = refused("remove", "one", "--yes")
+    message = expect_refusal("remove", "one", "--yes")
     assert "2 folders are called 'one'" in message
     assert "runs/s3dis/gcn/one" in message

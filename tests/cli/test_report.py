@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.browser import act
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 from support.runs.reports import write_run
 from support.shared import ROOT
 
@@ -39,12 +39,12 @@ def test_the_next_step_opens_the_best_run_of_the_best_row(runs):
     # The mean of this row is lower, but one of its seeds was lucky.
     write_run(runs, 0.6, dataset="paris", seed=0, model="sage")
     write_run(runs, 0.1, dataset="paris", seed=1, model="sage")
-    step = done("report").out.rpartition("Next: kmip-data explore ")[2]
+    step = expect_success("report").out.rpartition("Next: kmip-data explore ")[2]
     assert step.startswith("paris/gps-kmip/")
 
 
 def test_a_row_as_people_read_it(runs):
-    lines = done("report").out.splitlines()
+    lines = expect_success("report").out.splitlines()
     assert lines[0].startswith(
         "paris: accuracy [%] on test; build 0123456789ab, split 'random-seed0' ("
     )
@@ -63,8 +63,8 @@ def test_a_row_as_people_read_it(runs):
     assert lines[7].startswith(
         "† mean over fewer runs than the paper's. Δ the best: mean over the seeds"
     )
-    assert "Δ gcn" in done("report", "--against", "gcn").out.splitlines()[3]
-    out = done("report", "--format", "markdown").out
+    assert "Δ gcn" in expect_success("report", "--against", "gcn").out.splitlines()[3]
+    out = expect_success("report", "--format", "markdown").out
     assert "| **53.15 ± 0.13** |" in out
     assert "| *52.30 ± 0.26* |" in out
     assert len({line.count("|") for line in out.splitlines() if line.startswith("|")}) == 1
@@ -72,22 +72,22 @@ def test_a_row_as_people_read_it(runs):
 
 def test_the_ending_of_a_file_is_its_format(runs, tmp_path):
     for name, start in (("a.html", "<!"), ("a.md", "**paris"), ("a.json", "{"), ("a.txt", "paris")):
-        done("report", "--output", tmp_path / name)
+        expect_success("report", "--output", tmp_path / name)
         assert (tmp_path / name).read_text().startswith(start), name
 
 
 def test_a_home_without_runs_needs_a_training(home):
-    assert "There is no finished run to report.\n" in refused("report")
-    assert refused("report").endswith("  next: kmip-data train NAME\n")
+    assert "There is no finished run to report.\n" in expect_refusal("report")
+    assert expect_refusal("report").endswith("  next: kmip-data train NAME\n")
 
 
 def test_an_ending_that_is_no_format_is_refused_with_a_whole_command(runs, tmp_path):
-    message = refused("report", "--output", tmp_path / "a b.pdf")
+    message = expect_refusal("report", "--output", tmp_path / "a b.pdf")
     assert "a b.pdf ends in none of .txt, .md, .csv, .json, .tex and .html.\n" in message
     _, _, command = message.partition("next: kmip-data ")
-    done(*shlex.split(command))
+    expect_success(*shlex.split(command))
     assert [path.name for path in tmp_path.glob("a b.*")] == ["a b.html"]
-    done("report", "--format", "csv", "--output", tmp_path / "table.data")
+    expect_success("report", "--format", "csv", "--output", tmp_path / "table.data")
     assert (tmp_path / "table.data").read_text().startswith("dataset,")
 
 
@@ -98,7 +98,7 @@ def test_no_line_is_wider_than_a_terminal(runs):
         runs, 0.6, dataset="paris", changes=changes, device="NVIDIA A100-SXM4-80GB MIG 3g.40gb"
     )
     write_run(runs, 0.7, dataset="peptides-func", metric="ap", metrics={"test": {"ap": 0.7}})
-    out = done("report").out
+    out = expect_success("report").out
     assert max(map(len, out.splitlines())) <= 100
     assert "optimizer.weight_decay=0.1" in out
 
@@ -106,25 +106,27 @@ def test_no_line_is_wider_than_a_terminal(runs):
 def test_a_warm_up_that_follows_a_shorter_run_is_no_change(home):
     config = ["training.epochs=1", "schedule.warmup_epochs=0"]
     write_run(home, 0.5, dataset="paris", model="gcn", changes=config)
-    out = done("report").out
+    out = expect_success("report").out
     assert "training.epochs=1 instead" in out
     assert "warmup" not in out
     write_run(home, 0.5, dataset="paris", model="gcn", changes=["schedule.warmup_epochs=2"])
-    assert "schedule.warmup_epochs=2 instead of 10" in " ".join(done("report").out.split())
+    assert "schedule.warmup_epochs=2 instead of 10" in " ".join(
+        expect_success("report").out.split()
+    )
 
 
 def test_runs_and_report_name_a_metric_alike(home):
     run = {"metric": "mae", "metrics": {"test": {"mae": 0.25}}}
     write_run(home, 0.25, dataset="zinc", **run)
-    assert "zinc: MAE on test" in done("report").out
-    assert "0.2500 MAE" in done("runs").out
+    assert "zinc: MAE on test" in expect_success("report").out
+    assert "0.2500 MAE" in expect_success("runs").out
 
 
 def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
     write_run(runs, 0.6, dataset="my_data&more", model="gcn", complete=None)
     changes = ["training.epochs=20", "model.dropout=0.3", "model.layers=2"]
     write_run(runs, 0.4, dataset="paris", changes=changes)
-    out = done("report", "--format", "latex").out
+    out = expect_success("report", "--format", "latex").out
     for row in (
         r"gps-kmip & \textbf{53.15 $\pm$ 0.13} & $-$0.47 \\",
         r"gps-kmip, k=5 & \underline{52.30 $\pm$ 0.26}",
@@ -137,8 +139,8 @@ def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
 
 
 def test_csv_and_json_have_the_same_rows(runs, tmp_path):
-    rows = list(csv.DictReader(io.StringIO(done("report", "--format", "csv").out)))
-    assert done("report", "--format", "json", "--output", tmp_path / "r.json").out == ""
+    rows = list(csv.DictReader(io.StringIO(expect_success("report", "--format", "csv").out)))
+    assert expect_success("report", "--format", "json", "--output", tmp_path / "r.json").out == ""
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["notices"] == []
     assert len(rows) == 3
@@ -160,7 +162,7 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
         sorted((runs / "runs/paris/gps-kmip").iterdir()), strange, strict=False
     ):
         (folder / "metrics.csv").write_bytes(data)
-    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    expect_success("report", "--format", "html", "--output", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "<script>x" not in text
     assert not re.search(r"""\b(src|href)=["'][^#]""", text)
@@ -178,7 +180,7 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
 
 
 def test_a_report_sorts_and_filters(runs, tmp_path):
-    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    expect_success("report", "--format", "html", "--output", tmp_path / "r.html")
     page = act(
         tmp_path / "r.html",
         """
@@ -234,7 +236,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
             (run / "metrics.csv").write_text(
                 "\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n"
             )
-    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    expect_success("report", "--format", "html", "--output", tmp_path / "r.html")
     text, _, hours = (tmp_path / "r.html").read_text("utf-8").partition("</svg>")
     assert "over training time" in hours
     lines = re.findall(
@@ -253,16 +255,16 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
 
 
 def test_without_runs_and_with_damaged_ones_alone(home):
-    assert "none below" in refused("report")
-    assert "There is no finished run to report." in refused("report", "sweep")
+    assert "none below" in expect_refusal("report")
+    assert "There is no finished run to report." in expect_refusal("report", "sweep")
     run = write_run(home, 0.5)
     (run / "result.json").write_text("{")
-    assert "is skipped" in refused("report")
+    assert "is skipped" in expect_refusal("report")
 
 
 def test_on_a_phone_the_best_row_is_first_and_its_result_in_view(runs, tmp_path):
     write_run(runs, 0.9, dataset="paris", model="mlp")  # last by its name
-    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    expect_success("report", "--format", "html", "--output", tmp_path / "r.html")
     page = act(
         tmp_path / "r.html",
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.learnable import learnable_build, tiny_config
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import folder_lock
@@ -47,12 +47,12 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
 
 
 def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> None:
-    assert "No runs yet in" in done("runs", "--home", tmp_path / "none").out
-    assert "There is no dataset called 'nothing' among the runs" in refused(
+    assert "No runs yet in" in expect_success("runs", "--home", tmp_path / "none").out
+    assert "There is no dataset called 'nothing' among the runs" in expect_refusal(
         "runs", "--dataset", "nothing"
     )
     assert not (tmp_path / "none").exists()
-    shown = done("runs", "--json").json["runs"]
+    shown = expect_success("runs", "--json").json["runs"]
     assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in shown] == [
         ("damaged", "stopped", 2, 2),
         ("running", "running", 2, 2),
@@ -70,7 +70,7 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
     assert by_name["done"]["resume"] is by_name["running"]["resume"] is None
     assert by_name["done"]["path"] == str(runs / "done")
     assert 0 <= by_name["done"]["test"] <= 1
-    lines = done("runs").out.splitlines()
+    lines = expect_success("runs").out.splitlines()
     row = next(
         number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped ")
     )
@@ -84,10 +84,10 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
         "--model gps-kmip": ["damaged", "running", "failed", "stopped", "done"],
         "--dataset s3dis": [],
     }
-    chosen = {line: done("runs", *line.split(), "--json").json["runs"] for line in cases}
+    chosen = {line: expect_success("runs", *line.split(), "--json").json["runs"] for line in cases}
     assert {line: [run["name"] for run in each] for line, each in chosen.items()} == cases
     home = runs.parents[2]  # another one is named in the command
     monkeypatch.delenv("KMIP_DATA_HOME")
-    listed = done("runs", "--home", home, "--json").json["runs"]
+    listed = expect_success("runs", "--home", home, "--json").json["runs"]
     (run,) = [run for run in listed if run["state"] == "failed"]
     assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from support.builds.learnable import learnable_build, read_history
-from support.cli import done, kmip, refused
-from support.runs.stand_in_train import result
+from support.cli import expect_refusal, expect_success, kmip
+from support.runs.stand_in_train import format_result
 from support.runs.sweeps import SMALL, write_plan
 from support.shared import ROOT
 
@@ -29,7 +29,7 @@ def plan(home: Path, tmp_path: Path) -> Path:
 
 
 def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
-    outcome = done("sweep", plan, "--dry-run")
+    outcome = expect_success("sweep", plan, "--dry-run")
     row = r"^clouds/(\S+)/small-\w{8}-seed(\d) +\d +waiting +0 of 3$"
     assert re.findall(row, outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
@@ -39,7 +39,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
 
 
 def test_a_dry_run_has_the_papers_cells_next_to_its_own():
-    out = done("sweep", "paper-city", "--dataset", "london", "--dry-run").out
+    out = expect_success("sweep", "paper-city", "--dataset", "london", "--dry-run").out
     row = r"^london/gps-kmip +paper-depth +1 +7 +for 500,000 parameters +accuracy 56.05 %, 1 run$"
     assert re.search(row, out, re.MULTILINE)
     assert "\npublished: paper, table of City-Networks results" in out
@@ -60,7 +60,7 @@ def test_a_dry_run_has_its_cells_where_nothing_was_published(home):
 def test_seeds_of_the_line_replace_those_of_single_cells():
     options = ("--dataset", "london", "--model", "gps-kmip", "--seeds", "0..3", "--dry-run")
     assert len(kmip("sweep", "paper-city", *options, "--json").json["runs"]) == 4
-    message = refused(
+    message = expect_refusal(
         "sweep", "paper-city", "--dataset", "la", "--model", "gps-bigbird", "--dry-run"
     )
     assert "kmip-data sweep --dataset la --model gps-bigbird" in message
@@ -91,15 +91,15 @@ def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
 
 def test_what_is_wrong_is_named_before_anything_runs(home, plan):
     """Other misspelled names: test_misspelled.py."""
-    message = refused("sweep", plan, "--submit", "slurm", "--gpus", "0,1")
+    message = expect_refusal("sweep", plan, "--submit", "slurm", "--gpus", "0,1")
     assert "--gpus is for runs on this machine" in message
-    assert "Did you mean 'clouds'" in refused("sweep", plan, "--dataset", "clowds")
+    assert "Did you mean 'clouds'" in expect_refusal("sweep", plan, "--dataset", "clowds")
     assert not (home / "runs").exists()
 
 
 def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
-    text = done("sweep", plan, "--jobs", "2", "--dry-run").out
-    outcome = done(*shlex.split(text.rpartition("\nNext: kmip-data ")[2]))
+    text = expect_success("sweep", plan, "--jobs", "2", "--dry-run").out
+    outcome = expect_success(*shlex.split(text.rpartition("\nNext: kmip-data ")[2]))
     assert "waiting" not in outcome.out
     # After each run but the last, how many are left and how long they will take.
     assert [f"; {n} left, about" in outcome.err for n in ("3 runs", "1 run")] == [True, True]
@@ -125,10 +125,10 @@ def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeyp
     assert outcome.code == 1
     assert outcome.out.count("The loss is not a number any more.") == 2
     assert "2 of 4 runs failed: The loss is not a number any more." in outcome.err
-    assert "2 done, 2 failed" in done("sweep", plan, "--status").out
+    assert "2 done, 2 failed" in expect_success("sweep", plan, "--status").out
     monkeypatch.delenv("STAND_IN")
     command = re.search(r"next: kmip-data (sweep .*), which tries them again\n", outcome.err)[1]
-    done(*shlex.split(command))
+    expect_success(*shlex.split(command))
 
 
 def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
@@ -144,11 +144,11 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
     kmip("sweep", search)
     for run in (home / "runs/clouds/gps-none").glob("search-*"):
         value = 0.4 if "start" in run.name else 0.6
-        (run / "result.json").write_text(result(run.name, 0, value, run.parent.name))
+        (run / "result.json").write_text(format_result(run.name, 0, value, run.parent.name))
     for run in (home / "runs/clouds/gps-none").glob("search-best-of-each-*"):
         (run / "result.json").unlink()  # as in a sweep that was killed before it
-    done("sweep", search)
-    status = done("sweep", search, "--status", "--json").json
+    expect_success("sweep", search)
+    status = expect_success("sweep", search, "--status", "--json").json
     names = ["start", "change0", "change1", "change2", "best-of-each"]
     assert [
         run["name"].removeprefix("search-")[: -len("-01234567-seed0")] for run in status["runs"]
@@ -158,15 +158,15 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
     assert (chosen["dataset"], chosen["model"]) == ("clouds", "gps-none")
     assert (
         f"Best on val: {chosen['change']} of gps-none on clouds"
-        in done("sweep", search, "--status").out
+        in expect_success("sweep", search, "--status").out
     )
 
 
 def test_a_sweep_on_a_sample_says_so(home, plan, stand_in):
-    done("sweep", plan, "--gpus", "0,4")
+    expect_success("sweep", plan, "--gpus", "0,4")
     for run in (home / "runs/clouds/gps-kmip").iterdir():
-        (run / "result.json").write_text(result(run.name, 0, 0.5, "gps-kmip", sample=True))
-    out = done("sweep", plan, "--status").out
+        (run / "result.json").write_text(format_result(run.name, 0, 0.5, "gps-kmip", sample=True))
+    out = expect_success("sweep", plan, "--status").out
     assert "clouds (sample: generated, not the real data): accuracy" in out
 
 
@@ -177,12 +177,12 @@ def test_a_sweep_is_a_loop_of_train(home, plan, monkeypatch):
     options = ["--epochs", "3", "--model", "gps-kmip", "--seeds", "0", "-q"]
     choices = {"epochs": 3, "models": ("gps-kmip",), "seeds": (0,)}
     [cell] = expand_plan(read_plan(str(plan)).model_copy(update=choices), Home(home))
-    [run] = done("sweep", plan, *options, "--json").json["runs"]
+    [run] = expect_success("sweep", plan, *options, "--json").json["runs"]
     assert (run["state"], run["path"]) == ("done", str(cell.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
     torch.set_num_threads(1)  # as the process has
     words = ["--dataset", "clouds", "--epochs", "3", "--name", "loop", "-q", *settings]
-    done("train", *words)
+    expect_success("train", *words)
     loop = cell.folder.with_name("loop")
     both = [[row["train_loss"] for row in read_history(folder)] for folder in (cell.folder, loop)]
     assert both[0] == both[1]

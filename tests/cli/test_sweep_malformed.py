@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 from support.builds.learnable import learnable_build
-from support.cases import check_each, contents
-from support.cli import done, kmip, refused
+from support.cases import check_each, read_contents
+from support.cli import expect_refusal, expect_success, kmip
 from support.runs.sweeps import SMALL, write_plan
 
 MINE = b"years of work"
@@ -30,7 +30,7 @@ def plan(home: Path, tmp_path: Path, stand_in: None) -> Path:
 
 @pytest.mark.timeout(600)  # a pipe that is waited for
 def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
-    run = done("sweep", plan, "--dry-run", "--json").json["runs"][0]["name"]
+    run = expect_success("sweep", plan, "--dry-run", "--json").json["runs"][0]["name"]
     log, outside = f"sweeps/small/clouds.gps-none.{run}.log", tmp_path / "outside"
     parents = ("sweeps", "sweeps/small", "runs", "runs/clouds", "runs/clouds/gps-none")
     cases = [(name, "folder") for name in (*parents, f"runs/clouds/gps-none/{run}")]
@@ -59,7 +59,7 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
             )
         outcome = kmip("sweep", plan, "-q")
         assert outcome.code == 2, outcome.err
-        assert contents(outside) == {"mine": MINE}
+        assert read_contents(outside) == {"mine": MINE}
 
     check_each(check, cases)
 
@@ -82,7 +82,7 @@ def test_a_plan_has_at_most_ten_thousand_runs(home, tmp_path):
     resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + (6 << 30), hard))
     try:
         for words in lines:
-            message = refused("sweep", *words, "--dry-run", "--home", home)
+            message = expect_refusal("sweep", *words, "--dry-run", "--home", home)
             assert re.search("10,000|1,048,576|at most 1000", message), words[0][:80]
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
@@ -126,7 +126,7 @@ def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callabl
 
 
 def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
-    done("sweep", plan, "-q")
+    expect_success("sweep", plan, "-q")
     good, text = tmp_path / "good", plan.read_bytes()
     shutil.copytree(home, good)
     [run] = (home / "runs/clouds/gps-none").iterdir()
@@ -149,7 +149,7 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
 
 def test_status_remembers_runs_of_other_options(home, plan):
     for options in ("--epochs 3", "--set model.layers=2", "--seeds 4", "--model gcn"):
-        done("sweep", plan, *options.split(), "-q")
+        expect_success("sweep", plan, *options.split(), "-q")
     status = kmip("sweep", plan, "--status", "--json").json
     runs = [(run["model"], run["name"][-5:], run["state"]) for run in status["runs"]]
     assert sorted(runs) == [

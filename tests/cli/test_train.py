@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.builds.learnable import learnable_build
-from support.cli import done, kmip, refused
+from support.cli import expect_refusal, expect_success, kmip
 from torch_geometric.data import Data
 from torch_geometric.datasets import FakeDataset
 
@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
     build = learnable_build(home / "built" / "clouds")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KMIP_DATA_HOME", str(home))
-        yield done("train", "--dataset", build.path, *QUICK, "--json").json
+        yield expect_success("train", "--dataset", build.path, *QUICK, "--json").json
 
 
 def test_evaluate_equals_the_result(trained):
@@ -48,24 +48,26 @@ def test_evaluate_equals_the_result(trained):
     assert trained["sample"] is False
     for name in ("config.toml", "metrics.csv", "model.safetensors", "result.json"):
         assert (run / name).is_file(), name
-    again = done("evaluate", run, "--json").json
+    again = expect_success("evaluate", run, "--json").json
     assert (again["metrics"], again["same_as_result"]) == (trained["metrics"], True)
-    assert all(part in done("evaluate", run.name).out for part in ("train", "val", "test"))
+    assert all(
+        part in expect_success("evaluate", run.name).out for part in ("train", "val", "test")
+    )
 
 
 def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
     file = tmp_path / "p.npz"
     build = read_config(Path(trained["run"]) / "config.toml").data.dataset
     step = f"In Python: kmip_data.models.evaluate_predictions({str(file)!r}, {build!r})"
-    assert step in done("predict", trained["run"], "--output", file).out
-    done("predict", trained["run"])
+    assert step in expect_success("predict", trained["run"], "--output", file).out
+    expect_success("predict", trained["run"])
     run = Path(trained["run"])
     assert (run / "predictions.npz").read_bytes() == file.read_bytes()
     # Other rows have another file.
-    done("predict", run, "--split", "all")
+    expect_success("predict", run, "--split", "all")
     name = Path(build).name
     for words in ([], ["--split", "test"], []):
-        done("predict", run, "--dataset", build, *words)
+        expect_success("predict", run, "--dataset", build, *words)
     assert (run / "predictions.npz").read_bytes() == file.read_bytes()
     assert {path.name for path in run.glob("*.npz")} == {
         "predictions.npz",
@@ -81,43 +83,49 @@ def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
 
 def test_a_resumed_run_takes_no_other_options(trained):
     run = trained["run"]
-    assert done("train", "--resume", run, "--json").json["run"] == run
-    message = refused("train", "--resume", run, "--seeds", "3", "--set", "optimizer.lr=1")
+    assert expect_success("train", "--resume", run, "--json").json["run"] == run
+    message = expect_refusal("train", "--resume", run, "--seeds", "3", "--set", "optimizer.lr=1")
     assert "without --seeds, --set." in message
-    assert "without --epochs." in refused("train", "--reproduce", "long-range/gcn", "--epochs", "3")
-    refused("train", "--config", Path(run) / "config.toml", "--resume", run)
+    assert "without --epochs." in expect_refusal(
+        "train", "--reproduce", "long-range/gcn", "--epochs", "3"
+    )
+    expect_refusal("train", "--config", Path(run) / "config.toml", "--resume", run)
 
 
 def test_a_configuration_repeats_a_run(trained):
     config = Path(trained["run"]) / "config.toml"
-    other = done("train", "--config", config, "--epochs", 1, "--quiet", "--json").json["run"]
+    other = expect_success("train", "--config", config, "--epochs", 1, "--quiet", "--json").json[
+        "run"
+    ]
     one, two = (
         json.loads((Path(run) / "result.json").read_text())["config"]
         for run in (trained["run"], other)
     )
     assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
     assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
-    message = refused("train", "--config", config, "--variant", "text")
+    message = expect_refusal("train", "--config", config, "--variant", "text")
     assert "--variant has no effect" in message
     assert f"next: leave out --variant: kmip-data train --config {config}\n" in message
 
 
 def test_a_stopped_run_continues_to_the_same_result(trained):
     config = Path(trained["run"]) / "config.toml"
-    early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
+    early = expect_success(
+        "train", "--config", config, "--stop-after", 1, "--quiet", "--json"
+    ).json["run"]
     assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
     assert (
         f"after 1 of 2 epochs; kmip-data train --resume {early} --stop-after 2 continues it"
-        in done("train", "--resume", early).err
+        in expect_success("train", "--resume", early).err
     )
-    longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
+    longer = expect_success("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
     assert longer["metrics"] == trained["metrics"]
     Path(early, "result.json").unlink()
-    assert "next: kmip-data runs" in refused("report", early)
+    assert "next: kmip-data runs" in expect_refusal("report", early)
 
 
 def test_an_unknown_variant_is_refused(make_build):
-    message = refused(
+    message = expect_refusal(
         "train", "--dataset", make_build().path, "--model", "gcn", "--variant", "none"
     )
     assert "no variant of s3dis/gcn called 'none'" in message
@@ -125,7 +133,7 @@ def test_an_unknown_variant_is_refused(make_build):
 
 def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build, home):
     words = ["train", "--dataset", make_build(sample=True).path, *QUICK, "--epochs", "1"]
-    result = done(*words, "--seeds", "0..1", "--name", "mine", "--json").json
+    result = expect_success(*words, "--seeds", "0..1", "--name", "mine", "--json").json
     assert [run["seed"] for run in result["runs"]] == [0, 1]
     assert set(result["std"]) == set(result["metrics"])
     for run in (Path(each["run"]) for each in result["runs"]):
@@ -136,7 +144,7 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
         (): "--dataset",
         ("--dataset", "s3dis", "--name", " "): "' ' is not a name",
     }.items():
-        assert word in refused("train", *args)
+        assert word in expect_refusal("train", *args)
 
 
 @pytest.mark.parametrize(
@@ -198,13 +206,15 @@ def one_graph(home: Path, tmp_path: Path) -> str:
         test_mask=order >= 30,
     )
     torch.save(graph, tmp_path / "mine.pt")
-    done("build", "graphs", "--name", "mine", "--archive", tmp_path / "mine.pt", "--quiet")
+    expect_success(
+        "build", "graphs", "--name", "mine", "--archive", tmp_path / "mine.pt", "--quiet"
+    )
     return "mine"
 
 
 def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK]
-    result = done(*words, "--folds", "0..1", "--json").json
+    result = expect_success(*words, "--folds", "0..1", "--json").json
     folders = [Path(run["run"]) for run in result["runs"]]
     assert [run["fold"] for run in result["runs"]] == [0, 1]
     assert [read_config(folder / "config.toml").data.split["fold"] for folder in folders] == [0, 1]
@@ -216,7 +226,7 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     written = (folders[0] / "result.json").read_bytes()
     changed = (folders[0] / "result.json").stat().st_mtime_ns
     (folders[1] / "result.json").unlink()
-    more = done(*words, "--folds", "0..2")
+    more = expect_success(*words, "--folds", "0..2")
     line = "mine, gcn, fold 0, 1, 2: mean ± standard deviation (n - 1) over 3 runs, seed 0;"
     assert line in more.out
     assert (folders[0] / "result.json").read_bytes() == written
@@ -224,7 +234,7 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert len([*folders[0].parent.iterdir()]) == 3
 
     # A report has one row of all folds, with the deviation of papers.
-    (row,) = done("report", "--format", "json").json["rows"]
+    (row,) = expect_success("report", "--format", "json").json["rows"]
     tests = [
         read_result(folder).metrics["test"][row["metric"]] for folder in folders[0].parent.iterdir()
     ]
@@ -233,40 +243,40 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
 
     # A run has a whole name; only a report takes the folds of one command together.
     start = folders[0].name.removesuffix("-fold0")
-    assert f"There is no run called '{start}'. Did you mean" in refused("evaluate", start)
-    assert done("report", f"gcn/{start}", "--format", "json").json["rows"][0]["runs"] == 3
-    result = done("evaluate", f"gcn/{start}-fold2", "--json").json
+    assert f"There is no run called '{start}'. Did you mean" in expect_refusal("evaluate", start)
+    assert expect_success("report", f"gcn/{start}", "--format", "json").json["rows"][0]["runs"] == 3
+    result = expect_success("evaluate", f"gcn/{start}-fold2", "--json").json
     assert result["run"] == str(folders[0].with_name(f"{start}-fold2"))
     (folders[0].with_name("other") / "config.toml").parent.mkdir()
     shutil.copy(folders[0] / "config.toml", folders[0].with_name("other"))
     for command in ("evaluate", "explore", "report"):
-        message = refused(command, "gcn/othr")
+        message = expect_refusal(command, "gcn/othr")
         assert message.endswith(f"next: kmip-data {command} mine/gcn/other\n"), message
-    assert f"{folders[0].with_name('other')} is not a finished run" in refused(
+    assert f"{folders[0].with_name('other')} is not a finished run" in expect_refusal(
         "report", "gcn/other"
     )
-    assert "next: kmip-data runs" in refused("explore", "/no/such")
-    assert "mine/gcn is a dataset and a model" in refused("explore", "mine/gcn")
+    assert "next: kmip-data runs" in expect_refusal("explore", "/no/such")
+    assert "mine/gcn is a dataset and a model" in expect_refusal("explore", "mine/gcn")
     shutil.rmtree(folders[0].with_name("other"))
 
     # Other settings are other runs; under a name that is taken they are refused.
     other = [*words, "--set", "optimizer.lr=0.5", "--folds", "0"]
-    assert Path(done(*other, "--json").json["run"]) not in folders
+    assert Path(expect_success(*other, "--json").json["run"]) not in folders
     name = folders[0].name.removesuffix("-fold0")
-    assert "already exists" in refused(*other, "--name", name)
+    assert "already exists" in expect_refusal(*other, "--name", name)
     runs = [*folders[0].parent.iterdir()]
-    message = refused(*words, "--folds", "2,3", "--name", "new")
+    message = expect_refusal(*words, "--folds", "2,3", "--name", "new")
     assert "has 3 folds: there is no fold 3" in message
     assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
     command = message.partition("next: kmip-data ")[2]
     assert command == f"{shlex.join(words)} --name new --folds 0..2\n"
-    done(*shlex.split(command))
+    expect_success(*shlex.split(command))
     assert len([*folders[0].parent.glob("new-fold*")]) == 3
 
 
 def test_folds_of_one_drawn_split_are_refused(home):
     words = ("train", "texas", "--sample", "--model", "gcn", "--epochs", "1", "--folds", "0..1")
-    message = refused(*words, "--split-rule", "stratified")
+    message = expect_refusal(*words, "--split-rule", "stratified")
     assert "both are one split" in message
     assert not (home / "runs").exists()
 
@@ -277,21 +287,21 @@ def test_data_without_folds_say_so(make_build, home, tmp_path):
     (user_folder / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
     (user_folder / "nodes.csv").write_text("node,age,group\n0,1,a\n1,2,b\n2,3,a\n3,4,b\n")
     named = ["--name", "own", "--archive", user_folder, "--set", "label=group"]
-    done("build", "graphs", *named, "--quiet")
+    expect_success("build", "graphs", *named, "--quiet")
     kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "saved", split=PARTS)
     for target in ("s3dis", "cora", "own", "saved"):
         sample = ["--sample"] if target in {"s3dis", "cora"} else []
-        message = refused("train", target, *sample, "--model", "gcn", "--folds", "0..2")
+        message = expect_refusal("train", target, *sample, "--model", "gcn", "--folds", "0..2")
         assert target in message
         assert "fold" in message or target == "saved"
 
 
 def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_graph, home):
     short = ["--epochs", "1", "--device", "cpu", "--set", "model.hidden_dim=40"]
-    run = done("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
+    run = expect_success("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
     assert "preset squirrel-filtered/gcn, variant code, not the paper's" in run.err
     assert "does not fit" not in run.err
-    molecules = done("train", one_graph, "--preset", "peptides-func/gcn-plus", *short)
+    molecules = expect_success("train", one_graph, "--preset", "peptides-func/gcn-plus", *short)
     for line in (
         "training.loss = binary_cross_entropy does not fit the data; using the default for the data",
         "model.head = graph does not fit the data; using the default for the data",
@@ -300,9 +310,9 @@ def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_grap
         assert line in molecules.err
     assert "training.metric" not in molecules.err  # AP is also of two classes
     assert "published" not in molecules.err
-    both = refused("train", one_graph, "--preset", "cora/gcn", "--model", "gat")
+    both = expect_refusal("train", one_graph, "--preset", "cora/gcn", "--model", "gat")
     assert "--preset names its model itself, so --model has no effect." in both
-    assert "Did you mean 'gcn'" in refused("train", one_graph, "--preset", "cora/gnc")
+    assert "Did you mean 'gcn'" in expect_refusal("train", one_graph, "--preset", "cora/gnc")
 
 
 def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home, tmp_path):
@@ -319,7 +329,10 @@ def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home
     assert (ten.data.split, ten.training.metric, ten.model.dropout) == ({}, None, 0.3)
     same = compose_configuration("minesweeper", {}, {}, file=file, home=Home(home))
     assert (same.data.sample, same.data.split) == (True, {"fold": 2})
-    assert done("train", one_graph, "--config", file, *QUICK, "--json").json["sample"] is False
+    assert (
+        expect_success("train", one_graph, "--config", file, *QUICK, "--json").json["sample"]
+        is False
+    )
 
 
 def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_graph, home):
@@ -331,7 +344,7 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
         assert (network.layers, network.hidden_dim, network.dropout) == (5, 256, 0.5)
         assert config.optimizer.lr == 0.005
         assert config.preset == f"one-graph/{model}"
-    run = done("train", one_graph, "--model", "gcn", *QUICK[:4])
+    run = expect_success("train", one_graph, "--model", "gcn", *QUICK[:4])
     assert (
         "preset one-graph/gcn, variant code, not the paper's: the middle of the ranges that tunedGNN"
         in run.err
@@ -351,25 +364,27 @@ def test_options_that_are_keys_name_the_key(home):
         "--dropout": "model.dropout",
     }.items():
         for command in ("train", "sweep"):
-            assert f"next: kmip-data {command} helsinki --set {key}=1\n" in refused(
+            assert f"next: kmip-data {command} helsinki --set {key}=1\n" in expect_refusal(
                 command, "helsinki", option, "1"
             )
-    assert "next: kmip-data train helsinki --seeds 1\n" in refused(
+    assert "next: kmip-data train helsinki --seeds 1\n" in expect_refusal(
         "train", "helsinki", "--seed", "1"
     )
-    assert "kmip-data train has no option --nonsense." in refused("train", "helsinki", "--nonsense")
+    assert "kmip-data train has no option --nonsense." in expect_refusal(
+        "train", "helsinki", "--nonsense"
+    )
 
 
 def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
     small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
     for metric in ("accuracy", "roc_auc", "ap", "f1"):
-        result = done(*words, *small, "--set", f"training.metric={metric}").json
+        result = expect_success(*words, *small, "--set", f"training.metric={metric}").json
         assert read_config(Path(result["run"]) / "config.toml").training.metric == metric
         assert metric in result["metrics"]["test"]
     loss = "training.loss=weighted_binary_cross_entropy"
-    assert done(*words, *small, "--set", loss).json
-    message = refused(*words, *small, "--set", "training.metric=mae")
+    assert expect_success(*words, *small, "--set", loss).json
+    message = expect_refusal(*words, *small, "--set", "training.metric=mae")
     assert (
         "training.metric = mae does not fit the targets: y is one of 2 classes of a node."
         in message
@@ -380,7 +395,7 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
         if metric.target_type == "classification" or metric.supports_two_classes
     ]
     assert f"expected: {', '.join(fitting)}\n" in message
-    message = refused(*words, *small, "--set", "training.loss=l1")
+    message = expect_refusal(*words, *small, "--set", "training.loss=l1")
     losses = [name for name, loss in LOSSES.items() if loss.target_type == "classification"]
     assert f"expected: {', '.join(losses)}\n" in message
 
@@ -395,20 +410,26 @@ def test_the_task_is_chosen_where_the_targets_allow(one_graph, home):
         ("regression", ["--set", "training.loss=mse"], "mse", "mae"),
         ("classification", [], "weighted_cross_entropy", "accuracy"),
     ):
-        result = done(*words, "--set", f"training.task={task}", *settings).json
+        result = expect_success(*words, "--set", f"training.task={task}", *settings).json
         training = read_config(Path(result["run"]) / "config.toml").training
         assert (training.task, training.loss, training.metric) == (task, loss, metric)
         assert metric in result["metrics"]["test"]
-        assert done("evaluate", result["run"], "--json").json["metrics"] == result["metrics"]
-    message = refused(*words, "--set", "training.task=regression", "--set", "training.metric=f1")
+        assert (
+            expect_success("evaluate", result["run"], "--json").json["metrics"] == result["metrics"]
+        )
+    message = expect_refusal(
+        *words, "--set", "training.task=regression", "--set", "training.metric=f1"
+    )
     assert "y is one of 2 classes of a node, learned as regression." in message
     fitting = [name for name, metric in METRICS.items() if metric.target_type == "regression"]
     assert f"expected: {', '.join(fitting)}\n" in message
-    assert "training.task cannot be 'classes'" in refused(*words, "--set", "training.task=classes")
+    assert "training.task cannot be 'classes'" in expect_refusal(
+        *words, "--set", "training.task=classes"
+    )
 
 
 def test_offline_training_downloads_nothing(tmp_path):
-    message = refused("train", "london", "--offline", "--home", tmp_path, code=3)
+    message = expect_refusal("train", "london", "--offline", "--home", tmp_path, code=3)
     assert "offline" in message
     assert "https://" in message
     sweep = kmip("sweep", "--dataset", "london", "--offline", "--home", tmp_path)

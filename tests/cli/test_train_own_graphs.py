@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.cli import done, python, refused
+from support.cli import expect_refusal, expect_success, python
 from torch_geometric.data import Data
 
 import kmip_data
@@ -43,16 +43,16 @@ def test_a_build_without_targets_or_split_is_said_before_torch_and_not_advised(h
         rows = "\n".join(f"{n} {n % 3} {n % 2}" for n in range(9))
         (tmp_path / "clouds" / f"{name}.txt").write_text(rows)
     words = ["build", "points", "--name", "bare", "--archive", tmp_path / "clouds", "--k", "2"]
-    assert "Next: kmip-data preview bare" in done(*words, "-q").out
-    message = refused("train", "bare")
+    assert "Next: kmip-data preview bare" in expect_success(*words, "-q").out
+    message = expect_refusal("train", "bare")
     assert "next: build it under another --name with --set label_column=COLUMN" in message
 
     kmip_data.save(graphs(), tmp_path / "whole")
-    assert "Did you mean 'gcn'" in refused("train", tmp_path / "whole", "--model", "GCN")
-    message = refused("train", tmp_path / "whole")
+    assert "Did you mean 'gcn'" in expect_refusal("train", tmp_path / "whole", "--model", "GCN")
+    message = expect_refusal("train", tmp_path / "whole")
     assert "it has no split.\n  next: kmip_data.save(…, split={" in message
     kmip_data.save(graphs(y=None), tmp_path / "unlabelled", split=SPLIT)
-    message = refused("train", tmp_path / "unlabelled")
+    message = expect_refusal("train", tmp_path / "unlabelled")
     assert f"it has no targets y.\n  next: kmip-data info {tmp_path}" in message
 
 
@@ -80,11 +80,11 @@ def test_refusals_that_need_no_torch_do_not_import_it(home, tmp_path, monkeypatc
 def test_a_run_on_a_relative_path_is_found_from_another_folder(home, tmp_path, monkeypatch):
     kmip_data.save(graphs(), tmp_path / "data" / "mine", split=SPLIT)
     monkeypatch.chdir(tmp_path / "data")
-    run = done("train", "mine", *QUICK, *SMALL, "--name", "a", "--json").json["run"]
+    run = expect_success("train", "mine", *QUICK, *SMALL, "--name", "a", "--json").json["run"]
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert f'dataset = "{tmp_path}/data/mine"' in (Path(run) / CONFIG_NAME).read_text()
-    assert done("evaluate", run, "--json").json["same_as_result"] is True
+    assert expect_success("evaluate", run, "--json").json["same_as_result"] is True
 
 
 def test_features_without_an_embedding_leave_no_run(home, tmp_path):
@@ -97,23 +97,23 @@ def test_features_without_an_embedding_leave_no_run(home, tmp_path):
     split = {"train": range(10), "val": range(10, 20), "test": range(20, 30)}
     kmip_data.save(molecules, tmp_path / "molecules", split=split)
     words = ["train", tmp_path / "molecules", *QUICK, *SMALL, "--name", "mine"]
-    message = refused(*words, "--set", "model.edge_encoder=bond", code=4)
+    message = expect_refusal(*words, "--set", "model.edge_encoder=bond", code=4)
     assert "found: column 0 is 0 to 12, OGB's 0 to 4" in message
     assert "--set model.edge_encoder=linear" in message
 
     kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
     plain = ["train", tmp_path / "plain", *QUICK, *SMALL, "--name", "mine"]
-    message = refused(*plain, "--set", "model.edge_encoder=bond")
+    message = expect_refusal(*plain, "--set", "model.edge_encoder=bond")
     assert "3 columns of torch.float32, not OGB's 3 of integers" in message
     assert not home.exists(), "a refused run has no folder, and its name is free"
-    done(*words, "--set", "model.edge_encoder=linear", "--set", "model.node_encoder=atom")
+    expect_success(*words, "--set", "model.edge_encoder=linear", "--set", "model.node_encoder=atom")
 
 
 def test_a_metric_that_val_does_not_define_ends_after_one_epoch(home, tmp_path):
     split = {"train": range(6), "val": [6, 8], "test": [7, 9]}
     kmip_data.save(graphs(), tmp_path / "mine", split=split)
     words = ["train", tmp_path / "mine", *QUICK, *SMALL, "--epochs", "50", "--name", "a"]
-    message = refused(*words, "--set", "training.metric=roc_auc", code=1)
+    message = expect_refusal(*words, "--set", "training.metric=roc_auc", code=1)
     assert "The val part has no finite roc_auc.\n" in message
     assert "expected: rows of both classes" in message
     assert "another --set training.metric, or another split" in message
@@ -126,7 +126,7 @@ def test_encoders_of_integers_refuse_the_numbers_of_one_graph(home, tmp_path):
     kmip_data.save([graph], tmp_path / "one")
     words = ["train", tmp_path / "one", *QUICK, *SMALL]
     for encoder in ("edge_encoder=bond", "node_encoder=atom", "edge_encoder=types4"):
-        message = refused(*words, "--set", f"model.{encoder}")
+        message = expect_refusal(*words, "--set", f"model.{encoder}")
         assert f"--set model.{encoder.partition('=')[0]}=linear" in message
 
 
@@ -160,25 +160,25 @@ def test_a_run_stays_with_the_build_it_was_trained_on(home, tmp_path):
     folder = tmp_path / "rings"
     build = ("build", "graphs", "--name", "rings", "--archive", folder)
     write_rings(folder, [3] * 20)
-    done(*build, "-q")
-    run = Path(done("train", "rings", *QUICK, *SMALL, "--json").json["run"])
-    first = done("evaluate", run, "--json").json
+    expect_success(*build, "-q")
+    run = Path(expect_success("train", "rings", *QUICK, *SMALL, "--json").json["run"])
+    first = expect_success("evaluate", run, "--json").json
 
     write_rings(folder, [5] * 20)
-    second = done(*build)
+    second = expect_success(*build)
     assert "; the name rings means the newest build, this one" in " ".join(second.out.split())
-    outcome = done("info", "rings", "--json")
+    outcome = expect_success("info", "rings", "--json")
     assert outcome.json["counts"]["nodes"] == 100
     assert "rings has 2 builds: uses the newest, " in outcome.err
     (other,) = re.findall("name ([^ ]+) to use another", outcome.err)
 
-    again = done("evaluate", run, "--json")
+    again = expect_success("evaluate", run, "--json")
     assert again.json == first
     assert "has 2 builds" not in again.err
     key = read_result(run).build_key
-    done("train", "--resume", run, "--epochs", "2", "-q")
+    expect_success("train", "--resume", run, "--epochs", "2", "-q")
     assert read_result(run).epochs == 2
     assert read_result(run).build_key == key
 
-    done("remove", other, "--yes")
-    assert "has 2 builds" not in done("info", "rings").err
+    expect_success("remove", other, "--yes")
+    assert "has 2 builds" not in expect_success("info", "rings").err

@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from support.cli import done
+from support.cli import expect_success
 from support.shared import ROOT
 
 from kmip_data.manifest import load_manifest
@@ -55,7 +55,7 @@ def test_one_step_of_each_preset(dataset: str, tmp_path: Path, subtests: pytest.
     for model in models_of()[dataset]:
         with subtests.test(model):
             model_arguments = ("--model", model, "--home", tmp_path, "--quiet", "--json")
-            metrics = done(*arguments, *model_arguments).json["metrics"]
+            metrics = expect_success(*arguments, *model_arguments).json["metrics"]
             losses = [values["loss"] for values in metrics.values()]
             assert len(losses) == 3
             assert all(map(math.isfinite, losses))

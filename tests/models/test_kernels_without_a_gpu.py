@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.kernels.interpreted import needs_interpreter, needs_triton, passed, said
+from support.kernels.interpreted import (
+    count_passed_tests,
+    needs_interpreter,
+    needs_triton,
+    run_python,
+)
 
 NAMES = (
     "attention/kernels_interpreted.py",
@@ -19,20 +24,20 @@ FILES = [Path(__file__).parent / name for name in NAMES]
 @needs_interpreter
 @pytest.mark.slow
 def test_kernels_in_the_interpreter() -> None:
-    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 18
+    assert count_passed_tests(FILES, "not torture", TRITON_INTERPRET="1") >= 18
 
 
 @needs_interpreter
 @pytest.mark.torture
 def test_longer_cases_in_the_interpreter() -> None:
-    assert passed(FILES, "torture", TRITON_INTERPRET="1") >= 12
+    assert count_passed_tests(FILES, "torture", TRITON_INTERPRET="1") >= 12
 
 
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted"
 )
 def test_kernels_of_layers_on_a_gpu() -> None:
-    assert passed(FILES[1:], "torture or not torture") >= 21
+    assert count_passed_tests(FILES[1:], "torture or not torture") >= 21
 
 
 @needs_triton
@@ -41,7 +46,9 @@ def test_kernels_of_layers_on_a_gpu() -> None:
 def test_kernels_compile_without_a_gpu_and_hardly_spill(length: str) -> None:
     """Attention's kernels spill nothing by the compiler of Triton 3.9, 8 bytes by that of 3.6 for sm_90."""
     # Safe: the folders next to the program are no packages.
-    kernels = json.loads(said("-P", str(Path(__file__).with_name("compiled_kernels.py")), length))
+    kernels = json.loads(
+        run_python("-P", str(Path(__file__).with_name("compiled_kernels.py")), length)
+    )
     assert len(kernels) >= (9 if length == "brief" else 140)
     for name, taken in kernels.items():
         pairs = any(each in name for each in ("_rows,", "_segments,"))  # of attention

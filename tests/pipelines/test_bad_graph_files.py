@@ -11,8 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.cli import refused
-from support.graph_files import EDGES, GRAPHS, NODES, made, npz, pyg_graphs, write
+from support.cli import expect_refusal
+from support.graph_files import (
+    EDGES,
+    GRAPHS,
+    NODES,
+    npz_bytes,
+    pyg_graphs,
+    read_folder,
+    write_files,
+)
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.pipelines import build
@@ -32,10 +40,10 @@ def test_refused_tensors_come_with_what_to_save_instead(tmp_path):
         (sparse, "to_dense"),
         (Data(x=torch.complex(data.x, data.x), edge_index=data.edge_index), "view_as_real"),
     ):
-        folder = write(tmp_path / words)
+        folder = write_files(tmp_path / words)
         torch.save(value, folder / "a.pt")
         with pytest.raises((DamagedInput, UsageError)) as caught:
-            made(folder)
+            read_folder(folder)
         assert words in caught.value.next
 
 
@@ -106,11 +114,11 @@ BAD = [
     ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz.* table"),
     ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz.* gzip"),
     ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index"),
-    ({"a_npz": npz(**MATRIX)}, {}, "a.npz.* graph"),
-    ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz.* graph"),
-    ({"a_npz": npz(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes"),
-    ({"a_npz": npz(edge_index=EDGE + HUGE)}, {}, "a.npz: 1,000,000,000,001 nodes"),
-    ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[HUGE, 2])}, {}, "a.npz: 1,000,000,000,000 nodes"),
+    ({"a_npz": npz_bytes(**MATRIX)}, {}, "a.npz.* graph"),
+    ({"a_npz": npz_bytes(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz.* graph"),
+    ({"a_npz": npz_bytes(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes"),
+    ({"a_npz": npz_bytes(edge_index=EDGE + HUGE)}, {}, "a.npz: 1,000,000,000,001 nodes"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, **ROWS, attr_shape=[HUGE, 2])}, {}, "a.npz: 1,000,000,000,000 nodes"),
     ({"edges_csv": "source,target,w\n1,2,3\n3,2,4\n2,1,x\n"}, {}, "line 4: .*'w' is 'x'"),
     ({"edges_csv": "source,target,w\n1,2,1700000000\n2,1,1700000001\n"}, {}, "line 3: .*'w' is 1700000001"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: .*'w' is 1e"),
@@ -130,8 +138,8 @@ BAD = [
     ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "the edges have other ids"),
     ({"edges_csv": "graph,graph_id,source,target\n1,1,0,1\n"}, {}, "several columns .*graph, graph_id"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
-    ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),
-    ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train .*train_"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train .*train_"),
     ({"a_bin": b"\0\1\2"}, {}, "a.bin"),
     ({"edges_csv": EDGES}, {"smiles": "y"}, "'y'"),
     ({"a_pt": PICKLE}, {}, "a.pt is .*not run"),
@@ -154,12 +162,12 @@ BAD = [
     ({**TU, "D_node_labels_txt": "1\n2\n"}, {}, "D_node_labels.txt has 2 lines, not 3"),
     ({**TU, "D_graph_labels_txt": "1\nx\n"}, {}, "line 2: .*'0' is x"),
     ({**TU, "D_node_labels_txt": f"{-(2**63)}\n1\n{2**63 - 1}\n"}, {}, "line 3: .*10,000"),
-    ({"a_npz": npz(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz.* overflow"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[np.nan]])}, {}, "missing"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "0.5 to 1e.*regression"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: 'y'"),
-    ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks .*2, 3"),
-    ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels .* 3 nodes"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz.* overflow"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, y=[[np.nan]])}, {}, "missing"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "0.5 to 1e.*regression"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, y=[[0]]), "b_npz": npz_bytes(edge_index=EDGE)}, {}, "Graph b: 'y'"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, **FOLDS)}, {}, "masks .*2, 3"),
+    ({"a_npz": npz_bytes(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels .* 3 nodes"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n"}, {}, "2 x 3 real values"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "a.mtx.* graph"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
@@ -171,9 +179,9 @@ BAD = [
 
 
 def test_a_label_that_no_table_has_lists_the_columns_of_all(tmp_path):
-    folder = write(tmp_path / "t", edges_csv=EDGES, nodes_csv=NODES, graphs_csv=GRAPHS)
+    folder = write_files(tmp_path / "t", edges_csv=EDGES, nodes_csv=NODES, graphs_csv=GRAPHS)
     with pytest.raises(UsageError, match="'club'") as caught:
-        made(folder, label=("club",))
+        read_folder(folder, label=("club",))
     columns = (
         "graphs.csv: graph, label, fold; nodes.csv: graph, node, mass, kind; "
         "edges.csv: graph, source, target, weight"
@@ -186,7 +194,7 @@ def test_bad_files_are_errors_that_name_the_row(tmp_path):
         files, options, message = case
         number = len(list(tmp_path.iterdir()))
         with pytest.raises((DamagedInput, UsageError), match=message):
-            made(write(tmp_path / f"{number:03d}", **files), **options)
+            read_folder(write_files(tmp_path / f"{number:03d}", **files), **options)
 
     check_each(check, BAD)
 
@@ -197,10 +205,10 @@ def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
     from torch_geometric.data import InMemoryDataset
 
     data, slices = InMemoryDataset.collate(pyg_graphs())
-    folder = write(tmp_path / "t")
+    folder = write_files(tmp_path / "t")
     torch.save((data, {**slices, "y": torch.tensor(bounds)}), folder / "a.pt")
     with pytest.raises(DamagedInput, match=r"a\.pt: .*slices"):
-        made(folder)
+        read_folder(folder)
 
 
 def test_names_and_labels_of_other_kinds_are_read(tmp_path):
@@ -208,13 +216,17 @@ def test_names_and_labels_of_other_kinds_are_read(tmp_path):
     import torch
     from torch_geometric.data import Data
 
-    schema, (record,) = made(write(tmp_path / "t", edges_csv="source,target,graph\n1,2,中国\n"))
+    schema, (record,) = read_folder(
+        write_files(tmp_path / "t", edges_csv="source,target,graph\n1,2,中国\n")
+    )
     assert len(record.key) <= schema.key_length
-    _, records = made(write(tmp_path / "b", **TU, D_node_labels_txt="True\nFalse\nTrue\n"))
+    _, records = read_folder(
+        write_files(tmp_path / "b", **TU, D_node_labels_txt="True\nFalse\nTrue\n")
+    )
     assert records[0].columns["node/x"].tolist() == [[0, 1], [1, 0]]
-    folder = write(tmp_path / "p")
+    folder = write_files(tmp_path / "p")
     torch.save(Data(edge_index=torch.tensor([[0], [1]]), x=torch.tensor(2.0)), folder / "a.pt")
-    _, (record,) = made(folder)
+    _, (record,) = read_folder(folder)
     assert (record.num_nodes, record.columns["graph/x"]) == (2, 2)
 
 
@@ -222,7 +234,7 @@ def test_a_build_of_which_every_record_is_skipped_is_refused(tmp_path):
     table = tmp_path / "m.csv"
     table.write_text("smiles\nC(C\n")
     line = ["build", "graphs", "--name=own", f"--archive={table}", "--set=on_error=skip"]
-    message = refused(*line, f"--home={tmp_path / 'home'}", code=4)
+    message = expect_refusal(*line, f"--home={tmp_path / 'home'}", code=4)
     assert "All 1 records were skipped" in message
     assert "m.csv, line 2" in message
 
@@ -266,17 +278,17 @@ HUGE_FILES = {
         r"many\.mtx .* 48\.0 GB",
     ),
     "far.npz": (
-        lambda: npz(edge_index=np.array([[0], [2**31]])),
+        lambda: npz_bytes(edge_index=np.array([[0], [2**31]])),
         "2,147,483,649 nodes",
     ),
     "far.pt": (far_tensors, "2,147,483,649 nodes"),
     "zeros.npz": (lambda: bomb(1), r"zeros\.npz .* 6\.0 GB"),
     "long.npz": (
-        lambda: npz(edge_index=EDGE, **ROWS, attr_shape=[10**7, 10**3]),
+        lambda: npz_bytes(edge_index=EDGE, **ROWS, attr_shape=[10**7, 10**3]),
         r"long\.npz .* 120\.0 GB",
     ),
     "wide.npz": (
-        lambda: npz(edge_index=EDGE, **ROWS, attr_shape=[1, HUGE]),
+        lambda: npz_bytes(edge_index=EDGE, **ROWS, attr_shape=[1, HUGE]),
         r"wide\.npz .* 12\.0 TB",
     ),
     "bomb.csv.gz": (
@@ -293,7 +305,7 @@ def test_a_small_file_of_a_large_graph_is_refused_before_it_is_read(tmp_path, na
     path.write_bytes(content())
     line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
     before = peak_host_memory()
-    said = refused(*line, "--quiet", code=6)
+    said = expect_refusal(*line, "--quiet", code=6)
     assert re.search(message, said), said
     assert re.search("next: --memory [0-9]+GiB", said), said
     assert peak_host_memory() - before < 2**29
@@ -304,7 +316,7 @@ def test_memory_is_the_limit_of_reading(tmp_path):
     path = tmp_path / "edges.csv"
     path.write_bytes(b"source,target\n" + b"1,2\n" * 6_000_000)
     line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
-    assert "536.9 MB are allowed" in refused(*line, "--quiet", "--memory=512MiB", code=6)
+    assert "536.9 MB are allowed" in expect_refusal(*line, "--quiet", "--memory=512MiB", code=6)
 
 
 def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
@@ -313,14 +325,14 @@ def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
     path = tmp_path / "a.graphml"
     path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))
     line = ("build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}")
-    message = refused(*line, code=6)
+    message = expect_refusal(*line, code=6)
     assert re.search(r"a\.graphml .* 2\.[0-9] MB .* 1\.0 MB", message)
 
 
 def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monkeypatch):
     import torch
 
-    folder = write(tmp_path / "t")
+    folder = write_files(tmp_path / "t")
     torch.save(pyg_graphs(), folder / "a.pt")
 
     def full(*_, **__):
@@ -328,10 +340,10 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
 
     monkeypatch.setattr(torch_files, "key_columns_by_level", full)
     with pytest.raises(OutOfResources, match="no room"):
-        made(folder)
+        read_folder(folder)
     monkeypatch.setattr(np, "frombuffer", full)
     with pytest.raises(OutOfResources, match="no room"):
-        made(folder)
+        read_folder(folder)
 
 
 def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
@@ -340,7 +352,7 @@ def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
     def read_csv(*_, **__):
         raise pd.errors.ParserError("Error tokenizing data. C error: out of memory")
 
-    folder = write(tmp_path / "t", edges_csv=EDGES)
+    folder = write_files(tmp_path / "t", edges_csv=EDGES)
     monkeypatch.setattr(pd, "read_csv", read_csv)
     with pytest.raises(OutOfResources, match=r"edges\.csv"):
-        made(folder)
+        read_folder(folder)

@@ -18,7 +18,7 @@ from support.builds.toy_pipeline import (
     toy_manifest,
     write_raw,
 )
-from support.cases import contents, damage, flip
+from support.cases import damage_file, flip_bit, read_contents
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home, list_builds
@@ -174,7 +174,7 @@ def test_work_left_by_a_crash_is_removed_and_a_damaged_card_refused(toy: Toy) ->
 def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     build = toy.build()
     before, begun = digests(build.path), len(built_units(toy.folder))
-    flip(build.path / "shards/00001.h5")
+    flip_bit(build.path / "shards/00001.h5")
     (build.path / "splits/graph-fold0.h5").unlink()
 
     def stop(*_: object) -> None:
@@ -194,7 +194,7 @@ def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyP
 
 def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None:
     build = toy.build()
-    flip(build.path / "shards/00000.h5")
+    flip_bit(build.path / "shards/00000.h5")
     broken = digests(build.path)
     write_raw(toy.folder / "raw", 21)
     with pytest.raises(CheckFailed, match=f"{build.path} .* {toy.folder / 'raw'}"):
@@ -238,7 +238,7 @@ def test_repair_of_a_card_with_impossible_parameters_says_so(toy: Toy) -> None:
     card = read_card(build.path)
     card.parameters["k"] = 0
     (build.path / "card.json").write_text(card.to_json())
-    flip(build.path / "shards/00001.h5")
+    flip_bit(build.path / "shards/00001.h5")
     broken = digests(build.path)
     with pytest.raises(DamagedInput, match="k = 0"):
         repair_build(build.path, home=toy.home)
@@ -262,11 +262,11 @@ def test_repair_leaves_other_files(toy: Toy, tmp_path: Path, subtests: pytest.Su
                 shutil.copytree(build.path, folder)
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(b"a file of the user")
-                before = contents(folder)
+                before = read_contents(folder)
                 if broken:
-                    damage(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
+                    damage_file(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
                 repair_build(folder, home=toy.home, quiet=True)
-                assert contents(folder) == before
+                assert read_contents(folder) == before
                 assert verify_build(folder).ok
                 if name.startswith("shards"):
                     assert any(remark.startswith(name) for remark in verify_build(folder).remarks)

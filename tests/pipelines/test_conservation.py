@@ -25,7 +25,7 @@ import scipy.sparse
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from support.own_graphs import Made, answers, made
+from support.own_graphs import FolderContent, parse_advice, read_files
 from torch_geometric.data import Data
 
 from kmip_data.errors import KmipDataError
@@ -278,15 +278,15 @@ ANSWERED: Counter[tuple[str, str]] = Counter()  #: questions that were answered,
 TRIED: Counter[str] = Counter()  #: graphs by format
 
 
-def build(form: str, folder: Path) -> Made | None:
+def build(form: str, folder: Path) -> FolderContent | None:
     """Build a folder; answer what is asked as it is printed. ``None`` where it is refused."""
     parameters: dict[str, Any] = {}
     for _ in range(MOST_ANSWERS):
         try:
-            return made(folder, **parameters)
+            return read_files(folder, **parameters)
         except KmipDataError as error:
             try:
-                parameters |= answers(error)
+                parameters |= parse_advice(error)
             except AssertionError:
                 REFUSED[form, error.message[:100]] += 1
                 return None
@@ -330,7 +330,7 @@ def check_rows(
         )
 
 
-def features(got: Made, key: str, attribute: str) -> dict[str, list[float]]:
+def features(got: FolderContent, key: str, attribute: str) -> dict[str, list[float]]:
     """Return stored features by name, by number where they have none."""
     if attribute not in {column.attribute for column in got.schema.columns}:
         return {}
@@ -352,7 +352,7 @@ def both_ways(graph: Graph) -> list[tuple[Any, Any, Row]]:
     return edges
 
 
-def compare(got: Made, back: Graph) -> None:
+def compare(got: FolderContent, back: Graph) -> None:
     """Nodes in their order, edges as a multiset with their attributes, classes in alphabetical order."""
     record = got.first
     ignored = [str(line) for line in got.files["ignored"]]

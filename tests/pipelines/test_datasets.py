@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from support.builds.raw_graphs import records_of_folder, write_sample
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from support.datasets import one_of_each
 from support.oracles.datasets import FOLDS, ORACLES
 from support.shared import shared_data
@@ -60,7 +60,7 @@ def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path
             ours = oracle.opened(build.path, split=part, **named)
             assert len(ours) == len(graphs) > 0
             for item, data in zip(ours, graphs, strict=True):
-                assert_same(item, data, ordered=False)
+                assert_same_data(item, data, ordered=False)
         assert not manifest.expected.classes or ours.num_classes == manifest.expected.classes
         return
 
@@ -76,7 +76,7 @@ def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path
             mask = data[f"{part}_mask"]
             data[f"{part}_mask"] = mask[:, fold] if mask.ndim > 1 else mask
         item = kmip_data.open(build.path, "train", split_name=split_name)[0]
-        assert_same(item, data, ordered=False)
+        assert_same_data(item, data, ordered=False)
 
 
 #: Files that are read by nobody: what PyTorch Geometric needs, or a split that is not asked for.

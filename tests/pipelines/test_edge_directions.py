@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 from support.cli import kmip
-from support.graph_files import built, npz, write
+from support.graph_files import build_files, npz_bytes, write_files
 
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import edge_directions
@@ -20,8 +20,8 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     masks = {}
     for row, part in enumerate(("train", "val", "test")):
         masks[f"{part}_masks"] = np.roll(np.eye(5, dtype=bool)[:3], row, axis=1)
-    file = npz(**arrays, **masks, notes=np.array(["a"]))
-    done = built(tmp_path / "a", a_npz=file)
+    file = npz_bytes(**arrays, **masks, notes=np.array(["a"]))
+    done = build_files(tmp_path / "a", a_npz=file)
     assert {key: value for key, value in done.json["files"].items() if key != "columns"} == {
         "directed": "yes: no edge has its reverse",
         "self_loops": 1,
@@ -46,11 +46,11 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     ):
         assert re.search(words, text), text
 
-    bare = write(tmp_path / "bare", edges_csv="source,target\n0,1\n")
+    bare = write_files(tmp_path / "bare", edges_csv="source,target\n0,1\n")
     text = kmip(*line[:3], f"--archive={bare}", "--quiet", f"--home={tmp_path / 'c'}").out
     assert "target          none: a trained run can predict it\n" in text
 
-    both = built(tmp_path / "b", "--set=undirected=true", a_npz=file)
+    both = build_files(tmp_path / "b", "--set=undirected=true", a_npz=file)
     assert both.json["files"]["directed"] == "no: undirected=true added the reverse of each edge"
     assert both.json["files"]["warnings"] == []
     assert "warning" not in both.err
@@ -58,30 +58,30 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
 
 def test_directions_are_said_with_their_reason(tmp_path):
     both = "source,target\n1,2\n2,1\n"
-    done = built(tmp_path / "a", edges_csv=both)
+    done = build_files(tmp_path / "a", edges_csv=both)
     assert done.json["files"]["directed"] == "no: each edge has its reverse"
     assert "warning" not in done.err
-    some = built(tmp_path / "b", edges_csv=both + "2,3\n3,4\n")
+    some = build_files(tmp_path / "b", edges_csv=both + "2,3\n3,4\n")
     expected = "yes: 50.0% of the edges have their reverse"
     assert some.json["files"]["directed"] == expected
-    all_both = built(tmp_path / "c", "--set=undirected=true", edges_csv=both)
+    all_both = build_files(tmp_path / "c", "--set=undirected=true", edges_csv=both)
     assert all_both.json["files"]["directed"] == "no: each edge has its reverse"
-    rest = built(tmp_path / "d", "--set=undirected=true", edges_csv=both + "2,3\n3,4\n")
+    rest = build_files(tmp_path / "d", "--set=undirected=true", edges_csv=both + "2,3\n3,4\n")
     expected = "no: undirected=true added the reverse of each edge that lacked it"
     assert rest.json["files"]["directed"] == expected
     assert "warning" not in rest.err
     weights = both.replace("2,1", "2,1,7").replace("1,2\n", "1,2,5\n").replace("get", "get,w")
-    other = built(tmp_path / "e", "--set=undirected=true", edges_csv=weights)
+    other = build_files(tmp_path / "e", "--set=undirected=true", edges_csv=weights)
     assert "2 edges have other attributes than their reverse: each keeps its own" in other.err
 
 
 def test_reverse_edges_that_a_reader_adds_are_not_called_edges_of_the_files(tmp_path):
     """Undirected GML lists each edge once; the reader of networkx's formats adds the reverse."""
     gml = "graph [ node [ id 0 ] node [ id 1 ] edge [ source 0 target 1 ] ]"
-    done = built(tmp_path / "a", a_gml=gml)
+    done = build_files(tmp_path / "a", a_gml=gml)
     assert done.json["files"]["directed"] == "no: each edge has its reverse"
     assert "of the files" not in done.err + done.out
-    directed = built(tmp_path / "b", a_gml=gml.replace("graph [", "graph [ directed 1"))
+    directed = build_files(tmp_path / "b", a_gml=gml.replace("graph [", "graph [ directed 1"))
     assert directed.json["files"]["directed"] == "yes: no edge has its reverse"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import answers, made, numbered, write
+from support.own_graphs import number_folders, parse_advice, read_files, write_files
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pajek import parse_pajek
@@ -24,10 +24,10 @@ def test_names_are_no_classes_in_any_format(tmp_path):
     graph = nx.cycle_graph(20)
     nx.set_node_attributes(graph, {node: f"Station {node}" for node in graph}, "label")
     nx.set_node_attributes(graph, {node: node / 2 for node in graph}, "mass")
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(suffix):
-        folder = write(next(folders))
+        folder = write_files(next(folders))
         if suffix == "csv":
             rows = [{"id": node, **data} for node, data in graph.nodes(data=True)]
             pd.DataFrame(rows).to_csv(folder / "nodes.csv", index=False)
@@ -36,10 +36,10 @@ def test_names_are_no_classes_in_any_format(tmp_path):
             (folder / "g.json").write_text(json.dumps(nx.node_link_data(graph, edges="links")))
         else:
             getattr(nx, f"write_{suffix}")(graph, folder / f"g.{suffix}")
-        got = made(folder)
+        got = read_files(folder)
         assert got.schema.label_column is None
         assert got.schema.column("node/x").fields == ("mass",)
-        assert made(folder, label=("label",)).schema.label_column.num_classes == 20
+        assert read_files(folder, label=("label",)).schema.label_column.num_classes == 20
 
     check_each(check, ["csv", "graphml", "gexf", "gml", "json"])
 
@@ -70,7 +70,7 @@ GEXF = """<gexf xmlns="http://gexf.net/{version}" version="{version}"><graph def
 def test_defaults_and_blanks_of_xml_are_read(tmp_path):
     for number, space in enumerate(("", ' xmlns="http://graphml.graphdrawing.org/xmlns"')):
         text = GRAPHML.replace("{space}", space)
-        got = made(write(tmp_path / f"g{number}", a_graphml=text))
+        got = read_files(write_files(tmp_path / f"g{number}", a_graphml=text))
         assert got.first.columns["node/y"].tolist() == [0, 1, 1, 0]
         assert got.schema.column("node/x").fields == ("w", "on")
         assert got.first.columns["node/x"].tolist() == [[1, 1], [1.5, 0], [3, 1], [3, 0]]
@@ -82,8 +82,9 @@ def test_defaults_and_blanks_of_xml_are_read(tmp_path):
             (2, 1),
         }
     for version in ("1.1draft", "1.2draft", "1.3"):
-        got = made(
-            write(tmp_path / version, a_gexf=GEXF.replace("{version}", version)), label=("label2",)
+        got = read_files(
+            write_files(tmp_path / version, a_gexf=GEXF.replace("{version}", version)),
+            label=("label2",),
         )
         assert got.first.columns["node/y"].tolist() == [0, 1]
         assert got.first.columns["node/x"].tolist() == [[1], [0]]
@@ -110,12 +111,12 @@ def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
         (gexf, ("directed", "mutual"), [(0, 1), (1, 0), (1, 2), (2, 2)]),
         (gexf, ("undirected", "directed"), [(0, 1), (1, 2), (2, 1), (2, 2)]),
     ]
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         text, words, expected = case
         name = "a_gexf" if "gexf" in text else "a_graphml"
-        first = made(write(next(folders), **{name: text.format(*words)})).first
+        first = read_files(write_files(next(folders), **{name: text.format(*words)})).first
         assert sorted(zip(*first.edge_index.tolist(), strict=True)) == expected
 
     check_each(check, cases)
@@ -123,20 +124,20 @@ def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
         '<node id="c"/>', '<node id="c"><graph edgedefault="directed"><node id="d"/></graph></node>'
     )
     with pytest.raises(DamagedInput, match="inside a node"):
-        made(write(tmp_path / "nested", a_graphml=nested))
+        read_files(write_files(tmp_path / "nested", a_graphml=nested))
 
 
 def test_graphs_of_other_programs_are_named_with_the_command_that_converts_them(tmp_path):
-    dot = write(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
+    dot = write_files(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
     with pytest.raises(DamagedInput, match="graph of Graphviz") as caught:
-        made(dot)
+        read_files(dot)
     assert caught.value.next.startswith("networkx.write_graphml(networkx.nx_pydot.read_dot(")
     packed = gzip.compress(GRAPHML.replace("{space}", "").encode())
-    folder = write(tmp_path / "gz", graphml_gz=packed)
+    folder = write_files(tmp_path / "gz", graphml_gz=packed)
     with pytest.raises(DamagedInput, match="is GraphML, gzipped") as caught:
-        made(folder)
+        read_files(folder)
     subprocess.run(shlex.split(caught.value.next), cwd=folder, check=True)
-    assert made(folder).first.num_nodes == 4
+    assert read_files(folder).first.num_nodes == 4
 
 
 def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
@@ -145,7 +146,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
         "D_A_txt": "1, 2\n2, 1\n3, 4\n", "D_graph_indicator_txt": "1\n1\n2\n2\n",
         "D_graph_labels_txt": "1\n2\n", "D_node_labels_txt": "0\n1\n0\n1\n",
     }  # fmt: skip
-    assert len(made(write(tmp_path / "whole", **whole)).records) == 2
+    assert len(read_files(write_files(tmp_path / "whole", **whole)).records) == 2
     wrong = [
         ("D_graph_labels_txt", "1\n"),
         ("D_graph_indicator_txt", "2\n1\n2\n2\n"),
@@ -155,16 +156,16 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
         ("D_A_txt", "a, b\n"),
         ("D_node_labels_txt", "0\n1\n99999\n1\n"),
     ]
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         name, text = case
-        folder = write(next(folders), **{**whole, name: text})
+        folder = write_files(next(folders), **{**whole, name: text})
         with pytest.raises(DamagedInput) as caught:
-            made(folder)
+            read_files(folder)
         assert caught.value.next == "repair or replace the file"
-        write(folder, **{name: whole[name]})
-        assert len(made(folder).records) == 2
+        write_files(folder, **{name: whole[name]})
+        assert len(read_files(folder).records) == 2
 
     check_each(check, wrong)
     ends = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -174,7 +175,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
         ([f"ind.cora.{end}"[::-1].replace(".", "_", 1)[::-1] for end in ends], "repair or replace"),
     ):
         with pytest.raises(DamagedInput) as caught:
-            made(write(next(folders), **dict.fromkeys(files, b"\x80\3")))
+            read_files(write_files(next(folders), **dict.fromkeys(files, b"\x80\3")))
         assert words in caught.value.next
 
 
@@ -183,12 +184,12 @@ def test_keys_that_number_the_edges_are_no_features(tmp_path):
     text = GEXF.replace("{version}", "1.2draft").replace(
         '<edge id="0" source="a" target="b"/>', edges
     )
-    got = made(write(tmp_path / "g", a_gexf=text))
+    got = read_files(write_files(tmp_path / "g", a_gexf=text))
     assert got.first.columns["edge/edge_attr"].tolist() == [[0.5], [1.5], [2.5]]
     assert "key: ids or names of the rows" in got.files["ignored"]
     # Fractions number nothing.
     text = "source,target,key\n0,1,1.5\n1,2,2.5\n2,0,3.5\n"
-    got = made(write(tmp_path / "f", a_csv=text))
+    got = read_files(write_files(tmp_path / "f", a_csv=text))
     assert got.first.columns["edge/edge_attr"].tolist() == [[1.5], [2.5], [3.5]]
 
 
@@ -205,16 +206,16 @@ def test_attributes_called_as_ids_are_kept(tmp_path):
             key=["road", "rail"][number % 2],
             **dict.fromkeys(("graph", "node"), number % 3 + 0.5),
         )
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(suffix):
-        folder = write(next(folders))
+        folder = write_files(next(folders))
         if suffix == "json":
             data = nx.node_link_data(graph, edges="links")
             (folder / "g.json").write_text(json.dumps(data))
         else:
             nx.write_graphml(graph, folder / "g.graphml")
-        got = made(folder)
+        got = read_files(folder)
         fields = got.schema.column("node/x").fields
         assert set(fields) == set(names)
         column = got.first.columns["node/x"][:, fields.index("source")]
@@ -230,12 +231,12 @@ def test_gml_with_repeated_edges_has_them_all(tmp_path):
     nx.set_edge_attributes(
         graph, {edge: number for number, edge in enumerate(graph.edges(keys=True))}, "value"
     )
-    folder = write(tmp_path / "g")
+    folder = write_files(tmp_path / "g")
     nx.write_gml(graph, folder / "a.gml")
     text = (folder / "a.gml").read_text()
     lines = [line for line in text.splitlines() if "multigraph" not in line and "key" not in line]
     (folder / "a.gml").write_text("\n".join(lines))
-    got = made(folder)
+    got = read_files(folder)
     assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == [(0, 1), (0, 1), (1, 2)]
     assert got.first.columns["edge/edge_attr"][:, 0].tolist() == [0, 1, 2]
 
@@ -263,24 +264,24 @@ def test_pajek_has_arcs_one_way_and_edges_both(tmp_path):
     assert sorted(graph.edges()) == sorted(expected)
     assert graph.number_of_nodes() == 4
     assert graph.nodes[3]["label"] == "same"
-    got = made(write(tmp_path / "p", a_net=PAJEK))
+    got = read_files(write_files(tmp_path / "p", a_net=PAJEK))
     assert sorted((a + 1, b + 1) for a, b in got.first.edge_index.T.tolist()) == sorted(expected)
     # Names of relations, and the sides of a graph of two kinds of vertices.
     text = '*Vertices 3 2\n*Arcs :1 "likes"\n1 3 1\n*Arcs :2\n2 3 1\n*Edges :1 "likes"\n1 2 1\n'
-    got = made(write(tmp_path / "r", a_net=text))
+    got = read_files(write_files(tmp_path / "r", a_net=text))
     fields = got.schema.column("edge/edge_attr").fields
     assert fields == ("relation=2", "relation=likes", "weight")
     assert got.first.columns["edge/edge_attr"][:, 1].tolist() == [1, 1, 0, 1]
     assert got.first.columns["node/x"].tolist() == [[1], [1], [2]]
     # A file with arcs alone is what networkx reads.
-    folder = write(tmp_path / "n")
+    folder = write_files(tmp_path / "n")
     other = nx.gnp_random_graph(7, 0.4, seed=1, directed=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         nx.write_pajek(other, folder / "a.net")
-    assert made(folder).edges() == set(other.edges)
+    assert read_files(folder).edges() == set(other.edges)
     with pytest.raises(DamagedInput, match=r"a\.net, line 3: there is no vertex 9"):
-        made(write(tmp_path / "bad", a_net="*Vertices 2\n*Arcs\n1 9\n"))
+        read_files(write_files(tmp_path / "bad", a_net="*Vertices 2\n*Arcs\n1 9\n"))
 
 
 def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):
@@ -288,7 +289,7 @@ def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):
     matrix = rng.integers(0, 3, (5, 5)) * (rng.random((5, 5)) < 0.5)
     for number, index in enumerate((list("edcba"), list(range(5)))):
         frame = pd.DataFrame(matrix, index=index, columns=index)
-        got = made(write(tmp_path / f"m{number}", a_csv=frame.to_csv()))
+        got = read_files(write_files(tmp_path / f"m{number}", a_csv=frame.to_csv()))
         dense = np.zeros((5, 5))
         dense[tuple(got.first.edge_index)] = got.first.columns["edge/edge_attr"][:, 0]
         np.testing.assert_array_equal(dense, matrix)
@@ -302,10 +303,10 @@ def test_lists_of_features_of_musae(tmp_path):
         "musae_DE_target_csv": "id,days,mature,new_id\n77,1,True,1\n88,2,False,0\n99,5,True,2\n",
         "musae_DE_features_json": json.dumps(lists),
     }
-    folder = write(tmp_path / "m", **files)
+    folder = write_files(tmp_path / "m", **files)
     with pytest.raises(DamagedInput, match="new_id") as caught:
-        made(folder)
-    got = made(folder, **answers(caught.value), label=("mature",))
+        read_files(folder)
+    got = read_files(folder, **parse_advice(caught.value), label=("mature",))
     x = got.first.columns["node/x"][:, 1:]
     expected = np.zeros((3, 4))
     for row, node in enumerate(["1", "0", "2"]):
@@ -314,11 +315,11 @@ def test_lists_of_features_of_musae(tmp_path):
     assert got.first.columns["node/y"].tolist() == [1, 0, 1]
     files["musae_DE_features_json"] = json.dumps({"9": [1]})
     with pytest.raises(DamagedInput, match="features of '9'"):
-        made(write(tmp_path / "o", **files), node="new_id")
+        read_files(write_files(tmp_path / "o", **files), node="new_id")
 
 
 def test_a_smi_is_a_list_of_molecules(tmp_path):
-    got = made(write(tmp_path / "s", a_smi="CCO ethanol\nc1ccccc1 benzene\n"))
+    got = read_files(write_files(tmp_path / "s", a_smi="CCO ethanol\nc1ccccc1 benzene\n"))
     assert [record.num_nodes for record in got.records] == [3, 6]
     assert [record.key for record in got.records] == ["ethanol", "benzene"]
 
@@ -330,13 +331,13 @@ def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path
     files = {"notes_tsv": "graph\tage\n"}
     for number, matrix in enumerate(matrices):
         files[f"sub{number}-conn_csv"] = pd.DataFrame(matrix, names, names).to_csv()
-    folder = write(tmp_path / "t", **files)
+    folder = write_files(tmp_path / "t", **files)
     with pytest.raises(DamagedInput, match="only one matrix can be read") as caught:
-        made(folder)
+        read_files(folder)
     monkeypatch.chdir(folder)
     code = caught.value.next.removeprefix("write them as one table: ")
     exec(code.removesuffix("; then --archive edges.csv"), {})
-    got = made(write(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
+    got = read_files(write_files(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
     assert [record.num_edges for record in got.records] == [
         np.count_nonzero(np.nan_to_num(each)) for each in matrices
     ]
@@ -344,13 +345,13 @@ def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path
 
 def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):
     net = '*Vertices 3\n1 "a b"\n2 "c"\n3 "d"\n*Arcs\n1 2 1\n3 1 1\n'
-    folder = write(tmp_path / "t", NETWORK_net=net, sector_clu="*Vertices 3\n2\n1\n2\n")
+    folder = write_files(tmp_path / "t", NETWORK_net=net, sector_clu="*Vertices 3\n2\n1\n2\n")
     with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
-        made(folder)
+        read_files(folder)
     monkeypatch.chdir(folder)
     exec(caught.value.next.partition("pass only that file: ")[2], {"networkx": nx})
     written = (folder / "NETWORK.graphml").read_bytes()
-    got = made(write(tmp_path / "u", a_graphml=written), label=("sector",))
+    got = read_files(write_files(tmp_path / "u", a_graphml=written), label=("sector",))
     assert got.first.columns["node/y"].tolist() == [1, 0, 1]
 
 
@@ -362,5 +363,5 @@ def test_ids_of_json_are_the_same_as_texts_and_as_numbers(tmp_path, of_nodes):
         "nodes": [{"id": of_nodes(number), "y": number % 2} for number in (7, 8, 9)],
         "links": [{"source": of_links(7), "target": of_links(9)}],
     }
-    got = made(write(tmp_path / "t", a_json=json.dumps(value)))
+    got = read_files(write_files(tmp_path / "t", a_json=json.dumps(value)))
     assert (got.first.num_nodes, got.edges()) == (3, {(0, 2)})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import refused_folder, write_sample
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 
 from kmip_data import GeomGCN
 from kmip_data.builds.home import Home, find_build
@@ -42,22 +42,22 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, for
     forge(raw)
     words = ["--home", tmp_path / "home"]
     forged = ["build", "texas", "--archive", raw, "--quiet", *words]
-    message = refused(*forged, code=4)
+    message = expect_refusal(*forged, code=4)
     assert "is not the published file of texas" in message
     assert "--unpinned" in message
     assert not list((tmp_path / "home").rglob("members-*"))
 
-    assert "published files" not in done(*forged, "--unpinned").out
+    assert "published files" not in expect_success(*forged, "--unpinned").out
     build = find_build(Home(tmp_path / "home"), "texas", {}, sample=False)
     assert not build.card.pinned
     if not build.card.complete:
         return  # the counts tell, too
     assert COMPLETE_BY_COUNTS in (build.path / "README.md").read_text()
     for command in (("info", build.path), ("verify", build.path), ("list",)):
-        assert COMPLETE_BY_COUNTS in done(*command, *words).out
+        assert COMPLETE_BY_COUNTS in expect_success(*command, *words).out
     train = ("train", "--dataset", "texas", "--model", "gcn", "--epochs", "1", *words)
-    assert COMPLETE_BY_COUNTS in done(*train).err
-    assert "published files" not in done("build", "texas", *words, "--quiet").out
+    assert COMPLETE_BY_COUNTS in expect_success(*train).err
+    assert "published files" not in expect_success("build", "texas", *words, "--quiet").out
 
 
 def test_a_sample_is_never_pinned(tmp_path):

@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cli import kmip
-from support.graph_files import PIPELINE, made, masks_of, npz, pyg_graphs, same, write
+from support.graph_files import (
+    PIPELINE,
+    assert_same_graph,
+    masks_of,
+    npz_bytes,
+    pyg_graphs,
+    read_folder,
+    write_files,
+)
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
@@ -41,14 +49,14 @@ def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
 
     paths_format = GraphFormat("a list of paths", recognises, read)
     monkeypatch.setattr(file_formats, "FORMATS", (paths_format, *file_formats.FORMATS))
-    folder = write(tmp_path / "t", paths_txt="paths of 2024\nshort 2\nlong 5\n")
-    _, records = made(folder, task="regression")
+    folder = write_files(tmp_path / "t", paths_txt="paths of 2024\nshort 2\nlong 5\n")
+    _, records = read_folder(folder, task="regression")
     assert [record.key for record in records] == ["short", "long"]
     assert records[1].edge_index.tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
     assert [record.columns["node/x"].shape for record in records] == [(2, 1), (5, 1)]
     assert [record.columns["graph/y"] for record in records] == [2, 5]
     with pytest.raises(DamagedInput, match="a list of paths; or "):
-        made(write(tmp_path / "u", a_bin=b"\0\1", b_bin=b"\0\1"))
+        read_folder(write_files(tmp_path / "u", a_bin=b"\0\1", b_bin=b"\0\1"))
 
 
 def read_links(folder, files, options, findings):
@@ -81,11 +89,11 @@ def test_errors_in_rows_of_a_small_reader_name_file_and_line(tmp_path, monkeypat
     links_format = GraphFormat("links", lambda heads, _: all(map(is_links, heads)), read_links)
     monkeypatch.setattr(file_formats, "FORMATS", (links_format,))
     good = "links\na 1\nb 2.5\na b 0.5\n"
-    _, records = made(write(tmp_path / "good", a_links=good, b_links=good))
+    _, records = read_folder(write_files(tmp_path / "good", a_links=good, b_links=good))
     assert [record.columns["node/x"].tolist() for record in records] == [[[1], [2.5]]] * 2
     faulty = good.replace("a b 0.5", f"{bad}\na b 0.5")
     with pytest.raises(DamagedInput, match=message):
-        made(write(tmp_path / "bad", a_links=good, b_links=faulty))
+        read_folder(write_files(tmp_path / "bad", a_links=good, b_links=faulty))
 
 
 def is_links(name: str) -> bool:
@@ -99,9 +107,9 @@ def test_errors_in_attributes_name_the_file_with_node_or_edge(tmp_path):
         (gml.format("1.0E60", 1), r"b\.gml, node 1: 'mass'"),
         (gml.format(1, "1.0E60"), r"b\.gml, edge from 1 to 4: 'size'"),
     ):
-        folder = write(tmp_path / "f", a_gml=good, b_gml=bad)
+        folder = write_files(tmp_path / "f", a_gml=good, b_gml=bad)
         with pytest.raises(DamagedInput, match=location):
-            made(folder)
+            read_folder(folder)
 
 
 def tu_files(folder: Path, *, targets: str) -> Path:
@@ -133,9 +141,9 @@ def test_a_tudataset_is_the_one_of_pytorch_geometric(tmp_path, targets):
 
     folder = tu_files(tmp_path / "D", targets=targets)
     data, slices, _ = read_tu_data(str(folder), "D")
-    _, records = made(folder)
+    _, records = read_folder(folder)
     for number, record in enumerate(records):
-        same(record, separate(type(data), data, number, slices, decrement=False))
+        assert_same_graph(record, separate(type(data), data, number, slices, decrement=False))
     assert len(records) == 7
 
 
@@ -151,7 +159,7 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
     assert params.class_name == names
     assert params.inferred.schema.label_column.num_classes == len(labels)
 
-    _, records = made(folder, task="regression")
+    _, records = read_folder(folder, task="regression")
     values = [float(record.columns["graph/y"].item()) for record in records]
     assert values == [float(row) for row in rows]
 
@@ -167,15 +175,15 @@ def test_tensors_are_those_that_were_saved(tmp_path, layout):
         "list": graphs, "pair": (data, slices), "new pair": (data.to_dict(), slices, Data),
         "one": graphs[0], "pair of one": (graphs[0].to_dict(), None, Data),
     }  # fmt: skip
-    folder = write(tmp_path / "t")
+    folder = write_files(tmp_path / "t")
     if layout == "files":
         for part, graph in zip(("test", "train", "valid"), graphs, strict=True):
             torch.save([graph], folder / f"{part}.pt")
     else:
         torch.save(saved[layout], folder / "graphs.pt")
-    schema, records = made(folder)
+    schema, records = read_folder(folder)
     for record, graph in zip(records, graphs, strict="one" not in layout):
-        same(record, graph)
+        assert_same_graph(record, graph)
     assert schema.label_column.num_classes == 2
     if layout == "files":
         assert [int(record.columns["graph/file"]) for record in records] == [2, 0, 1]
@@ -193,9 +201,9 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
         edge_time=torch.arange(4), age=torch.ones(4, dtype=torch.float64), year=1999, name="a",
         flags=torch.tensor([[True, False, True]]), num_nodes=4,
     )  # fmt: skip
-    folder = write(tmp_path / "t")
+    folder = write_files(tmp_path / "t")
     torch.save(graph, folder / "graph.pt")
-    schema, (record,) = made(folder, undirected=True)
+    schema, (record,) = read_folder(folder, undirected=True)
     assert masks_of(folder).T.tolist() == [[0, 255, 255, 2], [255, 0, 2, 255]]
     assert record.columns["node/y"].tolist() == [0, 1, -1, 1]
     assert record.columns["edge/edge_time"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -203,19 +211,19 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     assert int(record.columns["graph/year"]) == 1999
     assert record.columns["graph/flags"].tolist() == [1, 0, 1]
     assert schema.column("graph/flags").presented == "bool"
-    assert made(folder, label=("age",))[0].label_column.doc == "age"
+    assert read_folder(folder, label=("age",))[0].label_column.doc == "age"
     with pytest.raises(UsageError, match=r"graph\.pt, graph 0 .*'z'"):
-        made(folder, label=("z",))
+        read_folder(folder, label=("z",))
     with pytest.raises(UsageError, match="--set feature="):
-        made(folder, feature=("age",))
+        read_folder(folder, feature=("age",))
     other = graph.clone()
     del other.year
     torch.save([graph, other], folder / "graph.pt")
     with pytest.raises(DamagedInput, match="00000001: 'year'"):
-        made(folder)
+        read_folder(folder)
     torch.save(Data(edge_index=edges, train_mask=train[:3]), folder / "graph.pt")
     with pytest.raises(DamagedInput, match=r"graph\.pt, graph 0 .*train is bool"):
-        made(folder)
+        read_folder(folder)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "benchmark"])
@@ -223,7 +231,7 @@ def test_arrays_are_those_of_scipy(tmp_path, form):
     from scipy import sparse
 
     matrix = sparse.random(8, 8, 0.3, form if form != "benchmark" else "csr", rng=0)
-    folder = write(tmp_path / "n")
+    folder = write_files(tmp_path / "n")
     path = folder / "graph.npz"
     attr = sparse.random(8, 5, 0.5, "csr", rng=1)
     if form == "benchmark":
@@ -236,7 +244,7 @@ def test_arrays_are_those_of_scipy(tmp_path, form):
     else:
         sparse.save_npz(path, matrix)
         matrix = sparse.load_npz(path)
-    schema, (record,) = made(folder)
+    schema, (record,) = read_folder(folder)
     dense = np.zeros((8, 8), np.float32)
     dense[tuple(record.edge_index)] = record.columns["edge/edge_attr"][:, 0]
     np.testing.assert_array_equal(dense, matrix.toarray().astype(np.float32))
@@ -253,9 +261,9 @@ def test_matrix_market_is_what_scipy_reads(tmp_path, symmetry, field):
 
     matrix = sparse.random_array((8, 8), density=0.3, rng=0)
     matrix = matrix + matrix.T if symmetry == "symmetric" else matrix
-    folder = write(tmp_path / "m")
+    folder = write_files(tmp_path / "m")
     io.mmwrite(folder / "a.mtx", matrix, field=field, symmetry=symmetry)
-    _, (record,) = made(folder)
+    _, (record,) = read_folder(folder)
     read = io.mmread(folder / "a.mtx").toarray().astype(np.float32)
     weights = record.columns.get("edge/edge_attr", np.ones((record.num_edges, 1)))
     dense = np.zeros((8, 8), np.float32)
@@ -277,7 +285,9 @@ def test_matrix_market_is_what_scipy_reads(tmp_path, symmetry, field):
 def test_the_name_of_an_array_of_edges_says_which_axis_has_their_ends(
     tmp_path, name, shape, expected
 ):
-    _, (record,) = made(write(tmp_path / "n", a_npz=npz(**{name: np.array(shape)})))
+    _, (record,) = read_folder(
+        write_files(tmp_path / "n", a_npz=npz_bytes(**{name: np.array(shape)}))
+    )
     assert record.edge_index.tolist() == expected
 
 
@@ -285,7 +295,7 @@ def test_the_name_of_an_array_of_edges_says_which_axis_has_their_ends(
 def test_graphml_is_what_networkx_reads(tmp_path, directed):
     import networkx as nx
 
-    folder = write(tmp_path / "g")
+    folder = write_files(tmp_path / "g")
     for name in ("a", "b"):
         graph = nx.gnp_random_graph(6, 0.5, seed=len(name), directed=directed)
         graph.graph["label"] = name
@@ -294,7 +304,7 @@ def test_graphml_is_what_networkx_reads(tmp_path, directed):
         for number, (_, _, data) in enumerate(graph.edges(data=True)):
             data["weight"] = number
         nx.write_graphml(nx.relabel_nodes(graph, "n{}".format), folder / f"{name}.graphml")
-    schema, records = made(folder)
+    schema, records = read_folder(folder)
     for record in records:
         graph = nx.read_graphml(folder / f"{record.key}.graphml").to_directed()
         names = list(graph)
@@ -332,10 +342,10 @@ NETWORKS = ["a.graphml", "a.gexf", "a.gml", "node_link_data.json", "adjacency_da
 
 @pytest.mark.parametrize("name", [*NETWORKS, "cytoscape_data.json"])
 def test_files_of_networkx_are_what_it_reads(tmp_path, name):
-    folder = write(tmp_path / "n")
+    folder = write_files(tmp_path / "n")
     graph = club()
     write_network(folder / name, graph)
-    schema, (record,) = made(folder, label=("club",))
+    schema, (record,) = read_folder(folder, label=("club",))
     assert schema.column("node/x").fields == ("mass",)
     assert record.columns["node/x"][:, 0].tolist() == [node / 2 for node in graph]
     clubs = [data["club"] for _, data in graph.nodes(data=True)]
@@ -355,8 +365,8 @@ def test_lists_of_numbers_in_json_are_columns_and_a_list_has_several_graphs(tmp_
         for node, data in graph.nodes(data=True):
             data.update(emb=[node, 0.5], words=["a", "b"], mixed=[1] * node)
         graphs.append(nx.node_link_data(graph, edges="links"))
-    folder = write(tmp_path / "n", a_json=json.dumps(graphs))
-    schema, records = made(folder)
+    folder = write_files(tmp_path / "n", a_json=json.dumps(graphs))
+    schema, records = read_folder(folder)
     assert [record.key for record in records] == ["a", "a/1", "a/2"]
     assert schema.column("node/x").fields == ("emb_0", "emb_1")
     assert records[0].columns["node/x"].tolist() == [[0, 0.5], [1, 0.5]]
@@ -379,22 +389,22 @@ graph
 
 def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     # Repeated edges need no line multigraph 1.
-    repeated = write(tmp_path / "repeated", a_gml=GML.replace("  multigraph 1\n", ""))
-    assert made(repeated)[1][0].edge_index.tolist() == [[0, 0], [1, 1]]
-    folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
-    schema, (record,) = made(folder)
+    repeated = write_files(tmp_path / "repeated", a_gml=GML.replace("  multigraph 1\n", ""))
+    assert read_folder(repeated)[1][0].edge_index.tolist() == [[0, 0], [1, 1]]
+    folder = write_files(tmp_path / "names", a_gml=GML.format("left", "right"))
+    schema, (record,) = read_folder(folder)
     assert schema.label_column is None
     assert record.columns["node/x"].tolist() == [[3], [1]]
     assert record.edge_index.tolist() == [[0, 0], [1, 1]]
-    same = write(tmp_path / "classes", a_gml=GML.format("left", "left"))
-    assert made(same)[0].label_column.num_classes == 1
+    same = write_files(tmp_path / "classes", a_gml=GML.format("left", "left"))
+    assert read_folder(same)[0].label_column.num_classes == 1
 
 
 def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):
     """The sample of Cora has the layout of the files; its graph, classes and public split are Planetoid's."""
     home = f"--home={tmp_path / 'home'}"
     assert kmip("build", "cora", "--sample", "--quiet", home).code == 0
-    raw = write(tmp_path / "raw")
+    raw = write_files(tmp_path / "raw")
     for file in (tmp_path / "home").rglob("ind.cora.*"):
         shutil.copy(file, raw)
     assert kmip("build", "graphs", "--name=mine", f"--archive={raw}", "--quiet", home).code == 0

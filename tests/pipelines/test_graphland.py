@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.cli import refused
+from support.cli import expect_refusal
 
 from kmip_data import GraphLandDataset
 from kmip_data.builds.home import Home
@@ -160,5 +160,5 @@ def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(raw, tmp_path / "city-roads-M")
     (folder / "info.yaml").write_bytes(b"\xff")
     line = ("build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1)
-    assert "info.yaml is not YAML" in refused(*line, code=4)
+    assert "info.yaml is not YAML" in expect_refusal(*line, code=4)
     assert not list((tmp_path / "home").rglob("*.csv"))

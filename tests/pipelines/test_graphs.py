@@ -8,8 +8,18 @@ import zipfile
 import numpy as np
 import pytest
 from support.cases import check_each
-from support.cli import kmip, refused
-from support.graph_files import EDGES, GRAPHS, NODES, PIPELINE, built, made, masks_of, npz, write
+from support.cli import expect_refusal, kmip
+from support.graph_files import (
+    EDGES,
+    GRAPHS,
+    NODES,
+    PIPELINE,
+    build_files,
+    masks_of,
+    npz_bytes,
+    read_folder,
+    write_files,
+)
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
@@ -21,10 +31,10 @@ from kmip_data.pipelines.datasets.graphs.tables import text_tables
 
 
 def test_tables_of_edges_nodes_and_graphs(tmp_path):
-    folder = write(
+    folder = write_files(
         tmp_path / "t", edges_csv=EDGES, nodes_tsv=NODES.replace(",", "\t"), graphs_csv=GRAPHS
     )
-    schema, records = made(folder, feature=("mass", "weight"))
+    schema, records = read_folder(folder, feature=("mass", "weight"))
     assert [record.key for record in records] == ["a", "b", "c"]
     first, _, last = records
     assert first.edge_index.tolist() == [[1, 0], [0, 2]]  # positions in the table of nodes
@@ -43,7 +53,7 @@ def test_an_edge_list_alone(tmp_path):
     path = tmp_path / "e" / "list.txt.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(text.encode()))
-    _, (record,) = made(path.parent, undirected=True)
+    _, (record,) = read_folder(path.parent, undirected=True)
     assert record.edge_index.tolist() == [[0, 2, 2, 1], [2, 0, 1, 2]]
     assert record.num_nodes == 3
 
@@ -64,14 +74,16 @@ def test_ids_that_differ_are_different_nodes(tmp_path):
     def check(case):
         text, expected = case
         number = len(list(tmp_path.iterdir()))
-        folder = write(tmp_path / f"{number:02d}", edges_csv=f"source,target\n{text}\n")
-        _, (record,) = made(folder)
+        folder = write_files(tmp_path / f"{number:02d}", edges_csv=f"source,target\n{text}\n")
+        _, (record,) = read_folder(folder)
         assert record.edge_index.tolist() == expected
         assert record.num_nodes == len(set(text.replace("\n", ",").split(",")))
         # Next to a column with a zero before a number, which is no id, numbers stay numbers.
         lines = [f"{line},0{row}" for row, line in enumerate(text.split("\n"))]
-        beside = write(tmp_path / f"{number:02d}b", e_csv="\n".join(["source,target,w", *lines]))
-        _, (record,) = made(beside)
+        beside = write_files(
+            tmp_path / f"{number:02d}b", e_csv="\n".join(["source,target,w", *lines])
+        )
+        _, (record,) = read_folder(beside)
         assert record.edge_index.tolist() == expected
 
     check_each(check, IDS.items())
@@ -79,13 +91,13 @@ def test_ids_that_differ_are_different_nodes(tmp_path):
 
 def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
     edges = "graph,source,target\n1,07,7\n01,7,7\n"
-    folder = write(tmp_path / "t", edges_csv=edges, nodes_csv="graph,node\n1,7\n1,07\n01,7\n")
-    _, records = made(folder)
+    folder = write_files(tmp_path / "t", edges_csv=edges, nodes_csv="graph,node\n1,7\n1,07\n01,7\n")
+    _, records = read_folder(folder)
     assert [record.key for record in records] == ["1", "01"]
     assert [record.edge_index.tolist() for record in records] == [[[1], [0]], [[0], [0]]]
-    unknown = write(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
+    unknown = write_files(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
     with pytest.raises(DamagedInput, match=r"edges\.csv, line 2: .*7\.0") as caught:
-        made(unknown)
+        read_folder(unknown)
     assert "Int64" in str(caught.value)
 
 
@@ -94,7 +106,7 @@ def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     options = ReadOptions(PIPELINE.Params())
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
-        path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
+        path = write_files(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
         assert not text_tables.scan_text(path, options)
         path.write_bytes(text.replace(b",1000", b",0100"))
         assert text_tables.scan_text(path, options)
@@ -103,10 +115,10 @@ def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
 def test_one_long_id_takes_the_memory_of_one(tmp_path):
     """An array of texts would have room for the longest in each row: 30 GB here."""
     lines = [f"n{i},n{i + 1}" for i in range(20_000)]
-    folder = write(
+    folder = write_files(
         tmp_path / "t", edges_csv="\n".join(["source,target", "a" * 200_000 + ",b", *lines])
     )
-    _, (record,) = made(folder)
+    _, (record,) = read_folder(folder)
     assert record.num_nodes == 20_003
 
 
@@ -115,8 +127,8 @@ def test_rows_of_a_graph_may_lie_anywhere(tmp_path):
     graph = rng.integers(0, 12, 100)
     ends = rng.integers(0, 9, (100, 2))
     lines = [f"{g},{a},{b},{g % 3 / 2}" for g, (a, b) in zip(graph, ends, strict=True)]
-    folder = write(tmp_path / "t", edges_csv="\n".join(["graph,source,target,y", *lines]))
-    schema, records = made(folder)
+    folder = write_files(tmp_path / "t", edges_csv="\n".join(["graph,source,target,y", *lines]))
+    schema, records = read_folder(folder)
     assert schema.label_column.num_classes is None  # numbers
     assert [int(record.key) for record in records] == list(dict.fromkeys(graph.tolist()))
     for record in records:
@@ -134,7 +146,7 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
         f"{i},{i / 2},{'' if i == 3 else i % 2},{('train', 'val', 'test')[i % 3]}" for i in range(9)
     ]
     edges = [f"{i},{(i + 1) % 9}" for i in range(9)]
-    folder = write(
+    folder = write_files(
         tmp_path / "t",
         nodes_csv="\n".join(["node,age,label,fold", *nodes]),
         edges_csv="\n".join(["source,target", *edges]),
@@ -159,11 +171,11 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
     assert {part: counts["nodes"] for part, counts in random["splits"].items()} == {
         "train": 5, "val": 2, "test": 1,
     }  # fmt: skip
-    assert "fold" in refused(*line, "--split-rule=group")
+    assert "fold" in expect_refusal(*line, "--split-rule=group")
     before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     (tmp_path / "bad").mkdir()
-    bad = write(tmp_path / "bad", edges_csv="source,target\n1\n")
-    failed = refused(*line[:2], "--name=bad", f"--archive={bad}", "--quiet", code=4)
+    bad = write_files(tmp_path / "bad", edges_csv="source,target\n1\n")
+    failed = expect_refusal(*line[:2], "--name=bad", f"--archive={bad}", "--quiet", code=4)
     assert "edges.csv, line 2: 1 field, and 2 in the first line" in failed
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(
         [*before, bad / "edges.csv"]
@@ -180,7 +192,7 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
     path = tmp_path / "m" / "molecules.csv"
     path.parent.mkdir()
     path.write_text("\n".join(["id,SMILES,toxic,gap,part", *lines, ""]))
-    schema, records = made(path.parent, label=("toxic", "gap"))
+    schema, records = read_folder(path.parent, label=("toxic", "gap"))
     for number, (record, text) in enumerate(zip(records, texts, strict=True)):
         expected = molecule_from_smiles(text).record("")
         assert record.edge_index.tolist() == expected.edge_index.tolist()
@@ -191,58 +203,60 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
     assert int(records[0].columns["graph/part"]) == 2
     path.write_text("smiles,label\nCCO,1\nC1CC,0\n")
     with pytest.raises(DamagedInput, match=r"bad\.csv, line 3: .*'C1CC'"):
-        made(write(tmp_path / "n", bad_csv=path.read_bytes()))
-    _, (_, skipped) = made(write(tmp_path / "k", bad_csv=path.read_bytes()), on_error="skip")
+        read_folder(write_files(tmp_path / "n", bad_csv=path.read_bytes()))
+    _, (_, skipped) = read_folder(
+        write_files(tmp_path / "k", bad_csv=path.read_bytes()), on_error="skip"
+    )
     assert isinstance(skipped, Skipped)
 
 
 def test_masks_of_tables_and_positions_of_arrays_are_the_split(tmp_path):
     nodes = "node,x,train_mask,valid_mask,test_mask\n7,0.5,1,0,0\n5,0.5,0,0,1\n9,0.5,0,0,0\n"
-    table = write(tmp_path / "t", edges_csv="source,target\n5,7\n", nodes_csv=nodes)
-    schema, _ = made(table)
+    table = write_files(tmp_path / "t", edges_csv="source,target\n5,7\n", nodes_csv=nodes)
+    schema, _ = read_folder(table)
     assert schema.column("node/x").fields == ("x",)
     assert masks_of(table).tolist() == [0, 2, 255]
     arrays = {"edge_index": [[0], [1]], "x": np.eye(4), "train_idx": [3, 0], "valid_idx": [1]}
-    folder = write(tmp_path / "n", a_npz=npz(**arrays))
+    folder = write_files(tmp_path / "n", a_npz=npz_bytes(**arrays))
     assert masks_of(folder).tolist() == [0, 1, 255, 0]
 
 
 def test_nodes_are_numbered_by_row_where_they_have_no_ids(tmp_path):
     """A column that looks like ids is ignored with ``node=none``, or if it is named as a feature."""
     tables = {"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,8\n3,9\n"}
-    folder = write(tmp_path / "t", **tables)
+    folder = write_files(tmp_path / "t", **tables)
     for parameters, edges in (
         ({"node": "id"}, [[1], [0]]),
         ({"node": "none"}, [[1], [2]]),
         ({"feature": ("id", "x")}, [[1], [2]]),
     ):
-        _, (record,) = made(folder, **parameters)
+        _, (record,) = read_folder(folder, **parameters)
         assert record.edge_index.tolist() == edges
     # Labels count the last nodes, where no edge and no feature does.
     arrays = {"edge_index": [[0], [1]], "y": [0, 1, 0]}
-    assert made(write(tmp_path / "l", a_npz=npz(**arrays)))[1][0].num_nodes == 3
-    graph = npz(edge_index=[[0], [1]], y=[0.5, 1, 0])  # one of two: its own targets
-    for record in made(write(tmp_path / "two", a_npz=graph, b_npz=graph))[1]:
+    assert read_folder(write_files(tmp_path / "l", a_npz=npz_bytes(**arrays)))[1][0].num_nodes == 3
+    graph = npz_bytes(edge_index=[[0], [1]], y=[0.5, 1, 0])  # one of two: its own targets
+    for record in read_folder(write_files(tmp_path / "two", a_npz=graph, b_npz=graph))[1]:
         assert (record.num_nodes, record.columns["graph/y"].shape) == (2, (3,))
     # A first line of counts that do not fit is an edge.
-    _, (record,) = made(write(tmp_path / "e", edges_txt="4 2\n0 1\n1 2\n2 3\n"))
+    _, (record,) = read_folder(write_files(tmp_path / "e", edges_txt="4 2\n0 1\n1 2\n2 3\n"))
     assert record.num_edges == 4
 
 
 def test_features_that_are_not_finite_are_a_warning(tmp_path):
     arrays = {"edge_index": [[0, 1], [1, 0]], "x": [[1.0], [np.nan]]}
-    done = built(tmp_path / "a", a_npz=npz(**arrays))
+    done = build_files(tmp_path / "a", a_npz=npz_bytes(**arrays))
     assert "not finite everywhere: x" in done.err
 
 
 def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
     classes = np.array([2, 0, 1, 2])
-    file = npz(edge_index=[[0, 1], [1, 2]], labels=np.eye(3)[classes])
-    folder = write(tmp_path / "n", a_npz=file)
+    file = npz_bytes(edge_index=[[0, 1], [1, 2]], labels=np.eye(3)[classes])
+    folder = write_files(tmp_path / "n", a_npz=file)
     with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
-        made(folder)
+        read_folder(folder)
     assert "task=classification" in caught.value.next
-    column = made(folder, task="multilabel")[0].label_column
+    column = read_folder(folder, task="multilabel")[0].label_column
     assert (column.shape, column.stored) == ((3,), "uint8")
     line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")
     home = tmp_path / "home"
@@ -254,25 +268,27 @@ def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
 def test_columns_without_names(tmp_path):
     """The index that pandas writes is no feature, and no number of a node that its row has not."""
     index = {"edges_csv": ",source,target\n0,0,1\n1,1,2\n", "nodes_csv": ",mass\n0,5\n1,6\n2,7\n"}
-    schema, (record,) = made(write(tmp_path / "i", **index))
+    schema, (record,) = read_folder(write_files(tmp_path / "i", **index))
     assert schema.column("node/x").fields == ("mass",)
     assert "edge/edge_attr" not in record.columns
-    other = write(tmp_path / "o", **{**index, "nodes_csv": ",mass\n0,5\n2,6\n1,7\n"})
+    other = write_files(tmp_path / "o", **{**index, "nodes_csv": ",mass\n0,5\n2,6\n1,7\n"})
     with pytest.raises(DamagedInput, match="Unnamed: 0"):
-        made(other)
-    _, (record,) = made(other, node="Unnamed: 0")
+        read_folder(other)
+    _, (record,) = read_folder(other, node="Unnamed: 0")
     assert record.edge_index.tolist() == [[0, 2], [2, 1]]
     # Lines of a matrix, or a node and its neighbours, have no names either.
-    matrix = write(tmp_path / "m", edges_txt="% a matrix\n0 1 1 0\n1 0 0 1\n")
+    matrix = write_files(tmp_path / "m", edges_txt="% a matrix\n0 1 1 0\n1 0 0 1\n")
     with pytest.raises(DamagedInput, match=r"edges\.txt .*4 columns"):
-        made(matrix)
-    _, (record,) = made(matrix, feature=("3",))
+        read_folder(matrix)
+    _, (record,) = read_folder(matrix, feature=("3",))
     assert record.columns["edge/edge_attr"].tolist() == [[0], [1]]
 
 
 def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
     arrays = {"edge_index": [[0], [1]], "x": np.ones((4, 3))}
-    folder = write(tmp_path / "n", **{f"{number}_npz": npz(**arrays) for number in range(10)})
+    folder = write_files(
+        tmp_path / "n", **{f"{number}_npz": npz_bytes(**arrays) for number in range(10)}
+    )
     raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
     for bytes_of_shard, sizes in (
         (10**6, [10]),
@@ -308,16 +324,16 @@ def test_labels_say_what_the_task_is(tmp_path):
         values, task, expected = case
         rows = [f"{number},1,1,{value}" for number, value in enumerate(values)]
         number = len(list(tmp_path.iterdir()))
-        folder = write(
+        folder = write_files(
             tmp_path / f"{number:02d}",
             table_csv="\n".join(["graph,source,target,label", *rows, ""]),
         )
         if isinstance(expected, str):
             with pytest.raises((DamagedInput, UsageError), match=expected) as caught:
-                made(folder, task=task)
+                read_folder(folder, task=task)
             assert caught.value.next
             return
-        column = made(folder, task=task)[0].label_column
+        column = read_folder(folder, task=task)[0].label_column
         assert (column.num_classes, column.stored) == expected
 
     check_each(check, LABELS)
@@ -331,7 +347,7 @@ def test_numbers_next_to_a_missing_one_are_a_target_and_no_names(tmp_path):
         "nodes_csv": "\n".join(["node,label", *nodes]),
         "edges_csv": "source,target\n0,30\n",
     }
-    schema, (record,) = made(write(tmp_path / "t", **tables))
+    schema, (record,) = read_folder(write_files(tmp_path / "t", **tables))
     assert schema.label_column.num_classes is None
     y = record.columns["node/y"]
     assert np.allclose(y[:-1], [float(cell) for cell in cells[:-1]])
@@ -340,7 +356,7 @@ def test_numbers_next_to_a_missing_one_are_a_target_and_no_names(tmp_path):
 
 def test_columns_that_nothing_is_made_of_are_named(tmp_path):
     nodes = "node,mass,name\n1,1,a\n2,2,b\n"
-    done = built(
+    done = build_files(
         tmp_path / "a",
         "--set=feature=mass",
         edges_csv="source,target,since\n1,2,3\n",
@@ -359,10 +375,10 @@ def test_columns_of_masks_are_folds(tmp_path, monkeypatch):
     part = rng.integers(0, 3, (12, 4))
     masks = {f"{name}_mask": part == code for code, name in enumerate(("train", "val", "test"))}
     edges = np.stack([np.arange(12), (np.arange(12) + 1) % 12], axis=1)
-    file = npz(edges=edges, node_features=np.eye(12), node_labels=np.arange(12) % 2, **masks)
-    first = built(home, a_npz=file)
+    file = npz_bytes(edges=edges, node_features=np.eye(12), node_labels=np.arange(12) % 2, **masks)
+    first = build_files(home, a_npz=file)
     assert first.json["split"] == "masks-fold0"
-    third = built(home, "--set=fold=2", a_npz=file)
+    third = build_files(home, "--set=fold=2", a_npz=file)
     assert third.json["split"] == "masks-fold2"
     counts = {name: counts["nodes"] for name, counts in third.json["splits"].items()}
     assert list(counts.values()) == np.bincount(part[:, 2], minlength=3).tolist()
@@ -370,7 +386,7 @@ def test_columns_of_masks_are_folds(tmp_path, monkeypatch):
     assert data.train_mask.tolist() == (part[:, 2] == 0).tolist()
     assert not [name for name in data.keys() if name.startswith("masks")]  # noqa: SIM118
     line = ["build", "graphs", "--name=own", f"--archive={home}.files", "--quiet"]
-    assert "has 4 folds: there is no fold 4" in refused(*line, "--set=fold=4")
+    assert "has 4 folds: there is no fold 4" in expect_refusal(*line, "--set=fold=4")
     run = kmip(
         "train", "--dataset=own", "--model=gcn", "--epochs=1", "--set=data.split.fold=3",
         "--set=model.layers=1", "--name=third", "--quiet",

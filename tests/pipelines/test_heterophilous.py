@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.builds.raw_graphs import refused_folder, write_sample
-from support.cli import done
+from support.cli import expect_success
 from support.shared import shared_data
 
 from kmip_data import HeterophilousGraphDataset
@@ -55,14 +55,14 @@ def test_the_published_files_are_called_so(tmp_path: Path) -> None:
     (source,) = load_manifest("chameleon-filtered").sources
     raw = shared_data("node_benchmarks") / source.name
     words = ("--home", tmp_path / "home")
-    text = done("build", "chameleon-filtered", "--archive", raw, "--quiet", *words).out
-    built = done("build", "chameleon-filtered", "--quiet", "--json", *words).json
+    text = expect_success("build", "chameleon-filtered", "--archive", raw, "--quiet", *words).out
+    built = expect_success("build", "chameleon-filtered", "--quiet", "--json", *words).json
     assert built["pinned"] is True
     page = (Path(built["path"]) / "README.md").read_text()
     for said in (
         text,
         page,
-        *(done(name, built["path"], *words).out for name in ("info", "verify")),
+        *(expect_success(name, built["path"], *words).out for name in ("info", "verify")),
     ):
         assert "the published files" in said
-    assert done("verify", built["path"], "--json", *words).json["pinned"] is True
+    assert expect_success("verify", built["path"], "--json", *words).json["pinned"] is True

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import poisson
 from support.builds.raw_graphs import refused_folder
 from support.cases import check_each
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 from torch_geometric.data import Data
 from torch_geometric.utils import grid as grid_of_pyg
 
@@ -187,9 +187,11 @@ def test_generated_grids_are_divided_by_number_and_reproducible(tmp_path) -> Non
 
 def test_the_command_line_names_a_size(tmp_path) -> None:
     command = ("build", "lrim-generated", "--set", "graphs=10", "--limit", "2", "--jobs", "1")
-    built = done(*command, "--set", "size=32", "--home", tmp_path, "--json").json
+    built = expect_success(*command, "--set", "size=32", "--home", tmp_path, "--json").json
     assert built["counts"]["nodes"] == 2 * 32 * 32
-    assert "16, 32, 64, 128 or 256" in refused(*command, "--set", "size=48", "--home", tmp_path)
+    assert "16, 32, 64, 128 or 256" in expect_refusal(
+        *command, "--set", "size=48", "--home", tmp_path
+    )
 
 
 def a_grid(**changes: object) -> Data:

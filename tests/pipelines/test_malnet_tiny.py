@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import refused_folder, write_sample
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from support.cases import check_each
 from support.shared import shared_data
 from torch_geometric import datasets as pyg
@@ -76,7 +76,7 @@ def test_items_of_malnet_tiny_equal_pygs(real, tmp_path):
         )
         assert len(theirs) == len(as_pyg) == len(as_gps)
         for data, one, other in zip(theirs, as_pyg, as_gps, strict=True):
-            assert_same(one, data, ordered=False)
+            assert_same_data(one, data, ordered=False)
             edges, _, mask = remove_isolated_nodes(data.edge_index, num_nodes=data.num_nodes)
             assert torch.equal(other.edge_index, edges)
             assert other.num_nodes == int(mask.sum())

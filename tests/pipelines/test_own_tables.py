@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import answers, made, numbered, write
+from support.own_graphs import number_folders, parse_advice, read_files, write_files
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import roles
@@ -28,7 +28,7 @@ LINE_ENDS = ["\n", "\r\n", "\r"]
 def test_a_table_is_read_whatever_its_separator_and_line_ends(tmp_path):
     """Ends, weights and texts equal those that were written; oracle: the lists themselves."""
     rng = np.random.default_rng(0)
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         separator, end, header, encoding = case
@@ -45,7 +45,7 @@ def test_a_table_is_read_whatever_its_separator_and_line_ends(tmp_path):
         for position in rng.integers(0, len(lines) + 1, 4):
             lines.insert(int(position), str(rng.choice(["", "# end", "% x, y", "  "])))
         data = end.join(lines).encode(encoding)
-        got = made(write(next(folders), edges_csv=data))
+        got = read_files(write_files(next(folders), edges_csv=data))
         names = np.unique(edges)
         expected = np.searchsorted(names, edges).T
         np.testing.assert_array_equal(got.first.edge_index, expected)
@@ -58,8 +58,8 @@ def test_a_table_is_read_whatever_its_separator_and_line_ends(tmp_path):
 
 def test_quoted_cells_keep_separators_line_ends_and_number_signs(tmp_path):
     nodes = 'id,note,kind\na,"x, y\n# no comment\n",p\nb,"say ""hi""\n",q\nc,"plain",p\n'
-    folder = write(tmp_path / "q", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
-    got = made(folder)
+    folder = write_files(tmp_path / "q", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
+    got = read_files(folder)
     assert (got.first.num_nodes, got.edges()) == (3, {(0, 1), (1, 2)})
     assert got.schema.column("node/x").fields == ("kind=p", "kind=q")
     assert any(line.startswith("note: names or free text") for line in got.files["ignored"])
@@ -69,17 +69,17 @@ def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
     """GML and Pajek had the same mark for each letter that UTF-8 does not know: two classes were one."""
     gml = 'graph [ node [ id 0 kind "{}" ] node [ id 1 kind "{}" ] edge [ source 0 target 1 ] ]'
     pajek = '*Vertices 2\n1 "{}"\n2 "{}"\n*Arcs\n1 2\n'
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         name, text = case
         data = text.format("Bjør", "Bjår").encode("latin-1")
-        folder = write(next(folders), **{name: data})
+        folder = write_files(next(folders), **{name: data})
         with pytest.raises(DamagedInput, match=r"line [12]: the text is not in utf-8") as error:
-            made(folder)
+            read_files(folder)
         assert error.value.next.startswith("--set encoding=cp1252")
         label = ("kind",) if name == "a_gml" else ()
-        first = made(folder, encoding="cp1252", label=label).first
+        first = read_files(folder, encoding="cp1252", label=label).first
         assert first.num_nodes == 2
         if label:
             assert first.columns["node/y"].tolist() == [1, 0]
@@ -112,7 +112,7 @@ EDGE_LISTS = {
 
 
 def test_every_line_of_an_edge_list_is_an_edge(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         text, expected = case
@@ -121,23 +121,23 @@ def test_every_line_of_an_edge_list_is_an_edge(tmp_path):
             text.replace("\n", "\r\n").encode(),
             gzip.compress(text.encode()),
         ):
-            assert made(write(next(folders), list_txt=data)).edges() == expected
+            assert read_files(write_files(next(folders), list_txt=data)).edges() == expected
 
     check_each(check, EDGE_LISTS.items())
 
 
 def test_the_list_that_networkx_writes_is_its_graph(tmp_path):
     """write_edgelist with attributes, write_weighted_edgelist and without, directed and not."""
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         data, directed = case
         graph = nx.gnp_random_graph(9, 0.3, seed=3, directed=directed)
         for number, edge in enumerate(graph.edges):
             graph.edges[edge].update(weight=number / 2, kind="ab"[number % 2])
-        folder = write(next(folders))
+        folder = write_files(next(folders))
         nx.write_edgelist(graph, folder / "g.edgelist", data=data)
-        got = made(folder)
+        got = read_files(folder)
         lines = (folder / "g.edgelist").read_text().splitlines()
         names = sorted({node for edge in graph.edges for node in edge})
         ends = [tuple(names[end] for end in edge) for edge in got.first.edge_index.T]
@@ -165,20 +165,20 @@ NAMES = {
 
 
 def test_the_first_line_has_names_or_data(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         nodes, expected = case
-        folder = write(next(folders), edges_csv="source,target\n0,1\n", nodes_csv=nodes)
+        folder = write_files(next(folders), edges_csv="source,target\n0,1\n", nodes_csv=nodes)
         if isinstance(expected, str):
             with pytest.raises(DamagedInput, match=expected):
-                made(folder)
+                read_files(folder)
             return
         if nodes.startswith("big"):
             with pytest.raises(DamagedInput, match="among numbers"):
-                made(folder)
+                read_files(folder)
             return
-        assert made(folder).first.columns["node/x"][0].tolist() == expected
+        assert read_files(folder).first.columns["node/x"][0].tolist() == expected
 
     check_each(check, NAMES.items())
 
@@ -186,17 +186,17 @@ def test_the_first_line_has_names_or_data(tmp_path):
 def test_a_first_line_that_may_be_either_is_asked(tmp_path):
     x = np.arange(6).reshape(3, 2) / 2
     nodes = pd.DataFrame(x).to_csv(index=False)
-    folder = write(tmp_path / "n", edges_csv="source,target\n0,1\n1,2\n", nodes_csv=nodes)
+    folder = write_files(tmp_path / "n", edges_csv="source,target\n0,1\n1,2\n", nodes_csv=nodes)
     with pytest.raises(DamagedInput, match="line 1 may be names"):
-        made(folder)
-    np.testing.assert_array_equal(made(folder, header="yes").first.columns["node/x"], x)
-    assert made(folder, header="no").first.num_nodes == 4
+        read_files(folder)
+    np.testing.assert_array_equal(read_files(folder, header="yes").first.columns["node/x"], x)
+    assert read_files(folder, header="no").first.num_nodes == 4
     # No cell of the first line occurs again, and no column has numbers alone.
-    either = write(tmp_path / "e", list_txt="p q\nr s\nt u\n")
+    either = write_files(tmp_path / "e", list_txt="p q\nr s\nt u\n")
     with pytest.raises(DamagedInput, match="line 1 may be names"):
-        made(either)
-    assert made(either, header="yes").first.num_edges == 2
-    assert made(either, header="no").first.num_edges == 3
+        read_files(either)
+    assert read_files(either, header="yes").first.num_edges == 2
+    assert read_files(either, header="no").first.num_edges == 3
 
 
 def variants(name):
@@ -207,12 +207,12 @@ def variants(name):
 
 
 def test_the_names_of_the_ends_are_known(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         for first, second in zip(*map(variants, case), strict=True):
             text = f"w,{second},x,{first}\n.5,b,1,a\n.25,c,2,b\n.75,d,3,c\n"
-            got = made(write(next(folders), got_edges_csv=text))
+            got = read_files(write_files(next(folders), got_edges_csv=text))
             assert got.edges() == PATH, (first, second)
             assert got.schema.column("edge/edge_attr").fields == ("w", "x")
 
@@ -221,14 +221,14 @@ def test_the_names_of_the_ends_are_known(tmp_path):
 
 def test_lines_of_comment_are_listed(tmp_path):
     """A tag such as #a begins as a comment does."""
-    got = made(write(tmp_path / "a", a_csv="source,target\n#a,#b\nx,y\n\n# end\n"))
+    got = read_files(write_files(tmp_path / "a", a_csv="source,target\n#a,#b\nx,y\n\n# end\n"))
     assert got.files["ignored"] == ["comments in a.csv: 2 lines, such as '#a,#b'"]
     assert got.edges() == {(0, 1)}
 
 
 def test_a_line_of_one_cell_is_no_edge(tmp_path):
     with pytest.raises(DamagedInput, match="has one column, and an edge has two ends") as caught:
-        made(write(tmp_path / "a", a_txt="0::1\n1::2\n"))
+        read_files(write_files(tmp_path / "a", a_txt="0::1\n1::2\n"))
     assert caught.value.next.startswith("separate the cells")
 
 
@@ -241,12 +241,12 @@ FILES = [
 
 
 def test_files_are_known_by_the_words_in_their_names(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         edges, nodes = case
         files = {edges: "u,v\na,b\nb,c\n", nodes: "Id,mass\na,5\nb,6\nc,7\n", "readme_md": "notes"}
-        got = made(write(next(folders), **files))
+        got = read_files(write_files(next(folders), **files))
         assert got.first.columns["node/x"][:, 0].tolist() == [5, 6, 7]
         assert got.files["ignored"] == [
             "readme.md: its name has none of the words nodes, edges and graphs"
@@ -264,7 +264,7 @@ def test_tables_exported_by_gephi_are_read(tmp_path):
     edges = "Source,Target,Type,Id,Label,timeset,Weight\n" + "".join(
         f"p{i},p{(i + 1) % 12},{kinds[i % 3]},{i},,,{i + 1}\n" for i in range(12)
     )
-    got = made(write(tmp_path / "g", cast_nodes_csv=nodes, cast_edges_csv=edges))
+    got = read_files(write_files(tmp_path / "g", cast_nodes_csv=nodes, cast_edges_csv=edges))
     expected = []
     for i in range(12):
         ends = (i, (i + 1) % 12)
@@ -292,17 +292,17 @@ IDS = [
 
 
 def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         edges, nodes, expected = case
-        folder = write(next(folders), edges_csv=edges, nodes_csv=nodes)
+        folder = write_files(next(folders), edges_csv=edges, nodes_csv=nodes)
         if isinstance(expected, str):
             with pytest.raises(DamagedInput, match=expected) as caught:
-                made(folder)
+                read_files(folder)
             assert caught.value.next
         else:
-            assert made(folder).first.edge_index[:, 0].tolist() == expected
+            assert read_files(folder).first.edge_index[:, 0].tolist() == expected
 
     check_each(check, IDS)
 
@@ -310,23 +310,28 @@ def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
 def test_y_next_to_x_is_a_coordinate_or_asked(tmp_path):
     nodes = pd.DataFrame({"id": range(6), "x": np.arange(6) / 4, "y": np.arange(6) / 8})
     files = {"edges_csv": "u,v\n0,1\n", "nodes_csv": nodes.to_csv(index=False)}
-    folder = write(tmp_path / "asked", **files)
+    folder = write_files(tmp_path / "asked", **files)
     with pytest.raises(DamagedInput, match="'y' next to 'x'") as caught:
-        made(folder)
-    assert made(folder, **answers(caught.value)).schema.column("node/x").fields == ("x", "y")
-    assert made(folder, label=("y",)).schema.label_column.doc == "y"
+        read_files(folder)
+    assert read_files(folder, **parse_advice(caught.value)).schema.column("node/x").fields == (
+        "x",
+        "y",
+    )
+    assert read_files(folder, label=("y",)).schema.label_column.doc == "y"
     files["nodes_csv"] = nodes.assign(label=list("aabbab")).to_csv(index=False)
-    got = made(write(tmp_path / "label", **files))
+    got = read_files(write_files(tmp_path / "label", **files))
     assert got.schema.column("node/x").fields == ("x", "y")
     assert got.schema.label_column.num_classes == 2
     # Integers next to fractions are a target.
     files["nodes_csv"] = nodes.assign(y=[0, 1] * 3).to_csv(index=False)
-    assert made(write(tmp_path / "target", **files)).schema.label_column.num_classes == 2
+    assert (
+        read_files(write_files(tmp_path / "target", **files)).schema.label_column.num_classes == 2
+    )
 
 
 def test_molecules_in_three_tables(tmp_path):
     """begin, end and mol_id; names of graphs are those of the file."""
-    folder = write(
+    folder = write_files(
         tmp_path / "m",
         molecules_csv="mol_id,label\nMOL-1,1\nMOL-2,0\n",
         atoms_csv="mol_id,atom,element\nMOL-1,0,H\nMOL-2,0,O\nMOL-1,1,O\nMOL-1,2,H\n".replace(
@@ -334,7 +339,7 @@ def test_molecules_in_three_tables(tmp_path):
         ),
         bonds_csv="mol_id,begin,end,order\nMOL-1,0,1,1\nMOL-1,1,2,1\n",
     )
-    got = made(folder)
+    got = read_files(folder)
     assert [record.key for record in got.records] == ["MOL-1", "MOL-2"]
     assert got.edges() == {(0, 1), (1, 2)}
     assert got.schema.column("node/x").fields == ("element=H", "element=O")
@@ -343,29 +348,29 @@ def test_molecules_in_three_tables(tmp_path):
 
 def test_molecules_have_the_ids_of_their_table(tmp_path):
     table = "compound_id,batch,smiles,y\nK1,a,CCO,0\nK2,a,CCC,1\n"
-    path = write(tmp_path / "t", t_csv=table)
-    assert [record.key for record in made(path, label=("y",)).records] == ["K1", "K2"]
-    numbered_rows = made(path, label=("y",), node="none").records
+    path = write_files(tmp_path / "t", t_csv=table)
+    assert [record.key for record in read_files(path, label=("y",)).records] == ["K1", "K2"]
+    numbered_rows = read_files(path, label=("y",), node="none").records
     assert [record.key for record in numbered_rows] == ["000000", "000001"]
     with pytest.raises(DamagedInput, match="'batch'") as caught:
-        made(path, label=("y",), node="batch")
+        read_files(path, label=("y",), node="batch")
     assert "--set node=none" in caught.value.next
 
 
 def test_a_node_that_one_table_lacks_is_named_with_its_line(tmp_path):
     """The ids are in the column that has most of them, although it lacks one."""
-    path = write(
+    path = write_files(
         tmp_path / "t",
         edges_csv="source,target\nann,bob\nbob,cem\n",
         nodes_csv="age,person\n3,ann\n4,bob\n",
     )
     with pytest.raises(DamagedInput, match=r"edges.csv, line 3: the node cem"):
-        made(path)
+        read_files(path)
 
 
 def test_empty_rows_at_the_end_of_a_spreadsheet_are_listed(tmp_path):
     nodes = "id;mass\n0;5\n1;\n2;7\n;\n;;\n"
-    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n,\n", nodes_csv=nodes))
+    got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n,\n", nodes_csv=nodes))
     assert (got.first.num_nodes, got.first.num_edges) == (3, 2)
     assert got.files["ignored"] == [
         "end of nodes.csv: 2 lines without a value",
@@ -373,17 +378,17 @@ def test_empty_rows_at_the_end_of_a_spreadsheet_are_listed(tmp_path):
     ]
     # An empty row between others may be a node.
     nodes = "mass,age\n1,2\n,\n3,4\n"
-    got = made(write(tmp_path / "u", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
+    got = read_files(write_files(tmp_path / "u", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
     assert got.first.num_nodes == 3
 
 
 def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         edges, nodes, message, advice = case
         with pytest.raises(DamagedInput, match=message) as caught:
-            made(write(next(folders), edges_csv=edges, nodes_csv=nodes))
+            read_files(write_files(next(folders), edges_csv=edges, nodes_csv=nodes))
         assert advice in caught.value.next
 
     edges = "source,target\n7,8\n8,9\n"
@@ -399,13 +404,13 @@ def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
 def test_edges_between_two_kinds_of_nodes_are_no_single_count(tmp_path):
     """User 1 is not item 1; followed, the advice gives a node to each."""
     table = pd.DataFrame({"user_id": [1, 2, 2], "item_id": [1, 1, 3], "stars": [5, 4, 3]})
-    folder = write(tmp_path / "t", ratings_csv=table.to_csv(index=False))
+    folder = write_files(tmp_path / "t", ratings_csv=table.to_csv(index=False))
     with pytest.raises(DamagedInput, match="no columns named like the ends") as caught:
-        made(folder)
+        read_files(folder)
     command = re.search(r"table\[.*?\.astype\(str\)", caught.value.next)
     exec(command.group(), {"table": table})
-    folder = write(tmp_path / "u", ratings_csv=table.to_csv(index=False))
-    assert made(folder, source="user_id", target="item_id").first.num_nodes == 4
+    folder = write_files(tmp_path / "u", ratings_csv=table.to_csv(index=False))
+    assert read_files(folder, source="user_id", target="item_id").first.num_nodes == 4
 
 
 def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
@@ -413,26 +418,28 @@ def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
         f"m{n},{smiles},{n}\n" for n, smiles in enumerate(["CCO", "c1ccccc1", "CC(=O)O"])
     )
     with pytest.raises(DamagedInput) as caught:
-        made(write(tmp_path / "t", a_csv="name,structure,price\n" + rows))
+        read_files(write_files(tmp_path / "t", a_csv="name,structure,price\n" + rows))
     assert "--set smiles=structure" in caught.value.next
 
 
 def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
-    folder = write(tmp_path / "t", persons_csv="id,age\na,3\n", transfers_csv="from,to\na,a\n")
+    folder = write_files(
+        tmp_path / "t", persons_csv="id,age\na,3\n", transfers_csv="from,to\na,a\n"
+    )
     with pytest.raises(DamagedInput, match="No file name has the word edges") as caught:
-        made(folder)
+        read_files(folder)
     assert "edges.csv and nodes.csv" in caught.value.next
 
 
 def test_graphs_in_one_table_of_edges(tmp_path):
     """Ends are columns with names alike, and a column of ids that repeats may name the graph."""
     rows = [f"s{graph},R1,R{end},0.5\n" for graph in range(3) for end in (2, 3)]
-    folder = write(tmp_path / "t", a_csv="participant_id,roi_a,roi_b,fc\n" + "".join(rows))
+    folder = write_files(tmp_path / "t", a_csv="participant_id,roi_a,roi_b,fc\n" + "".join(rows))
     with pytest.raises(DamagedInput) as caught:
-        made(folder)
+        read_files(folder)
     expected = "--set source=roi_a --set target=roi_b, and --set graph=participant_id"
     assert expected in caught.value.next
-    got = made(folder, source="roi_a", target="roi_b", graph="participant_id")
+    got = read_files(folder, source="roi_a", target="roi_b", graph="participant_id")
     assert len(got.records) == 3
     assert got.files["ignored"][0].startswith("ids of nodes: stored only for a single graph")
 
@@ -440,12 +447,12 @@ def test_graphs_in_one_table_of_edges(tmp_path):
 def test_nodes_among_the_edges_are_to_be_written_apart(tmp_path):
     text = "_id,name,_start,_end\n1,ann,,\n2,bob,,\n,,1,2\n"
     with pytest.raises(DamagedInput, match="line 2: '_start' and '_end' are empty") as caught:
-        made(write(tmp_path / "t", all_csv=text))
+        read_files(write_files(tmp_path / "t", all_csv=text))
     assert "nodes.csv" in caught.value.next
 
 
 def test_edges_that_occur_again_are_counted(tmp_path):
-    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n0,1\n1,0\n2,2\n2,2\n"))
+    got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n0,1\n1,0\n2,2\n2,2\n"))
     assert (got.files["repeated_edges"], got.files["self_loops"]) == (1, 2)
 
 
@@ -454,7 +461,7 @@ def files_of_graphs(tmp_path, names, graphs):
     nodes = "".join(f"{name},{node}\n" for name in names for node in "ab")
     edges = "".join(f"{name},a,b\n" for name in names)
     rows = "".join(f"{name},{number}\n" for number, name in enumerate(graphs))
-    return write(
+    return write_files(
         tmp_path,
         nodes_csv="graph,id\n" + nodes,
         edges_csv="graph,source,target\n" + edges,
@@ -468,25 +475,25 @@ def test_graphs_without_nodes_or_without_a_row_are_refused_or_left_out(tmp_path,
     if not with_nodes:
         (folder / "nodes.csv").unlink()
     with pytest.raises(DamagedInput, match=r"the graph 'r' is not in graphs\.csv") as caught:
-        made(folder)
-    assert answers(caught.value) == {"on_error": "skip"}
-    got = made(folder, on_error="skip")
+        read_files(folder)
+    assert parse_advice(caught.value) == {"on_error": "skip"}
+    got = read_files(folder, on_error="skip")
     assert [record.key for record in got.records] == ["p", "q"]
     assert got.schema.label_column.num_classes == 3
     (folder / "graphs.csv").write_text("graph,y\np,0\nempty,1\nq,1\nnone,2\nr,0\n")
     with pytest.raises(DamagedInput, match=r"graphs.csv, line 3: .*'empty'.*1 others: empty, none"):
-        made(folder)
-    got = made(folder, on_error="skip")
+        read_files(folder)
+    got = read_files(folder, on_error="skip")
     assert [record.key for record in got.records] == ["p", "q", "r"]
     assert any("2 without any row" in line for line in got.files["ignored"])
 
 
 def test_edges_without_a_node_are_left_out_only_if_asked(tmp_path):
     edges = "source,target,w\na,b,1\nb,ghost,2\nb,a,3\nghost,ghost2,4\n"
-    folder = write(tmp_path / "t", edges_csv=edges, nodes_csv="id,f\na,1\nb,2\n")
+    folder = write_files(tmp_path / "t", edges_csv=edges, nodes_csv="id,f\na,1\nb,2\n")
     with pytest.raises(DamagedInput, match=r"line 3: the node ghost.*nor are 1 other end"):
-        made(folder)
-    got = made(folder, on_error="skip")
+        read_files(folder)
+    got = read_files(folder, on_error="skip")
     assert got.edges() == {(0, 1), (1, 0)}
     assert got.first.columns["edge/edge_attr"].ravel().tolist() == [1, 3]
     assert "rows of edges.csv: 2 edges with an end that is not a node" in got.files["ignored"]
@@ -494,8 +501,8 @@ def test_edges_without_a_node_are_left_out_only_if_asked(tmp_path):
 
 def test_a_note_behind_the_nodes_is_warned_of(tmp_path):
     nodes = "id;f\na;1\nb;2\nc;\nSource: office;\n"
-    folder = write(tmp_path / "t", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
-    got = made(folder)
+    folder = write_files(tmp_path / "t", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
+    got = read_files(folder)
     notes = [line for line in got.files["warnings"] if "'Source: office'" in line]
     assert len(notes) == 1
     assert notes[0].startswith("nodes.csv, line 5: ")
@@ -503,15 +510,15 @@ def test_a_note_behind_the_nodes_is_warned_of(tmp_path):
 
 
 def test_parts_have_several_names_and_unknown_ones_are_listed_at_once(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def parts_of(words):
         rows = "".join(f"{row},{word}\n" for row, word in enumerate(words))
         nodes = "id,set\n" + rows
-        return write(next(folders), edges_csv="u,v\n0,1\n", nodes_csv=nodes)
+        return write_files(next(folders), edges_csv="u,v\n0,1\n", nodes_csv=nodes)
 
     def check(words):
-        assert made(parts_of(words)).first.columns["node/set"].tolist() == [0, 1, 2, 255, 0]
+        assert read_files(parts_of(words)).first.columns["node/set"].tolist() == [0, 1, 2, 255, 0]
 
     check_each(
         check,
@@ -522,8 +529,8 @@ def test_parts_have_several_names_and_unknown_ones_are_listed_at_once(tmp_path):
         ],
     )
     with pytest.raises(DamagedInput, match=r"line 4: .*unknown are 'holdout', 'hold-out'"):
-        made(parts_of(["train", "val", "holdout", "hold-out", "test"]))
-    languages = made(parts_of(["tr", "te", "en", "de", "tr"]))
+        read_files(parts_of(["train", "val", "holdout", "hold-out", "test"]))
+    languages = read_files(parts_of(["tr", "te", "en", "de", "tr"]))
     assert "node/x" in languages.first.columns
 
 
@@ -531,9 +538,9 @@ def test_columns_without_names_become_ends_and_keep_the_features_of_nodes(tmp_pa
     """The options that the error prints name the ends alone, so that no feature is left out."""
     edges = "".join(f"{node}\t{node + 1}\t0.{node}\t{node % 3}\n" for node in range(1, 9))
     nodes = "".join(f"{node},{node}.5\n" for node in range(1, 10))
-    folder = write(tmp_path / "f", edges_tsv=edges, nodes_csv="id,size\n" + nodes)
+    folder = write_files(tmp_path / "f", edges_tsv=edges, nodes_csv="id,size\n" + nodes)
     with pytest.raises(DamagedInput, match="4 columns and no names") as caught:
-        made(folder)
-    got = made(folder, **answers(caught.value))
+        read_files(folder)
+    got = read_files(folder, **parse_advice(caught.value))
     assert [record.columns["node/x"].shape for record in got.records] == [(9, 1)]
     assert [record.columns["edge/edge_attr"].shape[1] for record in got.records] == [2]

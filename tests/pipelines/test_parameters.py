@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 from support.cases import check_each
-from support.cli import refused
+from support.cli import expect_refusal
 
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
@@ -66,7 +66,9 @@ def test_what_says_nothing_is_refused():
 
 
 def test_zero_hops_are_refused(tmp_path) -> None:
-    message = refused("build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path)
+    message = expect_refusal(
+        "build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path
+    )
     assert "found: hops = '0'" in message
     assert not any(tmp_path.iterdir())
 
@@ -77,7 +79,7 @@ def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
         ["--name", "x", "--set", f"osm_file={tmp_path / 'no such file'}"] if name == "city" else []
     )
     line = ("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
-    assert "--limit 100" in refused(*line)
+    assert "--limit 100" in expect_refusal(*line)
     assert not any(tmp_path.iterdir())
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.builds.raw_graphs import FUNC_TABLE, real_rows, refused_folder, write_sample
 from support.cases import check_each
-from support.cli import kmip, refused
+from support.cli import expect_refusal, kmip
 from support.shared import shared_data
 
 from kmip_data import PeptidesFunc, PeptidesStruct
@@ -84,7 +84,7 @@ def test_the_published_set_is_complete(tmp_path):
 def test_struct_from_the_table_of_func(raw, tmp_path):
     build = ["build", "peptides-struct", "--home", tmp_path / "home", "--unpinned", "--archive"]
     for archive in (raw, raw / FUNC_TABLE):
-        message = refused(*build, archive, code=4)
+        message = expect_refusal(*build, archive, code=4)
         assert "holds the table of peptides-func: the same molecules without the" in message
 
 
@@ -120,7 +120,7 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
 def test_refused_smiles_stop_a_build_or_are_skipped_and_listed(rows, tmp_path):
     raw = write_func(tmp_path / "raw", [*rows[:6], BAD, {**BAD, "smiles": "C("}, *rows[6:9]])
     build = ("build", "peptides-func", "--unpinned", "--archive", raw, "--jobs", 1)
-    message = refused(*build, "--home", tmp_path / "home", code=4)
+    message = expect_refusal(*build, "--home", tmp_path / "home", code=4)
     for words in ("000006", "CN(C)(C)(C)C", "--set on_error=skip"):
         assert words in message
     assert not list((tmp_path / "home" / "built").glob("*/card.json"))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.builds.raw_graphs import records_of
 from support.cases import check_each
-from support.cli import kmip, refused
+from support.cli import expect_refusal, kmip
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -225,7 +225,7 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
     assert not groups["train"] & groups["test"]
     (folder / "bad.txt").write_text("1 2\n")
     before = sorted(path for path in home.rglob("*") if path.is_file())
-    assert "points/bad.txt has no column 'z'" in refused(*line, "--jobs", 1, code=4)
+    assert "points/bad.txt has no column 'z'" in expect_refusal(*line, "--jobs", 1, code=4)
     assert sorted(path for path in home.rglob("*") if path.is_file()) == before
     skipped = kmip(*line, "--jobs", 1, "--set", "on_error=skip").json["path"]
     (entry,) = kmip_data.open(skipped).card.statistics["skipped"]
@@ -464,11 +464,11 @@ def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
     (classes | 7 << 16).astype("<u4").tofile(tmp_path / "00" / "labels" / "000000.label")
     line = ("build", "points", "--name=own", f"--archive={tmp_path / '00'}", "--k=4", "--quiet")
     line = (*line, f"--home={tmp_path / 'home'}")
-    message = refused(*line, code=4)
+    message = expect_refusal(*line, code=4)
     assert "000000.bin does not state its columns" in message
     assert "--set bin=x,y,z,intensity, if" in message
     scan = tmp_path / "00" / "velodyne" / "000000.bin"
-    assert "kmip-data build points" in refused(
+    assert "kmip-data build points" in expect_refusal(
         "build", "graphs", "--name=g", f"--archive={scan}", f"--home={tmp_path / 'home'}", code=4
     )
     done = kmip(*line, "--set=bin=x,y,z,intensity", "--set=feature=intensity", "--json")
@@ -487,7 +487,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path):
     (clouds / "notes.md").write_text("mine")
     line = ("build", "points", "--name=own", f"--archive={clouds}", "--k=4", "--quiet")
     line = (*line, f"--home={tmp_path / 'home'}")
-    message = refused(*line, code=4)
+    message = expect_refusal(*line, code=4)
     assert "2 of 3 files cannot be used" in message
     assert "cut.ply" in message
     assert "ragged.txt" in message

@@ -12,7 +12,7 @@ import torch
 from support.builds.raw_graphs import records_of_folder, refused_folder, write_sample
 from support.builds.records import assert_same_records
 from support.cases import check_each
-from support.cli import kmip, refused
+from support.cli import expect_refusal, kmip
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import LRGBDataset
 
@@ -138,7 +138,7 @@ def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
         else:
             file.rename(folder / "train.pt")
         line = ("build", name, "--archive", folder, "--jobs", 1, "--quiet", "--home", home)
-        message = refused(*line, code=4)
+        message = expect_refusal(*line, code=4)
         assert "train" in message
         assert problem == "mixed" or "--archive PATH" in message
         assert not list((home / "built").glob("*")) if (home / "built").exists() else True
@@ -180,5 +180,5 @@ def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypa
     assert [part["graphs"] for part in other.values()] == [
         part["graphs"] for part in upstream.values()
     ]
-    assert "a seed has no effect" in refused("build", *options, "--split-seed", 1)
+    assert "a seed has no effect" in expect_refusal("build", *options, "--split-seed", 1)
     assert "not stratified" in kmip("info", "coco-sp").out

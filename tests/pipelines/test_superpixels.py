@@ -11,7 +11,7 @@ from numpy.random import PCG64, Generator
 from PIL import Image, ImageOps
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
-from support.cli import kmip, refused
+from support.cli import expect_refusal, kmip
 from support.shared import shared_data
 
 from kmip_data.builds.home import Build, Home
@@ -316,7 +316,7 @@ def test_masks_of_0_and_255_are_asked_about_once(pictures, home):
     (pictures / "images" / "notes.txt").write_text("mine")
     folders = [f"--set={kind}={pictures / kind}" for kind in ("images", "masks")]
     line = ("build", "superpixels", "--name=own", *folders, "--set=superpixels=40", "--quiet")
-    message = refused(*line, "--set=classes=2", code=4)
+    message = expect_refusal(*line, "--set=classes=2", code=4)
     assert "next: --set classes=0,255" in message
     done = kmip(*line, "--set=classes=0,255")
     assert done.code == 0, done.err
@@ -382,7 +382,7 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
         ([images, masks, "--set=class_name=sky"], "1 names for 21 classes"),
     ):
         line = ("build", "superpixels", "--name", "photos", *options, "--quiet", "--jobs", 1)
-        assert message in refused(*line)
+        assert message in expect_refusal(*line)
     Image.open(pictures / "images" / "picture_000.png").save(
         pictures / "images" / "picture_000.jpg"
     )

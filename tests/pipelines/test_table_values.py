@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import PIPELINE, answers, made, numbered, write
+from support.own_graphs import PIPELINE, number_folders, parse_advice, read_files, write_files
 
 import kmip_data
 from kmip_data.errors import DamagedInput
@@ -14,18 +14,18 @@ from kmip_data.pipelines.base import RawFolder
 
 
 def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         values, expected = case
         rows = "".join(f'{i};"{value}"\n' for i, value in enumerate(values)).replace(";", ",")
         files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,people\n" + rows}
-        folder = write(next(folders), **files)
+        folder = write_files(next(folders), **files)
         with pytest.raises(
             DamagedInput, match=r"line 2: 'people' is '1.*read in two ways"
         ) as caught:
-            made(folder)
-        got = made(folder, **answers(caught.value)).first.columns["node/x"]
+            read_files(folder)
+        got = read_files(folder, **parse_advice(caught.value)).first.columns["node/x"]
         np.testing.assert_allclose(got[:, 0], expected)
 
     cases = [
@@ -37,7 +37,7 @@ def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
     # Dates, addresses and versions are texts.
     rows = "0,1.2.3\n1,1.2.3\n2,1.2\n"
     files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,version\n" + rows}
-    got = made(write(next(folders), **files))
+    got = read_files(write_files(next(folders), **files))
     assert got.schema.column("node/x").fields == ("version=1.2", "version=1.2.3")
 
 
@@ -55,8 +55,8 @@ def people(ages, countries=("NL", "BE"), labels=("a", "b")):
 
 def test_what_is_lossless_happens_and_is_said(tmp_path):
     ages = [1, "", "NA", 4, 5, 6]
-    folder = write(tmp_path / "p", edges_csv="from,to\n0,1\n", nodes_csv=people(ages))
-    got = made(folder)
+    folder = write_files(tmp_path / "p", edges_csv="from,to\n0,1\n", nodes_csv=people(ages))
+    got = read_files(folder)
     x = dict(
         zip(got.schema.column("node/x").fields, got.first.columns["node/x"].T.tolist(), strict=True)
     )
@@ -78,9 +78,9 @@ def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
         country = ("NA", "DE", "FR")[i % 3]
         score = "n.d." if i == 7 else i
         rows.append(f"{i},{country},c{i % 100},{1_700_000_001 + i},{score}\n")
-    folder = write(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
+    folder = write_files(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
     with pytest.raises(DamagedInput, match="4 columns need a decision") as caught:
-        made(folder)
+        read_files(folder)
     found = caught.value.found
     for words in (
         "'NA' in 100 rows",
@@ -89,12 +89,12 @@ def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
         "line 9: 'score' is 'n.d.'",
     ):
         assert words in found, found
-    got = made(folder, **answers(caught.value))
+    got = read_files(folder, **parse_advice(caught.value))
     assert got.first.num_nodes == 300
     fields = got.schema.column("node/x").fields
     assert {"country=DE", "country=FR", "country=NA"} <= set(fields) or "score" in fields
     # Kept instead of left out, each by the answer that is printed.
-    kept = made(folder, missing=("n.d.",), categories=100, rounded=("since",))
+    kept = read_files(folder, missing=("n.d.",), categories=100, rounded=("since",))
     assert len(kept.schema.column("node/x").fields) == 3 + 100 + 1 + 2
 
 
@@ -103,11 +103,13 @@ def test_a_word_that_is_missing_in_one_column_leaves_the_others(tmp_path):
     frame = pd.DataFrame(
         {"id": range(8), "age": ["1", "NA", *"345678"], "score": [*"1234567", "n.d."]}
     )
-    folder = write(tmp_path / "m", edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False))
+    folder = write_files(
+        tmp_path / "m", edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False)
+    )
     with pytest.raises(DamagedInput, match="among numbers") as caught:
-        made(folder)
-    for parameters in (answers(caught.value), {"missing": ("n.d.",)}):
-        got = made(folder, **parameters)
+        read_files(folder)
+    for parameters in (parse_advice(caught.value), {"missing": ("n.d.",)}):
+        got = read_files(folder, **parameters)
         fields = got.schema.column("node/x").fields
         assert fields == ("age", "age missing", "score", "score missing")
         x = got.first.columns["node/x"]
@@ -130,14 +132,16 @@ TARGETS = [
 
 
 def test_a_missing_label_is_no_class(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         texts, task, expected, classes = case
         texts, expected = texts * 3, expected * 3
         frame = pd.DataFrame({"id": range(12), "x": 1.5, "label": texts})
-        folder = write(next(folders), edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False))
-        got = made(folder, task=task)
+        folder = write_files(
+            next(folders), edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False)
+        )
+        got = read_files(folder, task=task)
         y = got.first.columns["node/y"].astype(float)
         np.testing.assert_array_equal(y, [np.nan if value is None else value for value in expected])
         assert got.schema.label_column.num_classes == classes
@@ -153,7 +157,7 @@ def test_names_of_many_features_stand_on_the_card(tmp_path):
     """64 kB of names have no room in the schema of a shard."""
     names = [f"a feature with a long name {number}" for number in range(4_000)]
     frame = pd.DataFrame(np.ones((3, 4_000), int), columns=names)
-    folder = write(
+    folder = write_files(
         tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=frame.to_csv(index_label="id")
     )
     kmip_home = tmp_path / "home"
@@ -175,15 +179,15 @@ def test_names_of_many_features_stand_on_the_card(tmp_path):
 
 def test_a_table_of_a_million_columns_is_refused_at_once(tmp_path):
     line = b",".join([b"1"] * 1_000_000) + b"\n"
-    folder = write(tmp_path / "w", edges_csv="u,v\n0,1\n", nodes_csv=line * 2)
+    folder = write_files(tmp_path / "w", edges_csv="u,v\n0,1\n", nodes_csv=line * 2)
     with pytest.raises(DamagedInput, match="1,000,000 columns"):
-        made(folder)
+        read_files(folder)
 
 
 def test_numbers_with_leading_zeros_are_codes(tmp_path):
     """Postal codes are categories, also next to an empty cell; -0 and +1 are numbers."""
     nodes = "id,zip,code,change\n0,01067,1,-0\n1,10115,2,+1\n2,,1,2\n"
-    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
+    got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
     assert got.schema.column("node/x").fields == ("zip=01067", "zip=10115", "code", "change")
     expected = [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 1, 2]]
     np.testing.assert_array_equal(got.first.columns["node/x"], expected)
@@ -192,13 +196,15 @@ def test_numbers_with_leading_zeros_are_codes(tmp_path):
 def test_fractions_that_float32_rounds_are_no_question(tmp_path):
     """A constant has no range, and 0.1 no float32; seconds since 1970 are asked about in ASKED."""
     edges = "u,v,w,d\n0,1,0.1,0.1\n1,2,0.1,0.7\n2,0,0.1,\n"
-    values = made(write(tmp_path / "t", edges_csv=edges)).first.columns["edge/edge_attr"]
+    values = read_files(write_files(tmp_path / "t", edges_csv=edges)).first.columns[
+        "edge/edge_attr"
+    ]
     np.testing.assert_allclose(values, [[0.1, 0.1, 0], [0.1, 0.7, 0], [0.1, 0, 1]])
 
 
 def test_integers_of_a_table_above_0_are_the_built_class_names(tmp_path):
     nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
-    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
+    got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
     assert got.schema.label_column.num_classes == 3
     np.testing.assert_array_equal(got.first.columns["node/y"], [0, 1, 2, 0, 1, 2])
 
@@ -207,16 +213,16 @@ def test_integers_of_a_table_above_0_are_the_built_class_names(tmp_path):
 def test_truth_values_name_their_classes(tmp_path, words):
     labels = [words[node % len(words)] for node in range(6)]
     nodes = "id,label\n" + "".join(f"{node},{label}\n" for node, label in enumerate(labels))
-    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
     raw = RawFolder(folder, {"edges.csv": "", "nodes.csv": ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)
     assert PIPELINE.class_names(params) == ("false", "true")
     classes = {"false": 0, "true": 1, "na": -1}
     expected = [classes[label.lower()] for label in labels]
-    np.testing.assert_array_equal(made(folder).first.columns["node/y"], expected)
+    np.testing.assert_array_equal(read_files(folder).first.columns["node/y"], expected)
     numbers = [[0], [1], [np.nan]]
     for task in ("regression", "multilabel"):
-        got = made(folder, task=task).first.columns["node/y"].reshape(-1, 1)
+        got = read_files(folder, task=task).first.columns["node/y"].reshape(-1, 1)
         np.testing.assert_array_equal(got[: len(words)], numbers[: len(words)])
 
 
@@ -225,24 +231,28 @@ def test_texts_are_no_regression(tmp_path):
         f"{node},{'low' if node % 2 else 'high'}\n" for node in range(6)
     )
     for task in ("regression", "multilabel"):
-        folder = write(tmp_path / task, edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
+        folder = write_files(tmp_path / task, edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
         with pytest.raises(DamagedInput, match="strings, such as 'high'") as caught:
-            made(folder, label=("income",), task=task)
+            read_files(folder, label=("income",), task=task)
         assert (
-            made(folder, label=("income",), **answers(caught.value)).schema.label_column.num_classes
+            read_files(
+                folder, label=("income",), **parse_advice(caught.value)
+            ).schema.label_column.num_classes
             == 2
         )
 
 
 def test_numbers_that_show_their_decimal_sign_are_read(tmp_path):
     """Of a spreadsheet in German, English or Swiss, next to a word that means missing."""
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         cells, options, expected = case
         rows = "".join(f'{row};"{cell}"\n' for row, cell in enumerate(cells))
-        folder = write(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id;sum\n" + rows)
-        values = made(folder, **options).first.columns["node/x"][:, 0]
+        folder = write_files(
+            next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id;sum\n" + rows
+        )
+        values = read_files(folder, **options).first.columns["node/x"][:, 0]
         np.testing.assert_allclose(values, expected)
 
     cases = [
@@ -256,9 +266,9 @@ def test_numbers_that_show_their_decimal_sign_are_read(tmp_path):
     ]
     check_each(check, cases)
     cells = "id;sum\n0;1.200,50\n1;k.A.\n2;9.300,10\n"
-    folder = write(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv=cells)
+    folder = write_files(next(folders), edges_csv="u,v\n0,1\n1,2\n", nodes_csv=cells)
     with pytest.raises(DamagedInput, match=r"line 3: 'sum' is 'k\.A\.' among numbers"):
-        made(folder)
+        read_files(folder)
 
 
 #: Files that are refused with options to type -> rows that a build by these options must have.
@@ -284,15 +294,15 @@ ASKED = [
 
 
 def test_advice_that_is_followed_ends_in_a_build_with_every_row(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
     counted = []
 
     def check(case):
         files, rows = case
-        folder = write(next(folders), **files)
+        folder = write_files(next(folders), **files)
         with pytest.raises(DamagedInput) as caught:
-            made(folder)
-        got = made(folder, **answers(caught.value))
+            read_files(folder)
+        got = read_files(folder, **parse_advice(caught.value))
         counts = {
             "graphs": len(got.records),
             "nodes": sum(record.num_nodes for record in got.records),
@@ -309,15 +319,15 @@ def table_of(tmp_path, cells, separator=";"):
     """Return a folder with a table of nodes of one column ``sum``, and a path of edges."""
     rows = "".join(f'{row}{separator}"{cell}"\n' for row, cell in enumerate(cells))
     nodes = f"id{separator}sum\n{rows}"
-    return write(tmp_path, edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
+    return write_files(tmp_path, edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
 
 
 def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal(tmp_path):
-    folders = numbered(tmp_path)
+    folders = number_folders(tmp_path)
 
     def check(case):
         cells, options, expected = case
-        got = made(table_of(next(folders), cells), **options).first.columns["node/x"][:, 0]
+        got = read_files(table_of(next(folders), cells), **options).first.columns["node/x"][:, 0]
         np.testing.assert_allclose(got, expected)
 
     comma = {"decimal": ","}
@@ -336,27 +346,27 @@ def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal
 def test_points_before_three_digits_are_asked_next_to_semicolons(tmp_path, last):
     folder = table_of(tmp_path / "a", [last, "155.565", "65.124"])
     with pytest.raises(DamagedInput, match=r"line 3: 'sum' is '155\.565'.*two ways") as caught:
-        made(folder, missing=("k. A.",))
-    assert answers(caught.value) == {"decimal": ","}
+        read_files(folder, missing=("k. A.",))
+    assert parse_advice(caught.value) == {"decimal": ","}
     # Next to commas a point is a decimal sign.
     folder = table_of(tmp_path / "b", ["155.565", "65.124", last], ",")
-    got = made(folder, missing=("k. A.",)).first.columns["node/x"][:, 0]
+    got = read_files(folder, missing=("k. A.",)).first.columns["node/x"][:, 0]
     np.testing.assert_allclose(got[:2], [155.565, 65.124])
 
 
 def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
     folder = table_of(tmp_path / "a", ["1.155.565", "65.124", "7"])
     with pytest.raises(DamagedInput, match=r"not a number with the decimal sign '\.'") as caught:
-        made(folder, decimal=".")
-    assert answers(caught.value) == {"decimal": ","}
+        read_files(folder, decimal=".")
+    assert parse_advice(caught.value) == {"decimal": ","}
 
 
 def test_all_words_among_numbers_are_asked_at_once(tmp_path):
     folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<-4.5", "7,25", "8", "n.d."])
     with pytest.raises(DamagedInput, match=r"'k\. A\.' among numbers, and 2 other texts") as caught:
-        made(folder)
-    assert answers(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
-    got = made(folder, **answers(caught.value)).first.columns["node/x"]
+        read_files(folder)
+    assert parse_advice(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
+    got = read_files(folder, **parse_advice(caught.value)).first.columns["node/x"]
     np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
 
 
@@ -364,31 +374,31 @@ def test_words_among_many_different_numbers_are_asked_alone(tmp_path):
     """The advice was to leave the column out, as a column of too many texts."""
     cells = ["k. A.", *(f"{number},5" for number in range(70))]
     with pytest.raises(DamagedInput) as caught:
-        made(table_of(tmp_path / "a", cells))
+        read_files(table_of(tmp_path / "a", cells))
     assert caught.value.next == "--set missing='k. A.'"
 
 
 def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
     folder = table_of(tmp_path / "a", ["1.5", "0.0", "0", "2"])
-    got = made(folder, missing=("0",))
+    got = read_files(folder, missing=("0",))
     assert got.first.columns["node/x"].tolist() == [[1.5, 0], [0, 1], [0, 1], [2, 0]]
     nodes = "id,kind\n0,-9\n1,0\n2,1\n"
-    folder = write(tmp_path / "b", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
-    got = made(folder, label=("kind",), missing=("-9",))
+    folder = write_files(tmp_path / "b", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes)
+    got = read_files(folder, label=("kind",), missing=("-9",))
     assert got.first.columns["node/y"].tolist() == [-1, 0, 1]
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
 def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, names):
-    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
     with pytest.raises(DamagedInput, match=f"{len(names)} names for 2 classes"):
-        made(folder, class_name=names)
-    assert made(folder, class_name=("a", "b")).schema.label_column.num_classes == 2
+        read_files(folder, class_name=names)
+    assert read_files(folder, class_name=("a", "b")).schema.label_column.num_classes == 2
 
 
 def test_a_missing_text_is_no_distinct_value(tmp_path):
     nodes = "id,y,f\n0,p,1\n1,n/a,n/a\n2,q,2\n3,p,2\n"
-    folder = write(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
     params = PIPELINE.resolve(
         PIPELINE.Params(), RawFolder(folder, {"edges.csv": "", "nodes.csv": ""}, ())
     )
@@ -403,8 +413,8 @@ def test_dates_row_numbers_and_lines_of_text_are_no_features(tmp_path):
         for row in range(9)
     )
     nodes = "id,index,created_at,note,f\n" + rows
-    folder = write(tmp_path / "t", edges_csv="u,v\n0,7\n7,14\n", nodes_csv=nodes)
-    got = made(folder)
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,7\n7,14\n", nodes_csv=nodes)
+    got = read_files(folder)
     assert got.schema.column("node/x").fields == ("f",)
     assert {line.partition(":")[0] for line in got.files["ignored"]} == {
         "index",
@@ -416,14 +426,18 @@ def test_dates_row_numbers_and_lines_of_text_are_no_features(tmp_path):
 def test_many_different_integers_are_classes_or_numbers(tmp_path):
     """Twenty values are classes; sixty in sixty rows are asked about, and each answer builds."""
     rows = "".join(f"{node},{node * 37 % 5_000 + 1}\n" for node in range(60))
-    folder = write(tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
+    folder = write_files(tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
     with pytest.raises(DamagedInput, match="60 different integers in 60 rows"):
-        made(folder, label=("label",))
-    assert made(folder, label=("label",), task="regression").schema.label_column.num_classes is None
+        read_files(folder, label=("label",))
     assert (
-        made(folder, label=("label",), task="classification").schema.label_column.num_classes == 60
+        read_files(folder, label=("label",), task="regression").schema.label_column.num_classes
+        is None
+    )
+    assert (
+        read_files(folder, label=("label",), task="classification").schema.label_column.num_classes
+        == 60
     )
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
-    folder = write(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
-    assert made(folder, label=("label",)).schema.label_column.num_classes == 20
+    folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
+    assert read_files(folder, label=("label",)).schema.label_column.num_classes == 20

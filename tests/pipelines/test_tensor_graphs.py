@@ -14,7 +14,7 @@ import torch_geometric.transforms as T
 from scipy import io, sparse
 from support.cases import check_each
 from support.cli import kmip
-from support.own_graphs import answers, with_edges
+from support.own_graphs import parse_advice, with_edges
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.utils import to_edge_index
 
@@ -337,7 +337,7 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
             made(path)
         remedy = caught.value.next
         if remedy.startswith("--set"):
-            _, records, _ = made(path, **answers(caught.value))
+            _, records, _ = made(path, **parse_advice(caught.value))
             assert sum(record.num_nodes for record in records) == nodes
             _, _, remedy = remedy.partition("; or ")
         if remedy == "pad before torch.save":

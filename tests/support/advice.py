@@ -22,7 +22,7 @@ BY_HAND = (
 )
 
 
-def remedies(message: str) -> list[list[str]]:
+def parse_remedies(message: str) -> list[list[str]]:
     """Return the options of each alternative of an error's last line; of a whole command its words."""
     _, _, advice = message.rpartition("next: ")
     alternatives = re.split(r"; or |, or | or (?=--)|[;,] ", advice.splitlines()[0])
@@ -35,7 +35,7 @@ def remedies(message: str) -> list[list[str]]:
     return found
 
 
-def changed(line: Sequence[object], options: Sequence[str]) -> list[object]:
+def replace_options(line: Sequence[object], options: Sequence[str]) -> list[object]:
     """Return a command with options, in place of options of the same key."""
     pairs = list(zip(options[::2], options[1::2], strict=True))
     keys = {f"{option}{value.partition('=')[0] if '=' in value else ''}" for option, value in pairs}
@@ -70,13 +70,13 @@ class Advice:
         assert first.code != 0, f"built: {first.out}"
         assert "next: " in first.err, first.err
         self.refusals += 1
-        options = remedies(first.err)
+        options = parse_remedies(first.err)
         if not options:
             assert any(words in first.err for words in BY_HAND), first.err
             self.by_hand += 1
         for number, remedy in enumerate(options):
             self.tried += 1
-            words = remedy if remedy[0] == "build" else changed(line, remedy)
+            words = remedy if remedy[0] == "build" else replace_options(line, remedy)
             outcome = kmip(*words, "--output", f"{line[-1]}-{self.tried}", "--json")
             assert outcome.err.splitlines()[:1] != first.err.splitlines()[:1], (remedy, first.err)
             if outcome.code:

@@ -24,12 +24,12 @@ def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
         raise BaseExceptionGroup(f"{len(errors)} of {tried} cases fail", errors)
 
 
-def open_descriptors() -> int:
+def count_descriptors() -> int:
     """Number of file descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_contents(folder: Path) -> dict[str, bytes]:
     """Every regular file below a folder with its bytes; links are named, not followed."""
     return {
         path.relative_to(folder).as_posix(): b"a link" if path.is_symlink() else path.read_bytes()
@@ -38,7 +38,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def flip(path: Path, position: int = -1) -> None:
+def flip_bit(path: Path, position: int = -1) -> None:
     """Change one bit of a file."""
     path.chmod(0o644)
     data = bytearray(path.read_bytes())
@@ -46,7 +46,7 @@ def flip(path: Path, position: int = -1) -> None:
     path.write_bytes(data)
 
 
-def until(condition: Callable[[], object], seconds: float = 600) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 600) -> None:
     """Wait until a condition holds; fail after so many seconds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -54,13 +54,13 @@ def until(condition: Callable[[], object], seconds: float = 600) -> None:
         time.sleep(0.02)
 
 
-def damage(path: Path, data: bytes, way: str) -> None:
+def damage_file(path: Path, data: bytes, way: str) -> None:
     """Damage a file in one of the ways that disks do."""
     path.chmod(0o644)
     if way == "missing":
         path.unlink()
     elif way == "flipped":
         path.write_bytes(data)
-        flip(path, len(data) // 2)
+        flip_bit(path, len(data) // 2)
     else:
         path.write_bytes(data + b"x" if way == "longer" else data[: len(data) // 2])

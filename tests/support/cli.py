@@ -47,14 +47,14 @@ def kmip(*args: object) -> Outcome:
     return outcome
 
 
-def done(*args: object) -> Outcome:
+def expect_success(*args: object) -> Outcome:
     """Run a command that must succeed."""
     outcome = kmip(*args)
     assert outcome.code == 0, outcome.err
     return outcome
 
 
-def refused(*args: object, code: int = 2) -> str:
+def expect_refusal(*args: object, code: int = 2) -> str:
     """Run a command that must end with ``code``, and return its message."""
     outcome = kmip(*args)
     assert outcome.code == code, outcome.err

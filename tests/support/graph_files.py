@@ -16,7 +16,7 @@ from kmip_data.pipelines.base import RawFolder, load_pipeline
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
 
-def write(folder: Path, **files: str | bytes) -> Path:
+def write_files(folder: Path, **files: str | bytes) -> Path:
     """Write files; ``edges_csv`` is called ``edges.csv``."""
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
@@ -25,7 +25,7 @@ def write(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def made(path: Path, **parameters) -> tuple[object, list[GraphRecord | Skipped]]:
+def read_folder(path: Path, **parameters) -> tuple[object, list[GraphRecord | Skipped]]:
     """Schema and records of a folder, without the engine."""
     raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
@@ -50,7 +50,7 @@ NODES = "graph,node,mass,kind\na,7,1,x\na,5,2,y\na,9,3,x\nb,1,4,y\nc,1,5,x\nc,3,
 GRAPHS = "graph,label,fold\na,good,train\nb,bad,valid\nc,good,\n"
 
 
-def same(record: GraphRecord, data) -> None:
+def assert_same_graph(record: GraphRecord, data) -> None:
     """Compare a record with PyTorch Geometric's ``Data``."""
     assert record.num_nodes == data.num_nodes
     np.testing.assert_array_equal(record.edge_index, data.edge_index.numpy())
@@ -76,16 +76,16 @@ def pyg_graphs() -> list:
     return graphs
 
 
-def npz(**arrays):
+def npz_bytes(**arrays):
     """Bytes of ``numpy.savez``."""
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
 
 
-def built(home, *options, **files):
+def build_files(home, *options, **files):
     """Build files by the command line, as JSON."""
-    folder = write(home.with_suffix(".files"), **files)
+    folder = write_files(home.with_suffix(".files"), **files)
     line = ["build", "graphs", "--name=own", f"--archive={folder}", "--quiet", *options]
     done = kmip(*line, f"--home={home}", "--json")
     assert done.code == 0, done.err

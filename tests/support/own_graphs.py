@@ -21,7 +21,7 @@ from kmip_data.pipelines.base import RawFolder, load_pipeline
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
 
-class Made(NamedTuple):
+class FolderContent(NamedTuple):
     """Schema and records of files, and what the card says of the files."""
 
     schema: Schema
@@ -38,7 +38,7 @@ class Made(NamedTuple):
         return set(zip(*self.first.edge_index.tolist(), strict=True))
 
 
-def write(folder: Path, **files: str | bytes) -> Path:
+def write_files(folder: Path, **files: str | bytes) -> Path:
     """Write files; ``edges_csv`` is called ``edges.csv``."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -56,7 +56,7 @@ def with_edges(record: Any) -> Any:
     return replace(record, edge_index=np.stack(ends), neighbor=None)
 
 
-def made(path: Path, **parameters: Any) -> Made:
+def read_files(path: Path, **parameters: Any) -> FolderContent:
     """Read the files of a folder as ``kmip-data build graphs`` does."""
     raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
@@ -64,10 +64,10 @@ def made(path: Path, **parameters: Any) -> Made:
     units = PIPELINE.units(prepared, params)
     records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
     records = [with_edges(record) for record in records]
-    return Made(PIPELINE.schema(params), records, params.inferred.summary)
+    return FolderContent(PIPELINE.schema(params), records, params.inferred.summary)
 
 
-def answers(error: KmipDataError) -> dict[str, Any]:
+def parse_advice(error: KmipDataError) -> dict[str, Any]:
     """Return the parameters of the first ``--set`` options that an error prints as its next step."""
     advice = error.next or ""
     first = re.search(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", advice)
@@ -83,6 +83,6 @@ def answers(error: KmipDataError) -> dict[str, Any]:
     return parameters
 
 
-def numbered(tmp_path: Path) -> Iterator[Path]:
+def number_folders(tmp_path: Path) -> Iterator[Path]:
     """Yield new folders."""
     return (tmp_path / f"{number:03d}" for number in itertools.count())

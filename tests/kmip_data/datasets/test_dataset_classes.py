@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from torch_geometric.loader import DataLoader
 
 from kmip_data import S3DIS, CityNetwork, GraphLoader, ShapeNetPart
@@ -57,7 +57,7 @@ def test_features_and_lengths_of_edges_are_chosen(home):
     assert torch.equal(dataset[0].x, whole.x[:, :6])
     assert torch.allclose(dataset[0].edge_attr, T.Distance(norm=False)(whole).edge_attr, rtol=1e-6)
     for batch, other in zip(GraphLoader(dataset, 2), DataLoader(dataset, 2), strict=True):
-        assert_same(batch, other)
+        assert_same_data(batch, other)
     with pytest.raises(UsageError, match="'colour'"):
         s3dis(home, features="colour")
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.cases import check_each, contents
+from support.cases import check_each, read_contents
 from support.cli import python
 
 from kmip_data.errors import OutOfResources, UsageError
@@ -73,7 +73,7 @@ def test_a_new_file_that_is_taken_for_stale_before_it_is_locked_is_made_again(
     monkeypatch.setattr(fcntl, "flock", late)
     write_file(tmp_path / "a.h5", b"new")
     assert taken
-    assert contents(tmp_path) == {"a.h5": b"new"}
+    assert read_contents(tmp_path) == {"a.h5": b"new"}
 
 
 def test_two_writers_never_show_half_a_file(tmp_path, monkeypatch):
@@ -107,7 +107,7 @@ def test_a_link_is_not_written_through_nor_replaced(tmp_path, before):
         (tmp_path / name).write_bytes(data)
     with pytest.raises(UsageError, match=r"a\.h5"):
         write_file(tmp_path / "a.h5", b"new")
-    assert contents(tmp_path) == {"a.h5": b"a link", **before}
+    assert read_contents(tmp_path) == {"a.h5": b"a link", **before}
 
 
 def test_a_file_of_the_user_is_written_where_a_link_leads(tmp_path):
@@ -150,7 +150,7 @@ def _victim(folder):
     (folder / "b/empty").mkdir(parents=True)
     for name in ("mine", "b/mine", "b/" + _name(), "empty", "b/empty/.kmip-data"):
         (folder / name).write_text("precious")
-    return contents(folder)
+    return read_contents(folder)
 
 
 def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
@@ -176,7 +176,7 @@ def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
             patch.setattr(os, name, swapping(getattr(os, name)))
         with contextlib.suppress(OSError, UsageError):
             OPERATIONS[operation](root)
-    assert contents(away / "a") == before
+    assert read_contents(away / "a") == before
     return count
 
 
@@ -218,9 +218,9 @@ def test_disk_that_does_not_take_it(tmp_path, monkeypatch, call, code):
             write_file(tmp_path / "a.h5", [DATA, b"last"])
     assert os.strerror(code) in caught.value.found
     assert "bytes free" in caught.value.found
-    assert contents(tmp_path) == {"a.h5": b"old"}
+    assert read_contents(tmp_path) == {"a.h5": b"old"}
     write_file(tmp_path / "a.h5", [DATA, b"last"])
-    assert contents(tmp_path) == {"a.h5": DATA + b"last"}
+    assert read_contents(tmp_path) == {"a.h5": DATA + b"last"}
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync"])
@@ -236,7 +236,7 @@ def test_an_interrupt_as_soon_as_a_call_has_returned_leaves_nothing(tmp_path, mo
     monkeypatch.setattr(os, call, interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_file(tmp_path / "a.h5", DATA)
-    assert contents(tmp_path) == {}
+    assert read_contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize("place", ["absent/a.h5", "file/a.h5", "a" * 300, "/", None, "folder"])

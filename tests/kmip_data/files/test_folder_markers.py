@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.cases import contents
+from support.cases import read_contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
@@ -28,7 +28,7 @@ def test_a_missing_or_empty_folder_becomes_ours(tmp_path: Path) -> None:
         for _ in range(2):  # again: the same content
             create_marked_folder(folder, "build 0123456789ab")
         assert marker_content(folder) == "build 0123456789ab"
-        assert contents(folder) == {MARKER: b"kmip-data: build 0123456789ab\n"}
+        assert read_contents(folder) == {MARKER: b"kmip-data: build 0123456789ab\n"}
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "card.json", "sub/.kmip-data", "x.partial"])
@@ -38,7 +38,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     with pytest.raises(UsageError) as caught:
         create_marked_folder(tmp_path, "run")
     assert Path(name).parts[0] in caught.value.found
-    assert contents(tmp_path) == {name: MINE.encode()}
+    assert read_contents(tmp_path) == {name: MINE.encode()}
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
 def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, content: str) -> None:
     create_marked_folder(tmp_path / "D", "build 0123456789ab")
     (tmp_path / "file").write_text(MINE)
-    before = contents(tmp_path)
+    before = read_contents(tmp_path)
     with pytest.raises(UsageError, match=name):
         create_marked_folder(tmp_path / name, content)
-    assert contents(tmp_path) == before
+    assert read_contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])
@@ -79,7 +79,7 @@ def test_killed_before_the_marker_is_there_it_begins_again(
         with pytest.raises(KeyboardInterrupt):
             create_marked_folder(folder, "run")
     (folder / ".lock").touch()
-    assert len(contents(folder)) == 2
+    assert len(read_contents(folder)) == 2
     create_marked_folder(folder, "run")
     assert marker_content(folder) == "run"
 
@@ -103,11 +103,11 @@ def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None
     mine.mkdir()
     (mine / "thesis.tex").write_text(MINE)
     atomic_writes.remove_scratch(mine)
-    assert contents(tmp_path) == {"mine/thesis.tex": MINE.encode()}
+    assert read_contents(tmp_path) == {"mine/thesis.tex": MINE.encode()}
     atomic_writes.remove_tree(tmp_path / "mine/thesis.tex")  # no folder
     (tmp_path / "link").symlink_to(mine)
     atomic_writes.remove_tree(tmp_path / "link")
-    assert contents(mine) == {"thesis.tex": MINE.encode()}
+    assert read_contents(mine) == {"thesis.tex": MINE.encode()}
 
 
 def test_a_folder_goes_with_its_marker_alone(tmp_path: Path) -> None:

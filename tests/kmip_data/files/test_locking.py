@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.attacks import crash_points
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
-from support.cases import contents
+from support.cases import read_contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
@@ -81,7 +81,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".x.lock").symlink_to(tmp_path / "mine")
     with pytest.raises(UsageError), folder_lock(tmp_path / "x"):
         pass
-    assert contents(tmp_path) == {"mine": b"mine", ".x.lock": b"a link"}
+    assert read_contents(tmp_path) == {"mine": b"mine", ".x.lock": b"a link"}
     (tmp_path / ".x.lock").unlink()
     os.link(tmp_path / "mine", tmp_path / ".x.lock")
     with pytest.raises(UsageError), folder_lock(tmp_path / "x"):

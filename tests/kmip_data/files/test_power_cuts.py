@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.attacks.home_model import EDGES, LABELS, NODES
 from support.attacks.power_cuts import Disk, recorded
-from support.cases import contents
-from support.cli import done, kmip
+from support.cases import read_contents
+from support.cli import expect_success, kmip
 
 from kmip_data.format.build_files import CROISSANT_NAME
 from kmip_data.format.card import CARD_NAME
@@ -28,7 +28,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """Return the files of a build that have the same bytes on every day."""
-    files = contents(folder)
+    files = read_contents(folder)
     return {name: data for name, data in files.items() if name != CROISSANT_NAME}
 
 
@@ -46,8 +46,8 @@ def check_builds(graphs: Path, folder: Path, step: int) -> int:
         *("--output", target, "--home", home, "--jobs", "1", "-q"),
     )
     with recorded(home) as disk:
-        done(*line)
-        done("encode", target, "rwse3", "--jobs", "1", "-q", "--home", home)
+        expect_success(*line)
+        expect_success("encode", target, "rwse3", "--jobs", "1", "-q", "--home", home)
     whole = files_of(target)
 
     numbers = every(disk, step)
@@ -55,8 +55,8 @@ def check_builds(graphs: Path, folder: Path, step: int) -> int:
         disk.put(disk.states[number])
         if (target / CARD_NAME).is_file():
             assert kmip("verify", target, "--home", home).code == 0, number
-        done(*line)
-        done("encode", target, "rwse3", "--jobs", "1", "-q", "--home", home)
+        expect_success(*line)
+        expect_success("encode", target, "rwse3", "--jobs", "1", "-q", "--home", home)
         assert files_of(target) == whole, number
     return len(numbers)
 
@@ -65,13 +65,13 @@ def check_pushes(graphs: Path, folder: Path, step: int) -> int:
     home = folder / "home"
     target = home / "built" / "own"
     line = ("build", "graphs", "--name", "own", "--archive", graphs, "--set", "feature=mass")
-    done(*line, "--output", target, "--home", home, "--jobs", "1", "-q")
+    expect_success(*line, "--output", target, "--home", home, "--jobs", "1", "-q")
     whole = files_of(target)
     place = folder / "disk"
     place.mkdir()
     address = place / "pushed"
     with recorded(place) as disk:
-        done("push", target, address, "-q", "--home", home)
+        expect_success("push", target, address, "-q", "--home", home)
 
     numbers = every(disk, step)
     for number in numbers:
@@ -83,8 +83,8 @@ def check_pushes(graphs: Path, folder: Path, step: int) -> int:
             assert files_of(early) == whole, number
         else:
             assert str(address) in outcome.err, number
-        done("push", target, address, "-q", "--home", home)
-        done(*pull, folder / f"late-{number}")
+        expect_success("push", target, address, "-q", "--home", home)
+        expect_success(*pull, folder / f"late-{number}")
         assert files_of(folder / f"late-{number}") == whole, number
     return len(numbers)
 

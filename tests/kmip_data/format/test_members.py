@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from support.cases import flip
+from support.cases import flip_bit
 from support.cli import kmip
 from torch_geometric.data import Data
 
@@ -70,7 +70,7 @@ def test_a_cut_shard_is_the_same_shard(tmp_path, monkeypatch):
 
 
 def _other_byte(folder: Path) -> None:
-    flip(folder / "shards/00000-00002.h5", 0)
+    flip_bit(folder / "shards/00000-00002.h5", 0)
 
 
 def _whole(folder: Path) -> None:

@@ -20,7 +20,7 @@ from support.builds.records import (
     make_records,
     read_records,
 )
-from support.cases import open_descriptors
+from support.cases import count_descriptors
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.format.reader import Shard
@@ -69,14 +69,14 @@ def test_read_slices_like_numpy_and_copies(tmp_path):
 
 def test_more_shards_than_open_files_are_read(path):
     """More shards than a process may open files; a lack of descriptors is no damage."""
-    before = open_descriptors()
+    before = count_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lacking = Shard(path)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before + 20, hard))
         shards = [Shard(path) for _ in range(60)]
         assert len({shard.read("node/x", 3, 9).tobytes() for shard in shards}) == 1
-        assert open_descriptors() == before
+        assert count_descriptors() == before
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         for act in (lambda: Shard(path), lambda: lacking.read("node/x", 0, 5)):
             with pytest.raises(OutOfResources):

@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from support.cases import open_descriptors
+from support.cases import count_descriptors
 from support.cli import python
 
 from kmip_data.errors import DamagedInput
@@ -165,11 +165,11 @@ def test_attacks_are_refused(tmp_path, secret, subtests):
     watch = OpenWatch(secret)
     for (path, refusal), reader in product(attacks.items(), (read_everything, Shard, read_split)):
         with subtests.test(f"{path.name}, {reader.__name__}"):
-            descriptors = open_descriptors()
+            descriptors = count_descriptors()
             with pytest.raises(DamagedInput) as caught:
                 reader(path)
             assert watch.events() == 0, "a file outside was opened"
-            assert open_descriptors() == descriptors
+            assert count_descriptors() == descriptors
             text = str(caught.value)
             # Files of a build use no filter, and splits are read before HDF5 sees them.
             refusals = [refusal, "uses an unknown filter", "cannot be read as a split"]

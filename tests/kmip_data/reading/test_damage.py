@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
-from support.cases import flip
+from support.cases import flip_bit
 from torch.utils.data import DataLoader
 
 from kmip_data.builds.home import Build
@@ -140,7 +140,7 @@ def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_p
     """Opened while it was sound, damaged before the first map."""
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     dataset = ShardedDataset(folder, "train")
-    flip(folder / "shards/00000.h5")
+    flip_bit(folder / "shards/00000.h5")
     again = pickle.loads(pickle.dumps(dataset))
     caught = []
 
@@ -187,7 +187,7 @@ def test_a_change_whose_time_is_put_back_is_read_again(originals, tmp_path):
     list(ShardedDataset(folder, "train"))
     file = folder / "shards/00001.h5"
     before = file.stat()
-    flip(file)
+    flip_bit(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert file.stat().st_mtime_ns == before.st_mtime_ns
     with pytest.raises(DamagedInput, match=r"00001\.h5(?s:.*)CRC-32"):
@@ -227,7 +227,7 @@ def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypa
     monkeypatch.setattr(crc_checks, "_read_crc32", lambda *_: "read again")
     crc_checks.verified_files.clear()
     assert read_all(folder) == right
-    for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
+    for change in (lambda file: os.utime(file, ns=(1, 1)), flip_bit):
         crc_checks.verified_files.clear()
         change(folder / "shards/00000.h5")
         with pytest.raises(DamagedInput, match="read again"):

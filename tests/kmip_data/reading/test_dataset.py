@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from support.builds.learnable import streets_build
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from torch_geometric import typing as pyg_typing
 from torch_geometric.data import Data, InMemoryDataset
@@ -76,7 +76,7 @@ def test_a_part_has_its_records_in_its_order(build, records):
         assert dataset.keys == [records[i].key for i in positions]
         assert dataset.split_digest == build.card.splits["default"].parts[part].digest
         for item, position in zip(dataset, positions, strict=True):
-            assert_same(item, expected(records[position]))
+            assert_same_data(item, expected(records[position]))
         assert dataset.nodes.tolist() == [records[i].num_nodes for i in positions]
         assert dataset.edges.tolist() == [records[i].num_edges for i in positions]
 
@@ -96,14 +96,14 @@ def test_selecting_as_pyg_does(dataset, records, subtests):
             assert isinstance(ours, ShardedDataset)
             assert len(ours) == len(theirs) == len(dataset.index_select(index))
             for item, wanted in zip(ours, theirs, strict=True):
-                assert_same(item, wanted)
+                assert_same_data(item, wanted)
             if len(ours):
-                assert_same(ours[-1], ours[len(ours) - 1])
-                assert_same(ours[:2][0], ours[0])
+                assert_same_data(ours[-1], ours[len(ours) - 1])
+                assert_same_data(ours[:2][0], ours[0])
                 assert ours.nodes.tolist() == [item.num_nodes for item in ours]
     for index in (7, np.int64(7), torch.tensor(7), -23):
         with subtests.test(str(index)):
-            assert_same(dataset[index], expected(records[7]))
+            assert_same_data(dataset[index], expected(records[7]))
     for index in (30, -31, "0", 1.5, None):
         with subtests.test(str(index)), pytest.raises(IndexError):
             dataset[index]
@@ -192,11 +192,11 @@ def test_the_text_of_a_dataset_states_name_size_and_split(build, records, tmp_pa
 def test_chosen_columns_and_views(build, records):
     dataset = ShardedDataset(build, columns=["y", "pos"])
     wanted = expected(records[2])
-    assert_same(dataset[2], Data(y=wanted.y, pos=wanted.pos))
+    assert_same_data(dataset[2], Data(y=wanted.y, pos=wanted.pos))
     with pytest.raises(AttributeError, match=r"'data'; columns of all graphs: y, pos$"):
         _ = dataset.data
     only_edges = ShardedDataset(build, columns=["edge_index"])[2]
-    assert_same(only_edges, Data(edge_index=wanted.edge_index, num_nodes=records[2].num_nodes))
+    assert_same_data(only_edges, Data(edge_index=wanted.edge_index, num_nodes=records[2].num_nodes))
     dataset = ShardedDataset(build, views=[View(attribute="x", source="node/x", start=0, stop=6)])
     assert torch.equal(dataset[2].x, wanted.x[:, :6])
     assert dataset.num_node_features == 6
@@ -271,7 +271,7 @@ def test_one_graph_has_masks(one_graph):
             item[name].fill_(False)
             assert dataset[0][name].any()
             del item[name]
-        assert_same(item, expected(record))
+        assert_same_data(item, expected(record))
         for name in ("x", "train_mask", "edge_index"):
             assert torch.equal(getattr(dataset, name), dataset[0][name])
 
@@ -281,7 +281,7 @@ def test_a_pickled_or_copied_dataset_has_the_same_items(build, records):
     dataset[0]  # maps the shards
     for other in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset), copy.copy(dataset)):
         assert other.records.tolist() == PARTS["test"][1:]
-        assert_same(other[1], expected(records[PARTS["test"][2]]))
+        assert_same_data(other[1], expected(records[PARTS["test"][2]]))
 
 
 def test_every_stored_type_as_numpy_presents_it(tmp_path):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from support.builds.written import numbered_build, s3dis_records, s3dis_schema, write_build
-from support.cases import until
+from support.cases import wait_until
 from torch.utils.data import Subset, random_split
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler
@@ -63,7 +63,7 @@ def threads():
 
 def assert_batches(batches, wanted):
     for batch, other in zip(batches, wanted, strict=True):
-        assert_same(batch, other)
+        assert_same_data(batch, other)
 
 
 def test_batches_equal_pygs_whatever_is_prefetched(dataset, subtests):
@@ -117,7 +117,7 @@ def test_compact_batches_expand_to_pygs(dataset):
         table = batch_neighbors(batch)
         assert table.dtype == torch.int32
         assert torch.equal(table.flatten().long(), wanted.edge_index[0])
-        assert_same(expand_edges(batch), wanted)
+        assert_same_data(expand_edges(batch), wanted)
         assert all(torch.equal(batch[name], value) for name, value in before.items())
         for item, other in zip(batch.to_data_list(), wanted.to_data_list(), strict=True):
             assert torch.equal(batch_neighbors(item).flatten().long(), other.edge_index[0])
@@ -139,7 +139,7 @@ def test_neighbours_of_large_graphs(tmp_path):
         (wanted,) = DataLoader(dataset, 2)
         assert batch.neighbor.dtype == dtype
         assert int(wanted.edge_index.max()) > 65_536
-        assert_same(expand_edges(batch), wanted)
+        assert_same_data(expand_edges(batch), wanted)
 
 
 def test_neighbour_tables_of_other_batches_are_expanded(dataset):
@@ -167,7 +167,7 @@ def test_pinned_compact_batches_expand_on_a_gpu(dataset):
         assert batch.neighbor.is_pinned()
         moved = expand_edges(batch.to("cuda", non_blocking=True))
         assert moved.edge_index.is_cuda
-        assert_same(moved.cpu(), wanted)
+        assert_same_data(moved.cpu(), wanted)
 
 
 def test_transform_takes_the_slow_path(build):
@@ -357,7 +357,7 @@ def test_accelerate_makes_the_same_batches(dataset):
         wanted = GraphLoader(dataset, 4, shuffle=True, **options)
         for batch, other in zip(prepared, wanted, strict=True):
             # PyTorch Geometric's keys of one item are a set, whose order the hash seed changes.
-            assert_same(batch, other, ordered=False)
+            assert_same_data(batch, other, ordered=False)
 
 
 def test_fabric_divides_by_its_sampler(numbers):
@@ -453,7 +453,7 @@ def test_batches_have_at_most_max_nodes(numbers):
 
 
 def assert_no_more_threads(before):
-    until(lambda: not threads() - before)
+    wait_until(lambda: not threads() - before)
 
 
 def test_threads_end_with_the_iteration(dataset):

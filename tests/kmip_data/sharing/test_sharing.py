@@ -20,7 +20,7 @@ import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 from support.attacks.http_server import File, Handler, redirect, serving, status
-from support.cases import contents, damage
+from support.cases import damage_file, read_contents
 from torch_geometric.data import Data
 
 import kmip_data
@@ -83,7 +83,7 @@ def test_there_and_back_is_the_same_build(build, address, home) -> None:
     share = push_build(build, address, quiet=True)
     pulled = pull(address, home, quiet=True)
     assert pulled.path == home.built / "rings"
-    assert contents(pulled.path) == contents(build.path)
+    assert read_contents(pulled.path) == read_contents(build.path)
     assert verify_build(pulled.path).ok
     assert pulled.share.to_json() == share.to_json()
     assert not os.access(pulled.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
@@ -108,7 +108,7 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
             blocks += hashlib.sha256(data[start : start + 1_048_576]).digest()
     assert (tmp_path / "share" / BLOCKS_NAME).read_bytes() == blocks
     assert hashlib.sha256(blocks).hexdigest() == share["blocks"]
-    there = contents(tmp_path / "share").keys()
+    there = read_contents(tmp_path / "share").keys()
     assert there == {entry["file"] for entry in share["files"]} | {
         SHARE_NAME,
         BLOCKS_NAME,
@@ -155,7 +155,7 @@ def test_what_was_spoilt_is_refused(build, tmp_path, home, subtests) -> None:
         ):
             with subtests.test(f"{file} {way}"):
                 data = (share / file).read_bytes()
-                damage(share / file, data, way)
+                damage_file(share / file, data, way)
                 try:
                     with pytest.raises(error, match=re.escape(str(share))):
                         pull(str(share), home, quiet=True)
@@ -202,10 +202,10 @@ def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch, s
             (share / SHARE_NAME).write_bytes(change if isinstance(change, bytes) else sound)
             if not isinstance(change, bytes):
                 hostile(share, change)
-            before = contents(tmp_path)
+            before = read_contents(tmp_path)
             with pytest.raises(DamagedInput):
                 pull(str(share), home, quiet=True)
-            assert contents(tmp_path) == before
+            assert read_contents(tmp_path) == before
     (share / SHARE_NAME).unlink()
     os.mkfifo(share / SHARE_NAME)
     for read in (
@@ -231,7 +231,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
             pull(str(share), home, quiet=True)
         assert not any(victim.iterdir())
     folder.unlink()
-    assert contents(pull(str(share), home, quiet=True).path) == contents(build.path)
+    assert read_contents(pull(str(share), home, quiet=True).path) == read_contents(build.path)
 
 
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
@@ -241,7 +241,7 @@ def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> No
     assert not (pulled.path / "columns").exists()
     assert verify_build(pulled.path).ok
     pulled = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
-    assert contents(pulled.path) == contents(build.path)
+    assert read_contents(pulled.path) == read_contents(build.path)
     with pytest.raises(UsageError, match="'rwse3'"):
         pull(share, home, columns=["rwse3"], quiet=True)
 
@@ -361,7 +361,7 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
         whole[: BLOCK_BYTES + 5] + b"?" * BLOCK_BYTES
     )
     with serving() as server:
-        for file in contents(tmp_path / "share"):
+        for file in read_contents(tmp_path / "share"):
             data = (tmp_path / "share" / file).read_bytes()
             cut = (
                 [File(data, ranges=knows, cut=2 * BLOCK_BYTES + 7)]
@@ -373,7 +373,7 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
         asked = [
             headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"
         ]
-    assert contents(pulled.path) == contents(build.path)
+    assert read_contents(pulled.path) == read_contents(build.path)
     assert asked[:2] == [f"bytes={BLOCK_BYTES}-", f"bytes={2 * BLOCK_BYTES}-"] or not knows
 
 
@@ -383,12 +383,12 @@ def test_a_pull_tries_again_before_the_first_piece_of_a_file(
     monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)
     push_build(build, str(tmp_path / "share"), quiet=True)
     with serving() as server:
-        for file in contents(tmp_path / "share"):
+        for file in read_contents(tmp_path / "share"):
             data = (tmp_path / "share" / file).read_bytes()
             cut = [File(data, cut=0)] * 3 if file == "shards/00000.h5" else []
             server.route(f"/{file}", *cut, File(data))
         pulled = pull(server.url(""), home, quiet=True)
-    assert contents(pulled.path) == contents(build.path)
+    assert read_contents(pulled.path) == read_contents(build.path)
 
 
 class Hub(MemoryFileSystem):
@@ -428,7 +428,7 @@ def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
     push_build(build, address, quiet=True)
     push_build(build, address, quiet=True)
     assert commits == [("me/rings", "dataset", "main")]
-    assert contents(pull(address, home, quiet=True).path) == contents(build.path)
+    assert read_contents(pull(address, home, quiet=True).path) == read_contents(build.path)
 
 
 def test_the_page_has_the_header_of_a_hub(build, tmp_path) -> None:

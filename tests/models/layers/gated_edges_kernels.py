@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from support.cases import check_each
 from support.kernels.allocations import saved_for_backward
-from support.kernels.layer_kernels import DEVICE, batch_of, draw, drawn_on_the_cpu, norm_of
+from support.kernels.layer_kernels import DEVICE, draw, draw_on_cpu, make_batch, make_norm
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,11 +40,11 @@ NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight"
 
 
 def gated_edges(edges, *arguments):
-    return gpu.gated_edges(batch_of(edges), *arguments)
+    return gpu.gated_edges(make_batch(edges), *arguments)
 
 
 def on_cpu(edges, *arguments):
-    return cpu.gated_edges(batch_of(edges), *arguments)
+    return cpu.gated_edges(make_batch(edges), *arguments)
 
 
 def table(k: int = 4, nodes: int = N, dtype: torch.dtype = torch.int64) -> NeighborTable:
@@ -94,7 +94,7 @@ def formula(
     active = norm(z).relu()
     if dropout:
         seed = int(torch.empty(1, dtype=torch.int64, device=DEVICE).random_())
-        mask = drawn_on_the_cpu(seed, len(z), d, dropout).to(z)
+        mask = draw_on_cpu(seed, len(z), d, dropout).to(z)
         active = active * mask * (1 / (1 - round(dropout * 2**32) / 2**32))
     new = old.reshape(-1, d) + active
     return above / (below + 1e-6), new.view(*edges.neighbor.shape, d) if hasattr(
@@ -108,7 +108,7 @@ def step(
 ) -> list[Tensor]:  # fmt: skip
     """Outputs, all gradients and statistics, as float64."""
     tensors = [each.to(dtype).requires_grad_() for each in inputs(edges, d, shared=shared, far=far)]
-    norm = norm_of(d, dtype, training=training)
+    norm = make_norm(d, dtype, training=training)
     weights = [*tensors, norm.weight, norm.bias]
     torch.manual_seed(SEED)
     *arguments, weight = tensors
@@ -243,7 +243,7 @@ def stack(
     rows, values = x, e
     torch.manual_seed(SEED)
     weights = [each for each in layers_.parameters() if each.requires_grad]
-    batch = batch_of(edges)
+    batch = make_batch(edges)
     with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
         for layer in layers_:
             rows, values = (apply_checkpointed if recompute else GatedGCN.__call__)(
@@ -300,7 +300,7 @@ def test_in_evaluation_edges_are_formed_in_the_place_of_z() -> None:
         rows, values = x.to(dtype), e.to(dtype)
         with torch.inference_mode():
             for layer in pair:
-                rows, values = layer(rows, values, batch_of(edges))
+                rows, values = layer(rows, values, make_batch(edges))
             results.append([rows, values])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a.double(), b, atol=1e-4, rtol=1e-4)
@@ -354,7 +354,7 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
         with emulated if dtype == torch.float32 else contextlib.nullcontext():
             mixed = dtype == torch.float32 and precision == "bf16-mixed"
             with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
-                x_new, e_new = layer(*rows, batch_of(edges))
+                x_new, e_new = layer(*rows, make_batch(edges))
             loss = (x_new.double().sin().sum() + e_new.double().cos().sum()).to(dtype)
             grads = torch.autograd.grad(loss, [*rows, *layer.parameters()])
         results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.kernels.layer_kernels import batch_of
+from support.kernels.layer_kernels import make_batch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kmip_data.models import kernels
@@ -33,7 +33,7 @@ def features(*shape: int) -> torch.Tensor:
 def test_a_graph_without_edges(training: bool) -> None:
     none = torch.zeros(0, dtype=torch.int64)
     layer, x = make().train(training), features(N, D)
-    x_out, e_out = layer(x, torch.zeros(1, D), batch_of(EdgeList(none, none, N)))
+    x_out, e_out = layer(x, torch.zeros(1, D), make_batch(EdgeList(none, none, N)))
     torch.testing.assert_close(x_out, make().train(training).norm_x(layer.A(x)).relu())
     assert e_out.shape == (0, D)
     x_out.sum().backward()

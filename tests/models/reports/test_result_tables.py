@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.cases import check_each
-from support.cli import done, refused
+from support.cli import expect_refusal, expect_success
 from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
@@ -235,7 +235,7 @@ def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path):
 
 def test_command_sets_them_beside_the_paper(runs, tmp_path):
     words = ("analyze", "influence-of-k", "--home", runs, "--save", tmp_path / "k")
-    outcome = done(*words)
+    outcome = expect_success(*words)
     lines = outcome.out.splitlines()
     assert "91.00 ± 1.41" in lines[1]
     assert "93.54 ± 0.52" in lines[1]
@@ -244,14 +244,14 @@ def test_command_sets_them_beside_the_paper(runs, tmp_path):
     assert (tmp_path / "k.png").read_bytes()[:4] == b"\x89PNG"
     with (tmp_path / "k.csv").open(newline="") as file:
         assert [row["k"] for row in csv.DictReader(file)] == ["5", "10"]
-    shown = done(*words, "--force", "--json").json
+    shown = expect_success(*words, "--force", "--json").json
     assert (shown["rows"][1]["paper_seconds"], shown["rows"][0]["runs"]) == (30.14, 2)
 
 
 def test_nothing_to_compare_is_told(tmp_path):
     write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
     words = ("--home", tmp_path, "--save", tmp_path / "k")
-    assert "differ only in k" in refused("analyze", "influence-of-k", *words)
+    assert "differ only in k" in expect_refusal("analyze", "influence-of-k", *words)
     assert not (tmp_path / "k.png").exists()
 
 

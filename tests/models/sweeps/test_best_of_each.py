@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.runs.stand_in_train import result
+from support.runs.stand_in_train import format_result
 from support.runs.sweeps import write_plan
 
 from kmip_data.errors import DamagedInput
@@ -39,7 +39,7 @@ def finish(cells: list[Cell], **values: float) -> None:
         cell.folder.mkdir(parents=True)
         value = values[cell.change] + (0.01 if cell.seed else -0.01)
         (cell.folder / "result.json").write_text(
-            result(cell.folder.name, cell.seed, value, cell.model)
+            format_result(cell.folder.name, cell.seed, value, cell.model)
         )
 
 

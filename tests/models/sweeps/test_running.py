@@ -14,7 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 from support.runs import sweeps
-from support.runs.sweeps import environment, events, start, wait_for, write_plan
+from support.runs.sweeps import (
+    count_events,
+    stand_in_environment,
+    start_sweep,
+    wait_for,
+    write_plan,
+)
 
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import folder_lock, lock_path
@@ -34,7 +40,7 @@ def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]
     def call(
         plan: Path, *, offline: bool = False, gpus: tuple[str, ...] = (), **settings: object
     ) -> list[Cell]:
-        for name, value in environment(**settings).items():
+        for name, value in stand_in_environment(**settings).items():
             monkeypatch.setenv(name, value)
         cells = expand_plan(read_plan(str(plan)), home)
         where = {"home": home, "folder": place(home, plan)}
@@ -56,7 +62,7 @@ def whole(cells: list[Cell], epochs: int = 3) -> set[str]:
 
 def check_once(home: Home, cells: list[Cell]) -> None:
     """Every epoch of every run happened, and none twice."""
-    epochs = {name: count for name, count in events(home.path).items() if "epoch" in name}
+    epochs = {name: count for name, count in count_events(home.path).items() if "epoch" in name}
     assert epochs == dict.fromkeys(whole(cells), 1)
 
 
@@ -65,10 +71,10 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     cells = run(plan)
     check_once(home, cells)
     assert [read_run_status(cell.folder, home).state for cell in cells] == ["done"] * 4
-    before = events(home.path)
+    before = count_events(home.path)
     lock_path(log_path(cells[0], place(home, plan))).touch()  # of a sweep that was killed
     run(plan)
-    assert events(home.path) == before
+    assert count_events(home.path) == before
     assert not list(home.path.rglob("*.lock"))
 
 
@@ -76,7 +82,7 @@ def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     cells = run(write_plan(tmp_path / "plan.toml", seeds="0..2"), gpus=("3", "MIG-7"), seconds=0.03)
     check_once(home, cells)
-    placements = sorted(name.split(" ") for name in events(home.path) if " on " in name)
+    placements = sorted(name.split(" ") for name in count_events(home.path) if " on " in name)
     spans: dict[str, list[tuple[float, float]]] = {}
     for (_, _, gpu, _, begun), (_, _, same, _, ended) in zip(
         placements[::2], placements[1::2], strict=True
@@ -118,7 +124,7 @@ def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
 
 def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
-    other = start(plan, home.path, jobs=2, seconds=0.3)
+    other = start_sweep(plan, home.path, jobs=2, seconds=0.3)
     cells = run(plan, seconds=0.3)
     assert other.wait(600) == 0
     check_once(home, cells)
@@ -148,14 +154,14 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
 
 def test_an_interrupt_stops_the_runs_too(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
-    process = start(plan, home.path, seconds=0.5)
-    wait_for(lambda: any("epoch" in name for name in events(home.path)))
+    process = start_sweep(plan, home.path, seconds=0.5)
+    wait_for(lambda: any("epoch" in name for name in count_events(home.path)))
     process.send_signal(signal.SIGTERM)
     assert process.wait(600) != 0
-    before = events(home.path)
+    before = count_events(home.path)
     time.sleep(0.7)
-    assert events(home.path) == before
-    assert start(plan, home.path).wait(600) == 0
+    assert count_events(home.path) == before
+    assert start_sweep(plan, home.path).wait(600) == 0
     check_survivors(home, plan)
 
 
@@ -163,9 +169,9 @@ def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
     """Kill the sweep at random, its runs with it or not, then let it end; return the kills."""
     rng, landed = random.Random(seed), 0
     for _ in range(kills):
-        process = start(plan, home.path, seconds=0.15)
-        begun = sum(events(home.path).values())
-        while sum(events(home.path).values()) == begun and process.poll() is None:
+        process = start_sweep(plan, home.path, seconds=0.15)
+        begun = sum(count_events(home.path).values())
+        while sum(count_events(home.path).values()) == begun and process.poll() is None:
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.4))
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended before
@@ -174,7 +180,7 @@ def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
                 each.kill()
                 landed += 1
         process.wait()
-    assert start(plan, home.path, seconds=0.02).wait(1200) == 0
+    assert start_sweep(plan, home.path, seconds=0.02).wait(1200) == 0
     return landed
 
 
@@ -201,7 +207,7 @@ def check_survivors(home: Home, plan: Path) -> None:
     An epoch that was done is done again only where its process was killed.
     """
     cells = expand_plan(read_plan(str(plan)), home)
-    counts = events(home.path)
+    counts = count_events(home.path)
     assert whole(cells) <= counts.keys()
     for cell in cells:
         assert read_run_status(cell.folder, home).state == "done"

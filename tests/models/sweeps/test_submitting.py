@@ -8,8 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.cli import refused
-from support.runs.sweeps import StandInSubmission, environment, events, wait_for, write_plan
+from support.cli import expect_refusal
+from support.runs.sweeps import (
+    StandInSubmission,
+    count_events,
+    stand_in_environment,
+    wait_for,
+    write_plan,
+)
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import submitting
@@ -26,10 +32,10 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
     monkeypatch.setattr(submitting, "Submission", StandInSubmission)
 
     def call(plan: Path, **settings: object) -> list[Cell]:
-        for name, value in environment(**settings).items():
+        for name, value in stand_in_environment(**settings).items():
             monkeypatch.setenv(name, value)
         paths = Path(submitit.__file__).parents[1]  # where it is on the path of these tests alone
-        monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{paths}")
+        monkeypatch.setenv("PYTHONPATH", f"{stand_in_environment()['PYTHONPATH']}:{paths}")
         cells = expand_plan(read_plan(str(plan)), home)
         options = {"quiet": True, "offline": True}
         folder = home.path / "sweeps" / plan.stem
@@ -43,24 +49,24 @@ def test_each_cell_is_a_job_that_outlives_the_command(submit, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = submit(plan, seconds=0.1)
     wait_for(lambda: all(read_run_status(cell.folder, home).state == "done" for cell in cells))
-    epochs = {name: count for name, count in events(home.path).items() if "epoch" in name}
+    epochs = {name: count for name, count in count_events(home.path).items() if "epoch" in name}
     assert len(epochs) == 12
     assert set(epochs.values()) == {1}
-    before = events(home.path)
+    before = count_events(home.path)
     submit(plan)  # nothing is left
-    assert events(home.path) == before
+    assert count_events(home.path) == before
 
 
 def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-none"])
     others = {process.pid for process in psutil.Process().children(recursive=True)}
     [cell] = submit(plan, seconds=1.0)
-    wait_for(lambda: any("epoch 0" in name for name in events(home.path)))
+    wait_for(lambda: any("epoch 0" in name for name in count_events(home.path)))
     [job] = [process for process in psutil.Process().children() if process.pid not in others]
     [task] = job.children()
     task.send_signal(signal.SIGUSR2)  # as a cluster does a while before it takes the machine away
     wait_for(lambda: read_run_status(cell.folder, home).state == "done")
-    counts = events(home.path)
+    counts = count_events(home.path)
     assert counts[f"{cell.folder.name} start"] == 2
     assert counts[f"{cell.folder.name} epoch 0"] == 1
 
@@ -68,6 +74,6 @@ def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
 def test_without_a_cluster_it_is_said(home, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = write_plan(tmp_path / "plan.toml")
-    message = refused("sweep", plan, "--submit", "slurm", "--slurm", "partition=gpu")
+    message = expect_refusal("sweep", plan, "--submit", "slurm", "--slurm", "partition=gpu")
     assert "cannot be submitted" in message
     assert "srun" in message

@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.builds.learnable import learnable_build, streets_build, tiny_config
 from support.cli import kmip
-from support.kernels.allocations import count_numpy_too, peak_of
+from support.kernels.allocations import count_numpy_too, measure_peak
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import OutOfResources
@@ -63,7 +63,7 @@ def measured(
     step()  # compiles, and makes gradients and the moments of the optimizer
     with monkeypatch.context() as patched:
         count_numpy_too(patched)
-        return peak_of(step)
+        return measure_peak(step)
 
 
 #: Presets whose measured step is compared, with the records of their samples: each kind of

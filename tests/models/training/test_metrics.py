@@ -21,7 +21,7 @@ from sklearn.metrics import (
 )
 from support.builds.learnable import tiny_config
 from support.metrics import usual_metrics
-from support.runs.processes import on_processes
+from support.runs.processes import run_on_processes
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
@@ -456,7 +456,7 @@ def test_counts_of_processes_are_those_of_one() -> None:
             assert together == pytest.approx(alone[target_type], rel=1e-9)
         torch.distributed.destroy_process_group()
 
-    on_processes(3, act)
+    run_on_processes(3, act)
 
 
 def test_counts_follow_their_batches_and_keep_their_type() -> None:

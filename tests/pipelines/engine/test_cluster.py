@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
-from support.cases import until
+from support.cases import wait_until
 from support.shared import ROOT
 
 from kmip_data.builds.execution_options import ExecutionOptions
@@ -47,7 +47,7 @@ class Cluster:
             "--scheduler-file",
             self.file,
         )
-        until(self.is_announced)
+        wait_until(self.is_announced)
         self.workers = [self.add_worker() for _ in range(2)]
         with Client(scheduler_file=str(self.file), set_as_default=False) as client:
             client.wait_for_workers(2)
@@ -95,7 +95,7 @@ class Cluster:
             return not (dask_worker.active_threads or state.executing or state.ready)
 
         with Client(scheduler_file=str(self.file), set_as_default=False) as client:
-            until(lambda: all(client.run(rests).values()))
+            wait_until(lambda: all(client.run(rests).values()))
 
 
 @contextmanager
@@ -141,8 +141,8 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
         """Act once so many units have begun and the two that are not held are recorded."""
 
         def wait() -> None:
-            until(lambda: len(built_units(tmp_path)) >= units)
-            until(
+            wait_until(lambda: len(built_units(tmp_path)) >= units)
+            wait_until(
                 lambda: all([*(tmp_path / "built").rglob(f"{unit:05d}.json")] for unit in range(2))
             )
             act()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.builds.toy_pipeline import build_toy, digests, write_raw
 from support.builds.written import numbered_build
-from support.cases import flip
+from support.cases import flip_bit
 
 from kmip_data.builds.home import Build, added_column_names
 from kmip_data.builds.verify import verify_build
@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch
 def test_verify_finds_and_repair_computes_columns_that_are_broken(copy: Build) -> None:
     before = digests(copy.path)
     assert verify_build(copy.path).checked["columns"] == len(NAMES)
-    flip(copy.path / "columns/rwse5/00001.h5")
+    flip_bit(copy.path / "columns/rwse5/00001.h5")
     (copy.path / "columns/lappe4/00003.h5").unlink()
     (copy.path / "columns/lappe4/00099.h5").write_bytes(b"stray")
     files = {problem.file for problem in verify_build(copy.path).problems}

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from support.attacks import crash_points
 from support.builds.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
-from support.cases import until
+from support.cases import wait_until
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -234,10 +234,10 @@ def test_prepare_runs_once_over_an_interrupted_build(tmp_path: Path) -> None:
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(30), "sleep=7200"))
     child = crash_points.start_build(tmp_path)
-    until(lambda: len(built_units(tmp_path)) == 2)
+    wait_until(lambda: len(built_units(tmp_path)) == 2)
     child.kill()
     child.communicate(timeout=600)
-    until(lambda: not _group(child.pid))
+    wait_until(lambda: not _group(child.pid))
 
 
 def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
-from support.cases import flip
+from support.cases import flip_bit
 
 from kmip_data.pipelines.engine import run
 from kmip_data.pipelines.engine.unfinished_builds import Steps
@@ -48,7 +48,7 @@ def test_a_damaged_step_is_done_again(tmp_path: Path, stopped: Path, damage: str
     result = stopped / "work/00001.json"
     before = digests(stopped)["shards/00001.h5"]
     if damage == "shard":
-        flip(shard)
+        flip_bit(shard)
     elif damage == "missing":
         shard.unlink()
     elif damage == "result":

@@ -9,7 +9,7 @@ import osmnx
 import pytest
 import shapely
 from support.cases import check_each
-from support.cli import kmip, refused
+from support.cli import expect_refusal, kmip
 from support.maps.osm_maps import helsinki, streets_of_helsinki, write_map
 from support.maps.osm_servers import osm_servers
 from support.shared import shared_data
@@ -300,7 +300,7 @@ def test_a_table_is_no_city(tmp_path):
     table.write_text("source,target\n1,2\n")
     code = DamagedInput.exit_code
     line = ("build", "city", "--name", "x", "--archive", table, "--home", tmp_path)
-    message = refused(*line, code=code)
+    message = expect_refusal(*line, code=code)
     assert str(table) in message
     assert "'source,target'" in message
     assert ".osm.pbf" in message

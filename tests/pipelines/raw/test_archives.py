@@ -26,7 +26,7 @@ from support.attacks.archives import (
     tar_info,
     zip_info,
 )
-from support.cases import check_each, contents
+from support.cases import check_each, read_contents
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.raw import extract
@@ -49,7 +49,7 @@ def unpack(path: Path, target: Path) -> dict[str, str]:
 
 def assert_unpacks(path: Path, target: Path) -> None:
     digests = unpack(path, target)
-    assert contents(target) == WANTED
+    assert read_contents(target) == WANTED
     assert digests == {
         name: hashlib.sha256(data).hexdigest() for name, data in sorted(WANTED.items())
     }
@@ -198,7 +198,7 @@ def wrong_about(name: str, top: Path) -> str | None:
         return None if tree(top) == before else "something was left"
     except Exception as error:
         return repr(error)
-    if message is not None or contents(target) != WANTED:
+    if message is not None or read_contents(target) != WANTED:
         return "accepted"
     shutil.rmtree(target)
     return None if tree(top) == before else "something was written elsewhere"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.builds.raw_graphs import records_of, records_of_folder, write_sample
 from support.builds.records import encode_shard
-from support.cases import contents
+from support.cases import read_contents
 from support.datasets import one_of_each
 
 from kmip_data.manifest import load_manifest
@@ -26,8 +26,8 @@ SMALL = [name for name in one_of_each() if has_many_graphs(name) and name not in
 @pytest.mark.parametrize("name", [*SMALL, *sorted(BLOCKS)])
 def test_samples_depend_on_the_seed_alone(name, tmp_path):
     np.random.seed(len(name))  # noqa: NPY002 -- the global generator must not matter
-    one, same = (contents(write_sample(name, tmp_path / place, limit=7)) for place in "ab")
-    other = contents(write_sample(name, tmp_path / "c", limit=7, seed=1))
+    one, same = (read_contents(write_sample(name, tmp_path / place, limit=7)) for place in "ab")
+    other = read_contents(write_sample(name, tmp_path / "c", limit=7, seed=1))
     assert one == same
     assert one != other
 

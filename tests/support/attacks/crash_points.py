@@ -76,7 +76,7 @@ def arm() -> None:
         setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
 
 
-def in_a_fork(fault: Fault, act: Callable[[], int], *, power: bool = False) -> int | None:
+def run_in_fork(fault: Fault, act: Callable[[], int], *, power: bool = False) -> int | None:
     """Return the exit code of ``act`` in a fork of this process; ``None`` where it was killed.
 
     With ``power`` all that was written and not yet synced is lost, as without power.
@@ -99,8 +99,8 @@ CALLS = ("write", "fsync", "replace", "unlink")
 
 
 @contextlib.contextmanager
-def counted(folder: Path) -> Iterator[Counter[str]]:
-    """Count the calls at which :func:`in_a_fork` can kill what is done inside, by name."""
+def count_calls(folder: Path) -> Iterator[Counter[str]]:
+    """Count the calls at which :func:`run_in_fork` can kill what is done inside, by name."""
     fault = Fault(str(folder), "builder", "", 0)
     calls: Counter[str] = Counter()
     functions = {name: getattr(os, name) for name in CALLS}

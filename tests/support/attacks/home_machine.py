@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.attacks.crash_points import Fault, counted, in_a_fork
+from support.attacks.crash_points import Fault, count_calls, run_in_fork
 from support.attacks.home_model import (
     CLASSES,
     COLUMNS,
@@ -37,7 +37,7 @@ from support.attacks.home_model import (
     split_options,
     values_of,
 )
-from support.cli import done, kmip
+from support.cli import expect_success, kmip
 
 from kmip_data.builds.added_columns import files_of_build
 from kmip_data.builds.home import added_column_names
@@ -126,8 +126,8 @@ class HomeMachine(RuleBasedStateMachine):
             for name, command in commands.items():
                 if name == "repair":
                     (target / "shards" / "00000.h5").unlink()
-                with counted(home) as calls:
-                    done(*command, "--home", home)
+                with count_calls(home) as calls:
+                    expect_success(*command, "--home", home)
                 cls.calls[name, spec] = calls
 
     def __init__(self) -> None:
@@ -329,7 +329,7 @@ class HomeMachine(RuleBasedStateMachine):
 
     @step("work", new_builds)
     def build(self, data: st.DataObject, spec: str, name: str, seed: int) -> None:
-        done(*self.line(spec, name, seed))
+        expect_success(*self.line(spec, name, seed))
         self.builds[name] = Known(spec)
         self.built_anew(name, seed)
 
@@ -610,7 +610,7 @@ class HomeMachine(RuleBasedStateMachine):
             when = "before"
         power = data.draw(st.booleans())
         fault = Fault(str(self.root), "builder", call, number, when)
-        code = in_a_fork(fault, lambda: kmip(*line).code, power=power)
+        code = run_in_fork(fault, lambda: kmip(*line).code, power=power)
         EVENTS["kills with what was not synced lost"] += code is None and power
         assert code != 99, "an unexpected error before the kill"
         return code
@@ -620,7 +620,7 @@ class HomeMachine(RuleBasedStateMachine):
         code = self.killed(data, "build", spec, *self.line(spec, name, seed))
         assert code in {None, 0}
         if not (self.folder(name) / MARKER).exists():
-            done(*self.line(spec, name, seed))  # until then the folder is anybody's
+            expect_success(*self.line(spec, name, seed))  # until then the folder is anybody's
         self.builds[name] = Known(spec, unsure=True, finished=False)
         self.finish_if_killed_late(name, seed)
         return code is None
@@ -690,7 +690,7 @@ class HomeMachine(RuleBasedStateMachine):
         code = self.killed(data, "pull", pushed.spec, *line)
         assert code in {None, 0}
         if code is None:
-            done(*line)  # the same call resumes
+            expect_success(*line)  # the same call resumes
         self.pulled(name, [pushed])
         return code is None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.cli import done
+from support.cli import expect_success
 
 from kmip_data.format.card import read_card
 from kmip_data.format.schema import View
@@ -146,9 +146,9 @@ def make_truths(folder: Path) -> tuple[Path, dict[str, Truth]]:
         for seed in SEEDS if spec == "own" else SEEDS[:1]:
             target = folder / f"{spec}-{seed}"
             options = ("--output", target, "--home", folder / "home", "--jobs", "1", "-q")
-            done(*line, *more, *options, *split_options(spec, seed))
+            expect_success(*line, *more, *options, *split_options(spec, seed))
             parts[seed] = keys_by_part(ShardedDataset(target))
-        done("encode", target, *COLUMNS, "--jobs", "1", "-q")
+        expect_success("encode", target, *COLUMNS, "--jobs", "1", "-q")
         items = opened(target, COLUMNS)
         if spec == "own":
             check_own(items)

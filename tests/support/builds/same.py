@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Batch
 
 
-def assert_same(item, wanted, *, ordered=True):
+def assert_same_data(item, wanted, *, ordered=True):
     """Same class, attributes (in the same order), types, dtypes, shapes and bits; for batches also
     everything that takes them apart again."""
     assert type(item) is type(wanted)
@@ -24,7 +24,7 @@ def assert_same(item, wanted, *, ordered=True):
             for name in theirs:
                 _assert_same_value(ours[name], theirs[name], f"{bookkeeping}[{name}]")
         for one, other in zip(item.to_data_list(), wanted.to_data_list(), strict=True):
-            assert_same(one, other, ordered=ordered)
+            assert_same_data(one, other, ordered=ordered)
 
 
 def _assert_same_value(value, wanted, name):

@@ -17,7 +17,7 @@ from kmip_data.models.attention import cpu_kernels
 from kmip_data.runtime import reused_buffers
 
 
-def peak_of(work: Callable[[], object]) -> int:
+def measure_peak(work: Callable[[], object]) -> int:
     """Most bytes that ``work`` has allocated at one time, beyond what there was before."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()

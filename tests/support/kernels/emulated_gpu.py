@@ -35,7 +35,7 @@ ENVIRONMENT = {
 }  #: of a child, besides EMULATED_KERNELS: the folder of its search programs
 
 
-def small() -> None:
+def lower_size_thresholds() -> None:
     """Order keys of few rows and share them, so that few rows do what otherwise many do."""
     plan._MIN_ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
     plan._MAX_BUCKETS_PER_ROW = 10**9
@@ -43,7 +43,7 @@ def small() -> None:
     parts.GRAPHS_PER_SIZE = 1
 
 
-def emulated_search(folder: Path) -> None:
+def emulate_search(folder: Path) -> None:
     """Let the backend ``cuda`` search on an emulated device, whose programs stay in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     device = EmulatedDevice(folder)
@@ -51,7 +51,7 @@ def emulated_search(folder: Path) -> None:
     cuda.search = lambda problem: search_on_gpu(problem, device)
 
 
-def on_the_cpu(part: str) -> None:
+def use_kernels_on_cpu(part: str) -> None:
     """Send tensors of the CPU to the kernels; captured steps are of operators alone."""
     from kmip_data.models.layers.gpu import gated_edges
 
@@ -73,7 +73,7 @@ class _Graphs(EmulatedGraphs):
         super().__init__()
 
 
-def one_percent_more(part: str) -> None:
+def scale_results(part: str) -> None:
     """Let the kernels of a part give a result that is 1 % too large, and the gradients of that."""
     from kmip_data.models.attention.gpu import launch
     from kmip_data.models.layers.gpu import gated_edges
@@ -92,11 +92,11 @@ def one_percent_more(part: str) -> None:
 
 
 def main(damage: str, part: str, device: str, sizes: str) -> None:
-    small()
-    emulated_search(Path(os.environ["EMULATED_KERNELS"]))
-    on_the_cpu(part)
+    lower_size_thresholds()
+    emulate_search(Path(os.environ["EMULATED_KERNELS"]))
+    use_kernels_on_cpu(part)
     if damage == "other result":
-        one_percent_more(part)
+        scale_results(part)
     parts.main(part, device, sizes)
 
 

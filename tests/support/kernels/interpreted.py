@@ -15,33 +15,34 @@ from support.cli import python
 from support.shared import ROOT
 
 
-def version(text: str) -> tuple[int, ...]:
+def parse_version(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", text)[:2]))
 
 
-THERE = importlib.util.find_spec("triton") is not None
-needs_triton = pytest.mark.skipif(not THERE, reason="triton is not installed (Linux only)")
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed (Linux only)")
 needs_interpreter = pytest.mark.skipif(
-    not THERE
+    not HAS_TRITON
     or (
-        version(importlib.metadata.version("triton")) < (3, 7) and version(np.__version__) >= (2, 4)
+        parse_version(importlib.metadata.version("triton")) < (3, 7)
+        and parse_version(np.__version__) >= (2, 4)
     ),
     reason="no Triton that can interpret beside this NumPy (3.7 can)",
 )
 
 
-def passed(files: Iterable[Path], which: str, **variables: str) -> int:
+def count_passed_tests(files: Iterable[Path], which: str, **variables: str) -> int:
     """Return the number of these tests that pass in a new process.
 
     Raise ``AssertionError`` if not all.
     """
     options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
     options += ["-o", "addopts=--import-mode=importlib", *map(str, files)]
-    output = said("-m", "pytest", *options, **variables)
+    output = run_python("-m", "pytest", *options, **variables)
     return int(re.findall(r"(\d+) passed", output)[0])
 
 
-def said(*command: str, **variables: str) -> str:
+def run_python(*command: str, **variables: str) -> str:
     """Return what Python prints, with this tree's packages and tests.
 
     Interpreted only if asked for.

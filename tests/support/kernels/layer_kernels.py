@@ -17,7 +17,7 @@ from kmip_data.models.search.cpu.simd import splat_lanes
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 
 
-def batch_of(edges: Edges | GraphBatch) -> GraphBatch:
+def make_batch(edges: Edges | GraphBatch) -> GraphBatch:
     """One graph with these edges."""
     if isinstance(edges, GraphBatch):
         return edges
@@ -38,7 +38,7 @@ def draw(seed, start, dropped, y) -> None:
         )
 
 
-def drawn_on_the_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:
+def draw_on_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:
     """(E, d) of 1 where the CPU's kernels keep an element, else 0."""
     rows = np.empty((edges, d), np.float32)
     for number, row in enumerate(rows):
@@ -46,7 +46,7 @@ def drawn_on_the_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:
     return torch.from_numpy(rows)
 
 
-def norm_of(d: int, dtype: torch.dtype, *, training: bool) -> BatchNorm:
+def make_norm(d: int, dtype: torch.dtype, *, training: bool) -> BatchNorm:
     norm = BatchNorm(d)
     generator = torch.Generator().manual_seed(8)
     with torch.no_grad():

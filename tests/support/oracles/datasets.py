@@ -44,18 +44,18 @@ class Oracle:
     opened: Callable[..., ShardedDataset] = kmip_data.open
 
 
-def copied(raw: Path, folder: Path) -> None:
+def copy_raw(raw: Path, folder: Path) -> None:
     if not folder.exists():
         shutil.copytree(raw, folder)
 
 
-def table(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+def read_table(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """Rows of a gzip-compressed table with a header."""
     with gzip.open(path, "rt", newline="") as file:
         return list(csv.DictReader(file, delimiter=delimiter))
 
 
-def numbers(path: Path) -> list[list[float]]:
+def read_numbers(path: Path) -> list[list[float]]:
     """Rows of a gzip-compressed table without a header, a number at a time; NaN where one is missing."""
     with gzip.open(path, "rt") as file:
         return [[float(word or "nan") for word in row] for row in csv.reader(file)]
@@ -66,7 +66,7 @@ def numbers(path: Path) -> list[list[float]]:
 
 def geom_gcn(name: str, folder: str, made: Callable[[str], Any]) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
-        copied(raw, root / folder)
+        copy_raw(raw, root / folder)
         return {FOLDS: made(str(root))[0]}
 
     return Oracle(read, limit=60, change=lambda raw: more_lines(raw, shuffled=name == "actor"))
@@ -91,7 +91,7 @@ def heterophilous(name: str) -> Oracle:
 
     def read(raw: Path, root: Path) -> Graphs:
         if name in OF_PYG:
-            copied(raw, root / file.removesuffix(".npz") / "raw")
+            copy_raw(raw, root / file.removesuffix(".npz") / "raw")
             return {FOLDS: datasets.HeterophilousGraphDataset(str(root), name)[0]}
         arrays = np.load(raw / file)
         edges = torch.from_numpy(arrays["edges"]).t().contiguous()
@@ -109,7 +109,7 @@ def heterophilous(name: str) -> Oracle:
 
 def planetoid(name: str) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
-        copied(raw, root / name / "raw")
+        copy_raw(raw, root / name / "raw")
         return {FOLDS: datasets.Planetoid(str(root), name)[0]}
 
     return Oracle(read, limit=60)
@@ -122,7 +122,7 @@ def zinc(*, subset: bool) -> Oracle:
     """The subset in the order of its lists; more molecules lie in the pickles."""
 
     def read(raw: Path, root: Path) -> Graphs:
-        copied(raw, root / "raw")
+        copy_raw(raw, root / "raw")
         return {part: datasets.ZINC(root, subset, part) for part in PARTS}
 
     return Oracle(read, sample="zinc")
@@ -130,7 +130,7 @@ def zinc(*, subset: bool) -> Oracle:
 
 def benchmark_gnns(name: str) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
-        copied(raw, root / name / "raw")
+        copy_raw(raw, root / name / "raw")
         parts: Graphs = {}
         for part in PARTS:
             graphs = parts[part] = list(datasets.GNNBenchmarkDataset(str(root), name, split=part))
@@ -184,7 +184,7 @@ def lrim(raw: Path, root: Path) -> Graphs:
 
 def superpixel_graphs(name: str) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
-        copied(raw, root / name / "raw")
+        copy_raw(raw, root / name / "raw")
         return {part: datasets.LRGBDataset(str(root), name, split=part) for part in PARTS}
 
     return Oracle(read)
@@ -205,7 +205,7 @@ def peptides(name: str) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
         (file,) = raw.glob("*.csv.gz")
         graphs = []
-        for row in table(file):
+        for row in read_table(file):
             values = eval(row["labels"]) if "func" in name else [float(row[t]) for t in TARGETS]
             graphs.append(molecule(row["smiles"], torch.tensor([values], dtype=torch.float32)))
         (file,) = raw.glob("*.pickle")
@@ -217,7 +217,7 @@ def peptides(name: str) -> Oracle:
 
 def pcqm4m(raw: Path, root: Path) -> Graphs:
     lists = torch.load(raw / "split_dict.pt", weights_only=False)
-    rows = table(raw / "raw/data.csv.gz")
+    rows = read_table(raw / "raw/data.csv.gz")
     parts = {}
     for part, name in (("train", "train"), ("val", "valid"), ("test", "test-dev")):
         chosen = [rows[row] for row in lists[name].tolist()]
@@ -229,7 +229,7 @@ def pcqm4m(raw: Path, root: Path) -> Graphs:
 
 
 def pcqm_contact(raw: Path, root: Path) -> Graphs:
-    texts = [row["cxsmiles"] for row in table(raw / TABLE_FILE, "\t")]
+    texts = [row["cxsmiles"] for row in read_table(raw / TABLE_FILE, "\t")]
     texts = [text for i, text in enumerate(texts) if i % 6 == 0 and ".contact." in text]
     lists = torch.load(raw / SPLIT_FILES["shuffle"], weights_only=False)
     return {part: [with_contacts(texts[row]) for row in lists[part]] for part in PARTS}
@@ -266,12 +266,12 @@ def with_contacts(text: str) -> Data:
 
 def ogb_lists(raw: Path, rule: str) -> dict[str, list[int]]:
     files = {part: raw / f"split/{rule}/{part.replace('val', 'valid')}.csv.gz" for part in PARTS}
-    return {part: [int(row) for (row,) in numbers(file)] for part, file in files.items()}
+    return {part: [int(row) for (row,) in read_numbers(file)] for part, file in files.items()}
 
 
 def ogb_graphs(raw: Path, root: Path) -> Graphs:
     graphs = read_graph_pyg(str(raw / "raw"), add_inverse_edge=True)
-    targets = torch.tensor(numbers(raw / "raw/graph-label.csv.gz"), dtype=torch.float64)
+    targets = torch.tensor(read_numbers(raw / "raw/graph-label.csv.gz"), dtype=torch.float64)
     dtype = torch.float32 if targets.isnan().any() else torch.int64  # by OGB's rule
     for graph, target in zip(graphs, targets, strict=True):
         graph.y = target.view(1, -1).to(dtype)
@@ -284,7 +284,7 @@ def ogb_graphs(raw: Path, root: Path) -> Graphs:
 def ogb_nodes(rule: str, **reading: Any) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
         (graph,) = read_graph_pyg(str(raw / "raw"), **reading)
-        graph.y = torch.tensor(numbers(raw / "raw/node-label.csv.gz")).flatten().long()
+        graph.y = torch.tensor(read_numbers(raw / "raw/node-label.csv.gz")).flatten().long()
         for part, rows in ogb_lists(raw, rule).items():
             graph[f"{part}_mask"] = torch.zeros(graph.num_nodes, dtype=torch.bool)
             graph[f"{part}_mask"][rows] = True

@@ -18,9 +18,11 @@ from torch.nn.functional import one_hot, pad
 from kmip_data.models.attention.bigbird import draw_random_blocks
 
 
-def by_head(part: Any, weights: Weights, x: Tensor, *names: str) -> Iterator[tuple[Tensor, ...]]:
+def by_head(config: Any, weights: Weights, x: Tensor, *names: str) -> Iterator[tuple[Tensor, ...]]:
     """Linear maps of the nodes by these names, head by head."""
-    return zip(*(linear(weights, name, x).chunk(part.heads, dim=1) for name in names), strict=True)
+    return zip(
+        *(linear(weights, name, x).chunk(config.heads, dim=1) for name in names), strict=True
+    )
 
 
 def softmax_of(scores: Tensor, times: Tensor) -> Tensor:
@@ -29,28 +31,28 @@ def softmax_of(scores: Tensor, times: Tensor) -> Tensor:
     return exponentials / exponentials.sum(1, keepdim=True)
 
 
-def k_mip(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+def k_mip(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     """Softmax over the k keys with the largest inner product."""
     parts = []
-    for q, k, v in by_head(part, weights, x, "query", "key", "value"):
+    for q, k, v in by_head(config, weights, x, "query", "key", "value"):
         scores = q @ k.T
-        best = scores.argsort(dim=1, descending=True, stable=True)[:, : part.layer_k(layer)]
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : config.layer_k(layer)]
         chosen = one_hot(best, len(x)).sum(1)
         parts.append(softmax_of(scores / math.sqrt(q.shape[1]), chosen) @ v)
     out = torch.cat(parts, 1)
-    return linear(weights, "output", out) if part.output_projection else out
+    return linear(weights, "output", out) if config.output_projection else out
 
 
-def transformer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+def transformer(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     """Softmax over all nodes; queries, keys and values are thirds of one matrix."""
     projected = (x @ weights["in_proj_weight"].T + weights["in_proj_bias"]).chunk(3, dim=1)
     parts = []
-    for q, k, v in zip(*(rows.chunk(part.heads, dim=1) for rows in projected), strict=True):
+    for q, k, v in zip(*(rows.chunk(config.heads, dim=1) for rows in projected), strict=True):
         parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), torch.ones(len(x), len(x))) @ v)
     return linear(weights, "out_proj", torch.cat(parts, 1))
 
 
-def performer(part: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0) -> Tensor:
+def performer(config: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0) -> Tensor:
     """Products of positive features; their largest exponents are no functions of the input.
 
     So many ``zeros`` count as keys, too.
@@ -58,11 +60,11 @@ def performer(part: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0
     directions, parts = weights["fast_attention.projection_matrix"], []
 
     def features(rows: Tensor, largest: Callable[[Tensor], Tensor]) -> Tensor:
-        exponents = rows @ directions.T / part.head_dim**0.25
-        squares = (rows**2).sum(1, keepdim=True) / (2 * part.head_dim**0.5)
+        exponents = rows @ directions.T / config.head_dim**0.25
+        squares = (rows**2).sum(1, keepdim=True) / (2 * config.head_dim**0.5)
         return torch.exp(exponents - squares - largest(exponents).detach()) + 1e-4
 
-    for q, *others in by_head(part, weights, x, "to_q", "to_k", "to_v"):
+    for q, *others in by_head(config, weights, x, "to_q", "to_k", "to_v"):
         k, v = (pad(rows, (0, 0, 0, zeros)) for rows in others)
         of_queries = features(q, lambda exponents: exponents.max(1, keepdim=True).values)
         products = of_queries @ features(k, lambda exponents: exponents.max()).T
@@ -70,12 +72,12 @@ def performer(part: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0
     return linear(weights, "to_out", torch.cat(parts, 1))
 
 
-def bigbird(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+def bigbird(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     """A whole encoder layer: attention to some blocks, then linear layers, each with a layer norm."""
-    size = part.block_size
+    size = config.block_size
     blocks, parts = -(-len(x) // size), []
-    random = draw_random_blocks(max(blocks, 4), part.heads, part.random_blocks, part.seed)
-    for head, (q, k, v) in enumerate(by_head(part, weights, x, "query", "key", "value")):
+    random = draw_random_blocks(max(blocks, 4), config.heads, config.random_blocks, config.seed)
+    for head, (q, k, v) in enumerate(by_head(config, weights, x, "query", "key", "value")):
         times = torch.ones(blocks, blocks)
         for block in range(1, blocks - 1) if blocks >= 4 else ():
             times[block] = 0
@@ -85,15 +87,15 @@ def bigbird(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
         of_nodes = times.repeat_interleave(size, 0).repeat_interleave(size, 1)[: len(x), : len(x)]
         parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), of_nodes) @ v)
     h = layer_norm(
-        weights, "norm_attention", x + linear(weights, "output", torch.cat(parts, 1)), part
+        weights, "norm_attention", x + linear(weights, "output", torch.cat(parts, 1)), config
     )
     fed = linear(weights, "feed_out", torch.relu(linear(weights, "feed_in", h)))
-    return layer_norm(weights, "norm_out", h + fed, part)
+    return layer_norm(weights, "norm_out", h + fed, config)
 
 
-def layer_norm(weights: Weights, name: str, x: Tensor, part: Any) -> Tensor:
+def layer_norm(weights: Weights, name: str, x: Tensor, config: Any) -> Tensor:
     centred = x - x.mean(1, keepdim=True)
-    scaled = centred / (centred.square().mean(1, keepdim=True) + part.norm_eps).sqrt()
+    scaled = centred / (centred.square().mean(1, keepdim=True) + config.norm_eps).sqrt()
     return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
@@ -101,24 +103,24 @@ ATTENTION = {"k-mip": k_mip, "transformer": transformer, "performer": performer,
 
 
 def exphormer_edges(
-    part: Any, begin: Weights, edge_index: Tensor, e: Tensor, expander: Tensor | None, nodes: int
+    config: Any, begin: Weights, edge_index: Tensor, e: Tensor, expander: Tensor | None, nodes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sources, targets and features of all edges of one graph.
 
     Virtual nodes come after the others.
     """
-    pairs, features = (edge_index.T.tolist(), [*e]) if part.real_edges else ([], [])
+    pairs, features = (edge_index.T.tolist(), [*e]) if config.real_edges else ([], [])
     links: list[tuple[int, int]] = []
-    if part.expander and nodes <= 10:
+    if config.expander and nodes <= 10:
         links = [(i, j) for i in range(nodes) for j in range(nodes) if i != j]
-    elif part.expander and expander is not None:
+    elif config.expander and expander is not None:
         links = [
             pair for i in range(nodes) for j in expander[i].tolist() for pair in ((i, j), (j, i))
         ]
-    links = [(i, j) for i, j in links if i != j or part.self_loops]
+    links = [(i, j) for i, j in links if i != j or config.self_loops]
     pairs += links
     features += [begin["expander_edge.weight"][0]] * len(links)
-    for v in range(part.virtual_nodes):
+    for v in range(config.virtual_nodes):
         pairs += [(i, nodes + v) for i in range(nodes)] + [(nodes + v, i) for i in range(nodes)]
         features += [begin["edge_in.weight"][v]] * nodes + [begin["edge_out.weight"][v]] * nodes
     source, target = torch.tensor(pairs).T
@@ -126,16 +128,16 @@ def exphormer_edges(
 
 
 def exphormer(
-    part: Any, weights: Weights, states: Tensor, edges: tuple[Tensor, Tensor, Tensor]
+    config: Any, weights: Weights, states: Tensor, edges: tuple[Tensor, Tensor, Tensor]
 ) -> Tensor:
     """Attention along edges; ``states`` are the nodes and the virtual nodes after them."""
     source, target, features = edges
     at_source, at_target = (one_hot(ends, len(states)).double() for ends in (source, target))
-    projected = by_head(part, weights, states, "query", "key", "value")
+    projected = by_head(config, weights, states, "query", "key", "value")
     parts = []
-    for (q, k, v), (e,) in zip(projected, by_head(part, weights, features, "edge"), strict=True):
+    for (q, k, v), (e,) in zip(projected, by_head(config, weights, features, "edge"), strict=True):
         pairs = (at_source @ k) * (at_target @ q) / math.sqrt(q.shape[1]) * e
-        weight = pairs.sum(1, keepdim=True).clamp(-part.clamp, part.clamp).exp()
+        weight = pairs.sum(1, keepdim=True).clamp(-config.clamp, config.clamp).exp()
         parts.append(at_target.T @ (weight * (at_source @ v)) / (at_target.T @ weight + 1e-6))
     out = torch.cat(parts, 1)
-    return linear(weights, "output", out) if part.output_projection else out
+    return linear(weights, "output", out) if config.output_projection else out

@@ -93,7 +93,7 @@ def slow_gcne(weights: Weights, x: Tensor, e: Tensor, edge_index: Tensor) -> Ten
 
 
 def slow_gine(
-    part: Any,
+    config: Any,
     weights: Weights,
     x: Tensor,
     e: Tensor,
@@ -101,7 +101,7 @@ def slow_gine(
     closeness: Tensor | None,
 ) -> Tensor:
     """A perceptron of :func:`slow_gine_sums`; its activation is the keys' in two stacks, else ReLU."""
-    activation = part.activation if part.stack in {"lrgb", "none"} else "relu"
+    activation = config.activation if config.stack in {"lrgb", "none"} else "relu"
     inner = linear(weights, "lin_in", slow_gine_sums(x, e, edge_index, closeness))
     return linear(weights, "lin_out", ACTIVATIONS[activation](inner))
 
@@ -109,7 +109,7 @@ def slow_gine(
 class Neighborhood(NamedTuple):
     """Input of a convolution from one graph, with its keys and weights."""
 
-    part: Any  #: keys of ``model.local``
+    config: Any  #: keys of ``model.local``
     weights: Weights
     x: Tensor  #: (n, d)
     e: Tensor  #: (E, d)
@@ -123,7 +123,7 @@ CONVOLUTIONS: dict[str, Callable[[Neighborhood], Tensor]] = {
     "gcn": lambda graph: slow_gcn(graph.weights, graph.x, graph.edge_index),
     "gcne": lambda graph: slow_gcne(graph.weights, graph.x, graph.e, graph.edge_index),
     "sage": lambda graph: slow_sage(
-        graph.weights, graph.x, graph.edge_index, self_loops=graph.part.self_loops
+        graph.weights, graph.x, graph.edge_index, self_loops=graph.config.self_loops
     ),
     "gat": lambda graph: slow_gat(graph.weights, graph.x, graph.edge_index),
     "gine": lambda graph: slow_gine(*graph),

@@ -24,18 +24,22 @@ from kmip_data.models.training.run.module import TrainingModule
 RATES = {"optimizer": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per": "step"}}
 
 
-def fused(model: torch.nn.Module, config: RunConfig, _: torch.device) -> torch.optim.Optimizer:
+def build_fused_optimizer(
+    model: torch.nn.Module, config: RunConfig, _: torch.device
+) -> torch.optim.Optimizer:
     """The optimizer of a GPU."""
     return build_optimizer(model, config, torch.device("cuda"))
 
 
-def line(optimizer: torch.optim.Optimizer, _: object, epochs: int, steps: int) -> LambdaLR:
+def build_linear_schedule(
+    optimizer: torch.optim.Optimizer, _: object, epochs: int, steps: int
+) -> LambdaLR:
     """A schedule of rates that are numbers of float32 too, for a recorded step reads them as such."""
     return LambdaLR(optimizer, lambda moment: (epochs * steps - moment) / (epochs * steps))
 
 
 @dataclass
-class Learned:
+class TrainedRun:
     """A run that has ended."""
 
     module: TrainingModule
@@ -50,7 +54,7 @@ class Learned:
         return [dict(self.module.model.state_dict()), self.optimizer, self.epochs]
 
 
-def learn(
+def train_run(
     build: Build,
     home: Path,
     graphs: CudaGraphs | None = None,
@@ -58,7 +62,7 @@ def learn(
     device: str = "cpu",
     watch: Any = None,
     **changes: Any,
-) -> Learned:
+) -> TrainedRun:
     """Train; with ``graphs`` by recorded steps.
 
     Further arguments are sections of the configuration.
@@ -68,13 +72,13 @@ def learn(
     data = open_data(config, home=Home(home))
     torch.manual_seed(0)
     module = TrainingModule(data.pin_settings(config), data)
-    run, training = Learned(module), module.config.training
+    run, training = TrainedRun(module), module.config.training
     options: dict[str, Any] = {}
     if graphs is not None:
         run.captured = options["captured"] = CapturedSteps(graphs, run.told.append)
     with (
-        patch.object(loop_file, "build_optimizer", fused),
-        patch.object(loop_file, "build_schedule", line),
+        patch.object(loop_file, "build_optimizer", build_fused_optimizer),
+        patch.object(loop_file, "build_schedule", build_linear_schedule),
     ):
         loop = Loop(module, data, torch.device(device), **options)
     if watch is not None:
@@ -93,6 +97,6 @@ def learn(
     return run
 
 
-def assert_same(one: Learned, other: Learned) -> None:
+def assert_same_runs(one: TrainedRun, other: TrainedRun) -> None:
     """Bit for bit."""
     torch.testing.assert_close(one.state, other.state, rtol=0, atol=0)

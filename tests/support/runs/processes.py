@@ -10,16 +10,16 @@ from collections.abc import Callable
 import torch
 
 
-def free_port() -> str:
+def find_free_port() -> str:
     """Return a port that nobody listens on."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return str(held.getsockname()[1])
 
 
-def on_processes(count: int, act: Callable[[int], object]) -> None:
+def run_on_processes(count: int, act: Callable[[int], object]) -> None:
     """Call ``act(rank)`` in so many forks of this process; all must end well."""
-    port = free_port()
+    port = find_free_port()
 
     def as_rank(rank: int) -> None:
         torch.set_num_threads(1)

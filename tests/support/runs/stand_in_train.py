@@ -33,7 +33,7 @@ RESULT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def result(name: str, seed: int, value: float, model: str, *, sample: bool = False) -> str:
+def format_result(name: str, seed: int, value: float, model: str, *, sample: bool = False) -> str:
     """A ``result.json`` whose accuracy on val and test is ``value``."""
     metrics = {part: {"loss": 1 - value, "accuracy": value} for part in ("train", "val", "test")}
     config = {"data": {"dataset": "clouds"}, "model": {"name": model}, "training": {"epochs": 3}}
@@ -92,7 +92,7 @@ def main(words: list[str]) -> None:
             new.write_text("\n".join(rows) + "\n")
             new.replace(metrics)
         new = folder / "new"
-        new.write_text(result(folder.name, seed, value, folder.parent.name))
+        new.write_text(format_result(folder.name, seed, value, folder.parent.name))
         new.replace(folder / "result.json")
         if gpu:
             events.write(f"{folder.name} on {gpu} until {time.monotonic()}\n")

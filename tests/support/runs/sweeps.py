@@ -41,7 +41,7 @@ def write_plan(path: Path, **keys: Any) -> Path:
     return path
 
 
-def environment(**settings: Any) -> dict[str, str]:
+def stand_in_environment(**settings: Any) -> dict[str, str]:
     """Variables with which processes find the stand-in and know what it is to do."""
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     return {
@@ -60,13 +60,13 @@ class StandInSubmission(Submission):
         super().__call__()
 
 
-def start(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.Popen[bytes]:
+def start_sweep(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.Popen[bytes]:
     """Start a sweep as a process."""
     words = [sys.executable, "-m", "support.runs.sweeps", str(plan), str(home), str(jobs)]
-    return subprocess.Popen(words, env=environment(**settings), cwd=ROOT)
+    return subprocess.Popen(words, env=stand_in_environment(**settings), cwd=ROOT)
 
 
-def events(home: Path) -> Counter[str]:
+def count_events(home: Path) -> Counter[str]:
     """Count the events of runs: ``NAME start``, ``NAME epoch 0``."""
     path = home / "events"
     return Counter(path.read_text().splitlines() if path.exists() else ())

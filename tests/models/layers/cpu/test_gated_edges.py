@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.kernels.allocations import saved_for_backward
-from support.kernels.layer_kernels import batch_of
+from support.kernels.layer_kernels import make_batch
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers import gated_gcn as layers
@@ -28,7 +28,7 @@ def run(layer: GatedGCN, table: torch.Tensor, *, d: int, shared: bool = False, u
     e = torch.randn((1, d) if shared else (*table.shape, d), generator=g)
     x, e = (t.to(layer.A.weight.dtype).requires_grad_() for t in (x, e))
     torch.manual_seed(6)
-    x_out, e_out = layer(x, e, batch_of(NeighborTable(table)))
+    x_out, e_out = layer(x, e, make_batch(NeighborTable(table)))
     weight = torch.randn(e_out.shape, generator=g)
     loss = 0.0
     if use != "edges":
@@ -138,7 +138,7 @@ def test_dropout_drops_the_same_edges_forward_and_backward() -> None:
     layer = layer_of(d, dropout=p)
     e = torch.randn(*edges.neighbor.shape, d, requires_grad=True)
     x = torch.randn(len(edges.neighbor), d)
-    e_out = layer(x, e, batch_of(edges))[1]
+    e_out = layer(x, e, make_batch(edges))[1]
     kept = (e_out != e).float()
     norm = torch.nn.BatchNorm1d(d)
     norm.load_state_dict(layer_of(d).norm_e.state_dict())
@@ -160,7 +160,7 @@ def test_keeps_one_edge_tensor_beside_its_input() -> None:
     layer = layer_of(d, dropout=0.2)
     x, e = torch.randn(len(table), d), torch.randn(*table.shape, d, requires_grad=True)
     with saved_for_backward() as kept:
-        layer(x, e, batch_of(NeighborTable(table)))
+        layer(x, e, make_batch(NeighborTable(table)))
     assert sum(size >= e.nbytes for size in kept.values()) == 2
     assert e.data_ptr() in kept
 
@@ -171,5 +171,5 @@ def test_a_table_that_names_missing_nodes(bad: int) -> None:
     table[7, 2] = bad
     layer, x = layer_of(8), torch.randn(len(table), 8)
     with pytest.raises(UsageError, match="0 to 119") as caught:
-        layer(x, torch.zeros(1, 8), batch_of(NeighborTable(table)))
+        layer(x, torch.zeros(1, 8), make_batch(NeighborTable(table)))
     assert str(bad) in caught.value.message

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from support.builds.learnable import OPERATORS, learnable_build
-from support.runs.captured import assert_same, learn
+from support.runs.captured import assert_same_runs, train_run
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
@@ -90,11 +90,11 @@ def test_replay_equals_eager_while_batches_change(accumulate, model, tmp_path):
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
     options = _options(model=model, training={"epochs": 8, "accumulate": accumulate})
     plain, replayed = (
-        learn(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs)
+        train_run(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs)
     )
     assert replayed.told == []
-    assert_same(plain, replayed)
-    loop = learn(build, tmp_path, **options)
+    assert_same_runs(plain, replayed)
+    loop = train_run(build, tmp_path, **options)
     torch.testing.assert_close(loop.state[0], replayed.state[0], rtol=1e-3, atol=1e-5)
 
 
@@ -105,9 +105,9 @@ def test_two_runs_are_equal_by_default(kind, layout, model, tmp_path):
     """Bit for bit, though nobody asks torch for deterministic algorithms."""
     build = learnable_build(tmp_path / "build", graphs=15, varied=0, layout=layout)
     options = _options(deterministic=False, model=model, training={"epochs": 8, "accumulate": 1})
-    one, other = (learn(build, tmp_path, _graphs(kind), **options) for _ in range(2))
+    one, other = (train_run(build, tmp_path, _graphs(kind), **options) for _ in range(2))
     assert not torch.are_deterministic_algorithms_enabled()
-    assert_same(one, other)
+    assert_same_runs(one, other)
 
 
 @pytest.mark.parametrize("model", [K_MIP, ALONE])
@@ -118,7 +118,7 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
 
     plain, replayed = _SixthBatch(), _SixthBatch()
     for watch, kind in ((plain, _Plain), (replayed, CudaGraphs)):
-        learn(build, tmp_path, _graphs(kind), watch=watch, **options)
+        train_run(build, tmp_path, _graphs(kind), watch=watch, **options)
     assert replayed.host["cudaGraphLaunch"]
     assert not any(name.startswith(CAPTURING) for name in replayed.host)
     assert (
@@ -135,7 +135,7 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     options = _options(
         model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1}
     )
-    plain = learn(build, tmp_path, _graphs(_Plain), **options)
+    plain = train_run(build, tmp_path, _graphs(_Plain), **options)
     plain_learn = TrainingModule.train_loss
 
     def waits(self, batch, **watching):
@@ -144,9 +144,9 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
         return learned
 
     monkeypatch.setattr(TrainingModule, "train_loss", waits)
-    failed = learn(build, tmp_path, _graphs(), **options)
+    failed = train_run(build, tmp_path, _graphs(), **options)
     assert len(failed.told) == 1
-    assert_same(plain, failed)
+    assert_same_runs(plain, failed)
     torch.cuda.synchronize()
     torch.empty(1, device="cuda")  # the allocator looks at what other streams are done with
     memory = torch.cuda.memory_stats()

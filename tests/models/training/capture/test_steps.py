@@ -14,7 +14,7 @@ from support.builds.learnable import (
     tiny_config,
 )
 from support.kernels.emulated_graph import EmulatedGraphs
-from support.runs.captured import assert_same, fused, learn
+from support.runs.captured import assert_same_runs, build_fused_optimizer, train_run
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
@@ -54,8 +54,8 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
         "model": {"dropout": 0.25},
     }
     graphs = EmulatedGraphs()
-    plain, replayed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
-    assert_same(plain, replayed)
+    plain, replayed = (train_run(clouds, tmp_path, each, **changes) for each in (None, graphs))
+    assert_same_runs(plain, replayed)
     assert not replayed.told
     assert (
         graphs.captured == 1 + accumulate
@@ -68,7 +68,7 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}}
     graphs = EmulatedGraphs()
-    assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
+    assert_same_runs(*(train_run(build, tmp_path, each, **changes) for each in (None, graphs)))
     assert (graphs.captured, graphs.replayed) == (1, 8 - steps.WARM_UP_BATCHES)
 
 
@@ -92,7 +92,7 @@ def test_whatever_moves_is_followed(changes, clouds, tmp_path):
     training = {"epochs": 8, "accumulate": 1, **changes.get("training", {})}
     graphs = EmulatedGraphs()
     sections = {**changes, "training": training}
-    assert_same(*(learn(clouds, tmp_path, each, **sections) for each in (None, graphs)))
+    assert_same_runs(*(train_run(clouds, tmp_path, each, **sections) for each in (None, graphs)))
     assert graphs.replayed > 5
 
 
@@ -106,7 +106,7 @@ def test_a_captured_step_keeps_what_its_graph_reads(clouds, tmp_path):
     model = {**dict.fromkeys(("heads", "k", "key_dim")), "attention": {"kind": "performer"}}
     changes = {"optimizer": {"name": "sgd"}, "model": {**model, "local": {"kind": "gcn"}}}
     graphs = Keeping()
-    assert_same(*(learn(clouds, tmp_path, each, **changes) for each in (None, graphs)))
+    assert_same_runs(*(train_run(clouds, tmp_path, each, **changes) for each in (None, graphs)))
     assert graphs.objects  # the tilings of its layers
 
 
@@ -115,14 +115,14 @@ def test_graphs_of_several_sizes_are_not_confused(tmp_path):
     build = learnable_build(tmp_path / "build", graphs=12, varied=1)
     changes = {"training": {"epochs": 8, "batch_size": 2, "accumulate": 1}}
     graphs = EmulatedGraphs()
-    assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
+    assert_same_runs(*(train_run(build, tmp_path, each, **changes) for each in (None, graphs)))
     assert graphs.captured > 2  # such as 24 and 25 nodes, and 25 and 24
 
 
 def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
     """Captured steps are freed if memory is short or an evaluation runs out, and captured anew afterwards."""
     graphs = EmulatedGraphs()
-    captured = learn(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
+    captured = train_run(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
     assert len(captured._steps) == 2
     assert captured.run_with_free_memory(lambda: "measured") == "measured"
     assert len(captured._steps) == 2
@@ -156,8 +156,8 @@ def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_pa
 
     changes = {"training": {"epochs": 4, "accumulate": 1}}
     graphs = Failing()
-    plain, failed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
-    assert_same(plain, failed)
+    plain, failed = (train_run(clouds, tmp_path, each, **changes) for each in (None, graphs))
+    assert_same_runs(plain, failed)
     assert graphs.replayed == 7  # of the first three epochs the whole batches but two
     assert failed.told == ["steps: no longer captured: operation not permitted"]
 
@@ -173,7 +173,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
     Loop = loop.Loop
     monkeypatch.setattr(run_file, "Loop", capturing)
-    monkeypatch.setattr(loop, "build_optimizer", fused)
+    monkeypatch.setattr(loop, "build_optimizer", build_fused_optimizer)
     config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
     evaluate = loop.Loop.evaluate
@@ -247,7 +247,7 @@ def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_pat
     data = open_data(config, home=Home(tmp_path))
     assert reason_not_captured(config, data, GPU, recompute=False) == "batches differ in size"
     graphs = EmulatedGraphs()
-    assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
+    assert_same_runs(*(train_run(build, tmp_path, each, **changes) for each in (None, graphs)))
     assert not graphs.captured
 
 
@@ -258,7 +258,7 @@ def test_where_graphs_begin_must_be_known_on_the_host(clouds, tmp_path, monkeypa
     assert shape_key(several) is None
     assert shape_key(several[0]) is not None
     monkeypatch.setattr(steps, "pointers_on_cpu", lambda *_: None)
-    run = learn(clouds, tmp_path, graphs := EmulatedGraphs(), training={"epochs": 2})
+    run = train_run(clouds, tmp_path, graphs := EmulatedGraphs(), training={"epochs": 2})
     (told,) = run.told
     assert "where the graphs of a batch begin" in told
     assert not graphs.captured

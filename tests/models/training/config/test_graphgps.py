@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import yaml
-from support.cli import refused
+from support.cli import expect_refusal
 from support.oracles.upstream import entries, preset_of
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -183,17 +183,17 @@ def test_what_cannot_be_mapped_is_listed(tmp_path, old, new, named):
 def test_all_of_them_in_one_message_and_no_run(tmp_path):
     path = tmp_path / "other.yaml"
     path.write_text(VOC.replace("adamW", "rmsprop").replace("agg: mean", "keep_edge: 0.1"))
-    message = refused("train", "--config", path, "--home", tmp_path / "home")
+    message = expect_refusal("train", "--config", path, "--home", tmp_path / "home")
     assert "2 keys that cannot be mapped" in message
     assert all(key in message for key in ("optim.optimizer = 'rmsprop'", "gnn.keep_edge = 0.1"))
     lists = "".join(
         f"l{i}: &l{i} [{', '.join([f'*l{i - 1}' if i else 'lol'] * 9)}]\n" for i in range(12)
     )
     path.write_text(VOC + lists)
-    message = refused("train", "--config", path, "--home", tmp_path / "home", code=4)
+    message = expect_refusal("train", "--config", path, "--home", tmp_path / "home", code=4)
     assert str(path) in message
     assert len(message) < 1_000
-    assert "--model has no effect" in refused("train", "--config", path, "--model", "gcn")
+    assert "--model has no effect" in expect_refusal("train", "--config", path, "--model", "gcn")
 
 
 @pytest.mark.parametrize(

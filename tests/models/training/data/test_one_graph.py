@@ -12,7 +12,7 @@ from support.builds.learnable import (
     streets_build,
     tiny_config,
 )
-from support.builds.same import assert_same
+from support.builds.same import assert_same_data
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -200,7 +200,7 @@ def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
         ]
         for a, b in zip(*pairs, strict=True):
             assert a.x.shape[1] == 67
-            assert_same(a, b, ordered=False)
+            assert_same_data(a, b, ordered=False)
         nodes = torch.cat([batch.n_id[batch[f"{part}_mask"]] for batch in pairs[0]])
         nodes = nodes.sort().values if seeds is None else nodes
         assert torch.equal(nodes, whole[f"{part}_mask"].nonzero()[:, 0])

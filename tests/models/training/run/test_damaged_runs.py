@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from support.builds.learnable import learnable_build, tiny_config
-from support.cases import flip
-from support.cli import done, kmip, refused
+from support.cases import flip_bit
+from support.cli import expect_refusal, expect_success, kmip
 from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Build, Home
@@ -73,7 +73,7 @@ def best_accuracy(run: Path) -> None:
 def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, tmp_path):
     run = run_of(home, "done")
     sound = (run / WEIGHTS_NAME).read_bytes()
-    flip(run / WEIGHTS_NAME)
+    flip_bit(run / WEIGHTS_NAME)
     load_file(run / WEIGHTS_NAME)  # they can be read
     rooted = ("--home", home.path)
     commands = (
@@ -84,14 +84,14 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
         ("push", run, tmp_path / "share", *rooted),
     )
     for words in commands:
-        message = refused(*words, code=4)
+        message = expect_refusal(*words, code=4)
         assert f"{run / WEIGHTS_NAME} cannot be read as weights: its SHA-256 is not" in message
         assert "train --resume" in message
     resume(run, home=home, quiet=True)
     assert (run / WEIGHTS_NAME).read_bytes() == sound
 
     shutil.rmtree(run / "checkpoints")  # as of a run that was pulled
-    flip(run / WEIGHTS_NAME)
+    flip_bit(run / WEIGHTS_NAME)
     with pytest.raises(DamagedInput, match=WEIGHTS_NAME):
         resume(run, home=home, quiet=True)
 
@@ -99,8 +99,8 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.7, 0.98])
 def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(home, share):
     run = run_of(home, "stopped")
-    flip(run / LAST_CHECKPOINT, int(share * (run / LAST_CHECKPOINT).stat().st_size))
-    message = refused("train", "--resume", run, "--home", home.path, code=4)
+    flip_bit(run / LAST_CHECKPOINT, int(share * (run / LAST_CHECKPOINT).stat().st_size))
+    message = expect_refusal("train", "--resume", run, "--home", home.path, code=4)
     assert (
         f"{run / LAST_CHECKPOINT} cannot be read as a checkpoint: its SHA-256 is not in" in message
     )
@@ -109,7 +109,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(hom
     ).groups()
     assert shlex.split(move) == ["mv", str(run / PREVIOUS_CHECKPOINT), str(run / LAST_CHECKPOINT)]
     (run / PREVIOUS_CHECKPOINT).replace(run / LAST_CHECKPOINT)
-    done(*shlex.split(command), "--quiet")
+    expect_success(*shlex.split(command), "--quiet")
     whole = run_of(home, "done")
     assert (run / WEIGHTS_NAME).read_bytes() == (whole / WEIGHTS_NAME).read_bytes()
 
@@ -117,8 +117,8 @@ def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(hom
 def test_no_damaged_checkpoint_is_offered(home):
     run = run_of(home, "stopped")
     for name in (LAST_CHECKPOINT, PREVIOUS_CHECKPOINT):
-        flip(run / name)
-    message = refused("train", "--resume", run, "--home", home.path, code=4)
+        flip_bit(run / name)
+    message = expect_refusal("train", "--resume", run, "--home", home.path, code=4)
     assert "next: start another run" in message
 
 
@@ -152,18 +152,20 @@ def test_an_edited_result_is_marked_wherever_it_shows(home):
     run = run_of(home, "done")
     rooted = ("--home", home.path)
     for form in ("text", "markdown", "csv", "json", "latex", "html"):
-        assert "(edited)" not in done("report", "--format", form, *rooted).out
-    assert "(edited)" not in done("runs", *rooted).out
+        assert "(edited)" not in expect_success("report", "--format", form, *rooted).out
+    assert "(edited)" not in expect_success("runs", *rooted).out
     best_accuracy(run)
 
     for form in ("text", "markdown", "latex", "html"):
-        assert "99.99 (edited)" in done("report", "--format", form, *rooted).out
-    report = done("report", "--format", "json", *rooted).json
+        assert "99.99 (edited)" in expect_success("report", "--format", form, *rooted).out
+    report = expect_success("report", "--format", "json", *rooted).json
     assert [row["edited"] for row in report["rows"]] == [True]
     assert report["notices"] == [f"{run / RESULT_NAME} was edited after it was written."]
-    assert ",True," in done("report", "--format", "csv", *rooted).out
-    assert "99.99 % accuracy (edited)" in done("runs", *rooted).out
-    rows = {row["name"]: row["edited"] for row in done("runs", "--json", *rooted).json["runs"]}
+    assert ",True," in expect_success("report", "--format", "csv", *rooted).out
+    assert "99.99 % accuracy (edited)" in expect_success("runs", *rooted).out
+    rows = {
+        row["name"]: row["edited"] for row in expect_success("runs", "--json", *rooted).json["runs"]
+    }
     assert rows == {"done": True, "stopped": False}
 
 
@@ -172,7 +174,7 @@ def test_an_edited_result_is_neither_pushed_nor_resumed(home, tmp_path):
     best_accuracy(run)
     edited = (run / RESULT_NAME).read_bytes()
     for words in (("push", run, tmp_path / "share"), ("train", "--resume", run)):
-        message = refused(*words, "--home", home.path, code=4)
+        message = expect_refusal(*words, "--home", home.path, code=4)
         assert f"{run / RESULT_NAME} was edited" in message
     assert not (tmp_path / "share").exists()
     assert (run / RESULT_NAME).read_bytes() == edited
@@ -180,9 +182,9 @@ def test_an_edited_result_is_neither_pushed_nor_resumed(home, tmp_path):
 
 def test_an_edited_configuration_is_not_pushed(home, tmp_path):
     run = run_of(home, "done")
-    done("push", run, tmp_path / "sound", "--home", home.path)
+    expect_success("push", run, tmp_path / "sound", "--home", home.path)
     edit(run / "config.toml", "\nepochs = 3", "\nepochs = 4")
-    message = refused("push", run, tmp_path / "share", "--home", home.path, code=4)
+    message = expect_refusal("push", run, tmp_path / "share", "--home", home.path, code=4)
     assert "config.toml was changed after it was written" in message
     assert not (tmp_path / "share").exists()
 
@@ -190,7 +192,7 @@ def test_an_edited_configuration_is_not_pushed(home, tmp_path):
 def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
     run = run_of(home, "done")
     words = ("evaluate", run, "--home", home.path)
-    assert "equal to result.json" in done(*words).out
+    assert "equal to result.json" in expect_success(*words).out
     measured = read_result(run).metrics["test"]["accuracy"]
     best_accuracy(run)
     outcome = kmip(*words)
@@ -206,7 +208,7 @@ def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
     close = json.loads((run / RESULT_NAME).read_text())
     close["metrics"]["test"]["accuracy"] = measured + 5e-5
     (run / RESULT_NAME).write_text(sealed_json(close))
-    assert "not bitwise equal" in done(*words).out
+    assert "not bitwise equal" in expect_success(*words).out
 
 
 def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
@@ -215,7 +217,7 @@ def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
     assert outcome.code == 0, outcome.err
     assert "The run has finished 2 epochs already and ends here." in outcome.err
     assert read_result(run).epochs == 2
-    said = done("train", "--resume", run, "--stop-after", 1, "--home", home.path).err
+    said = expect_success("train", "--resume", run, "--stop-after", 1, "--home", home.path).err
     assert "after 2 of 3 epochs; kmip-data train --resume" in said
 
 

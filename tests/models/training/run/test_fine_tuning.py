@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.builds.learnable import learnable_build, tiny_config
-from support.cases import damage
+from support.cases import damage_file
 from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
@@ -132,7 +132,7 @@ def test_a_flipped_bit_in_the_first_weights_is_refused(build, source, tmp_path, 
             train(tuned(build, source), home=home, name="stopped", quiet=True)
     (run,) = home.runs.glob("*/*/stopped")
     sound = (run / INITIAL_WEIGHTS).read_bytes()
-    damage(run / INITIAL_WEIGHTS, sound, "flipped")
+    damage_file(run / INITIAL_WEIGHTS, sound, "flipped")
     with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256"):
         resume(run, home=home, quiet=True)
     (run / INITIAL_WEIGHTS).write_bytes(sound)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from support.builds.learnable import learnable_build, streets, tiny_config
-from support.cli import done, kmip
+from support.cli import expect_success, kmip
 from support.datasets import datasets
 
 import kmip_data
@@ -306,7 +306,7 @@ def test_nodes_of_one_table_have_its_ids(ids, tmp_path, monkeypatch):
         (tmp_path / name / "nodes.csv").write_text("\n".join(lines))
         edges = [f"{ids[0]},{node}" for node in ids[1:]]
         (tmp_path / name / "edges.csv").write_text("\n".join(["source,target", *edges]))
-    done(
+    expect_success(
         "build",
         "graphs",
         "--name",
@@ -317,17 +317,19 @@ def test_nodes_of_one_table_have_its_ids(ids, tmp_path, monkeypatch):
         "label=group",
         "-q",
     )
-    done("build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q")
-    run = done("train", "old", "--model", "gcn", *QUICK[:-4], "--name", "r").json["run"]
+    expect_success(
+        "build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q"
+    )
+    run = expect_success("train", "old", "--model", "gcn", *QUICK[:-4], "--name", "r").json["run"]
 
     long = f"{'d' * 147}~{hashlib.sha256(b'd' * 300).hexdigest()[:12]}"
     expected = [long if len(str(node)) > 160 else str(node) for node in ids]
     for words, keys in (([], expected[2:]), (["--dataset", "new"], expected)):
-        done("predict", run, *words, "--output", tmp_path / "p.csv", "--force")
+        expect_success("predict", run, *words, "--output", tmp_path / "p.csv", "--force")
         table = pd.read_csv(tmp_path / "p.csv", dtype=str)
         assert table["key"].tolist() == keys
         assert "row" not in table
-    done("predict", run, "--output", tmp_path / "p.npz")
+    expect_success("predict", run, "--output", tmp_path / "p.npz")
     assert evaluate_predictions(tmp_path / "p.npz", "old").metrics == {
         name: value for name, value in evaluate(run).metrics["test"].items() if name != "loss"
     }

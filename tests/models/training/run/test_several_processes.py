@@ -21,7 +21,7 @@ from support.builds.learnable import (
     streets_build,
     tiny_config,
 )
-from support.runs.processes import free_port, on_processes
+from support.runs.processes import find_free_port, run_on_processes
 from support.runs.stopping import stop_at
 from support.shared import ROOT
 from torch import distributed
@@ -157,7 +157,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
         if rank == 0:
             torch.save(own_losses, alone / "losses.pt")
 
-    on_processes(2, act)
+    run_on_processes(2, act)
     (alone / "two").symlink_to(two)
     return alone
 
@@ -239,7 +239,7 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
         "--nproc-per-node",
         "1",
     ]
-    torchrun += ["--master-addr", "127.0.0.1", "--master-port", free_port()]
+    torchrun += ["--master-addr", "127.0.0.1", "--master-port", find_free_port()]
     command = [
         "-m",
         "kmip_data",
@@ -361,7 +361,7 @@ def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable:
                 training.memory_estimate.plan_memory = lambda *_: StepMemory(True, 0, 0)
             sys.exit(command_line.run_command_line(line))
 
-        on_processes(processes, resumed)
+        run_on_processes(processes, resumed)
         run = _run(stoppable, name)
         last = [torch.load(each / LAST_CHECKPOINT, weights_only=True) for each in (wanted, run)]
         for key, value in last[0]["model"].items():

@@ -18,7 +18,7 @@ from support.builds.learnable import (
     tiny_config,
 )
 from support.kernels.emulated_graph import WAITS, calls_of
-from support.runs.captured import fused
+from support.runs.captured import build_fused_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
@@ -58,7 +58,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     monkeypatch.setattr(
         loop_file, "prefetch_to_device", lambda batches, *_: watched(copy_ahead(batches, CPU))
     )
-    monkeypatch.setattr(loop_file, "build_optimizer", fused)
+    monkeypatch.setattr(loop_file, "build_optimizer", build_fused_optimizer)
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
     loop = Loop(TrainingModule(data.pin_settings(config), data), data, CPU)
