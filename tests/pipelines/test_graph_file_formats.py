@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from support.graph_files import (
     read_folder,
     write_files,
 )
+from support.shared import ROOT
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
@@ -57,6 +59,30 @@ def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
     assert [record.columns["graph/y"] for record in records] == [2, 5]
     with pytest.raises(DamagedInput, match="a list of paths; or "):
         read_folder(write_files(tmp_path / "u", a_bin=b"\0\1", b_bin=b"\0\1"))
+
+
+#: Reader of a format -> its rows in docs/graph-files.md.
+ROWS_BY_READER = {
+    "planetoid_files": ["Planetoid"],
+    "torch_files": ["PyTorch Geometric"],
+    "array_files": ["arrays", "Matrix Market", "MATLAB"],
+    "networkx_files": ["networkx", "Pajek"],
+    "tudataset_files": ["TUDataset"],
+    "smiles_tables": ["molecules"],
+    "table_files": ["tables", "adjacency matrix", "MUSAE (social networks)"],
+}
+
+
+def test_every_file_format_has_a_row_in_the_docs():
+    text = (ROOT / "docs" / "graph-files.md").read_text("utf-8")
+    table = text.split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)[1:]
+    readers = [item.read.__module__.rpartition(".")[2] for item in file_formats.FORMATS]
+    assert set(readers) == set(ROWS_BY_READER), (
+        "add a row to docs/graph-files.md, a command to docs/own-data.md, and the reader to ROWS_BY_READER"
+    )
+    described_rows = [row for reader in readers for row in ROWS_BY_READER[reader]]
+    assert sorted(described_rows) == sorted(rows), "docs/graph-files.md has other rows"
 
 
 def read_links(folder, files, options, findings):

@@ -168,7 +168,8 @@ def attribute_tables(
 ) -> dict[Level, Table]:
     """Return the tables of graphs, nodes and edges given as attribute dictionaries.
 
-    Errors name a row by its ``roles.LOCATION`` if all rows of a level have one.
+    Values may be strings: ``graphs_from_tables`` converts them to numbers or categories. Errors
+    name a row by its ``roles.LOCATION`` if all rows of a level have one.
     """
     frames: dict[Level, pd.DataFrame] = {}
     locations: dict[Level, Sequence[str]] = {}
