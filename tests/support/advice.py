@@ -18,7 +18,7 @@ BY_HAND = (
     "leave out",
     "need two or three columns",
     "save masks with",
-    "converted to one of these",
+    "convert another format to one of these",
 )
 
 

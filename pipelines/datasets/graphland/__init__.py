@@ -93,7 +93,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         target = Column(
             key="node/y", attribute="y", stored="float32", presented="float32", finite=False,
             unit="" if params.target_scaling == "none" else "standard deviations",
-            doc="target; NaN if unknown",
+            doc="target; NaN where it is not known",
         )  # fmt: skip
         masks = (
             Column(

@@ -141,7 +141,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
             )  # fmt: skip
         distance = Column(
             key="node/distance", attribute="distance", stored="uint16", presented="int64", unit="edges",
-            doc="distance to the node that determines the target",
+            doc="to the node that is asked for",
         )  # fmt: skip
         columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
         return Schema(

@@ -167,7 +167,7 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
             stored="uint8" if is_known else "float16",
             presented="int64" if is_known else "float32",
             low=0, high=1, finite=is_known, fields=self.manifest.class_names,
-            doc="label: 0 or 1" if is_known else "labels: 0, 1, or NaN if unknown",
+            doc="label: 0 or 1" if is_known else "labels: 0, 1, or NaN where it is not known",
         )  # fmt: skip
         return Schema(
             columns=(*molecule_columns(), target),

@@ -67,12 +67,12 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         columns = (
             Column(
                 key="node/x", attribute="x", shape=(FEATURES,), stored=params.features,
-                presented="float32", doc="mean word vector of title and abstract",
+                presented="float32", doc="mean of the vectors of the words of title and abstract",
             ),
             Column(
                 key="node/y", attribute="y", stored="int16", presented="int64",
                 low=UNKNOWN_CLASS, high=self.classes - 1, num_classes=self.classes,
-                doc="subject, or -1 if unknown",
+                doc="subject, or -1 where it is not known",
             ),
             Column(
                 key="node/year", attribute="node_year", shape=(1,), stored="int16", presented="int64",

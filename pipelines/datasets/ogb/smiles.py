@@ -61,7 +61,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         """Return the target column, the HOMO-LUMO gap."""
         return Column(
             key="graph/y", attribute="y", stored="float32", presented="float32", finite=False, unit="eV",
-            doc="gap between the highest occupied and the lowest empty orbital; NaN if not published",
+            doc="gap between the highest occupied and the lowest empty orbital; NaN where not published",
         )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:

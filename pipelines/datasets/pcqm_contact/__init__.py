@@ -62,7 +62,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         return Column(
             key="node/contact", attribute="contact", stored="uint8", presented="uint8",
             shape=(self.manifest.max_nodes // 8,),
-            doc="bit j, counted from the lowest of the first byte, is set if the atom touches atom j",
+            doc="bit j, counted from the lowest of the first byte: whether the atom touches atom j",
         )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:

@@ -94,7 +94,7 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
         return Column(
             key="graph/y", attribute="y", stored="uint8", presented="float32",
             shape=(len(names),), fields=names, low=0, high=1, num_classes=len(names),
-            doc="1 for each of ten functions that the peptide has",
+            doc="whether the peptide has each of ten functions",
         )  # fmt: skip
 
     def parse_targets(self, fields: Sequence[str], location: str) -> list[float]:

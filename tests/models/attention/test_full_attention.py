@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
 from kmip_data.models import PerformerAttention, TransformerAttention
-from kmip_data.models.attention import performer, tiled, transformer
+from kmip_data.models.attention import full_attention_cpu, performer, transformer
 from kmip_data.models.attention.kinds.performer import PerformerComponent
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.components import LayerInfo
@@ -131,7 +131,7 @@ def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypa
 
 def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypatch) -> None:
     """Two graphs of one size, in three tiles of rows each; each head of a graph has a seed."""
-    monkeypatch.setattr(tiled, "TILE_WEIGHTS", 5 * 13)
+    monkeypatch.setattr(full_attention_cpu, "TILE_WEIGHTS", 5 * 13)
     x = torch.randn(26, DIM, requires_grad=True)
     attention = TransformerAttention(DIM, heads=HEADS, dropout=0.4)
 
@@ -145,7 +145,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
         return torch.stack(done).view(values.shape)
 
     def results_of(attended) -> list[Tensor]:
-        monkeypatch.setattr(tiled, "tiled_attention", attended)
+        monkeypatch.setattr(full_attention_cpu, "tiled_attention", attended)
         torch.manual_seed(1)
         out = attention(x, [0, 13, 26])
         loss = (out * torch.arange(DIM)).sum()
@@ -153,7 +153,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
 
     monkeypatch.setattr(transformer, "MIN_TILED_NODES", 13)
     calls = []
-    in_tiles = tiled.tiled_attention
+    in_tiles = full_attention_cpu.tiled_attention
     results = results_of(lambda *args: calls.append(1) or in_tiles(*args))
     torch.testing.assert_close(results, results_of(at_once), atol=1e-5, rtol=1e-5)
     assert len(calls) == 1
