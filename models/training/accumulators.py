@@ -271,11 +271,9 @@ def _build_accumulator(task: Task) -> Accumulator:
 class SplitMetrics(nn.Module):
     """Loss and metrics of one part, over all its rows (nodes, graphs or links).
 
-    The metrics equal scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
-    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over
-    labels), ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the part
-    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches,
-    where rows are known targets. :meth:`compute` merges the processes of a distributed run.
+    The functions in :data:`~kmip_data.models.training.metrics.METRICS` define the metrics. The loss
+    is Σ loss·rows / Σ rows over batches, where rows are known targets. :meth:`compute` merges the
+    processes of a distributed run.
 
     Parameters
     ----------

@@ -241,23 +241,24 @@ class Metric:
     accumulator: Callable[[Task], Accumulator] | None = None
     #: True if it also applies to two classes, by the difference of their scores
     supports_two_classes: bool = False
-    #: runs that compute the metric: all with its target type, only those with targets of nodes, or
-    #: only those with this ``training.metric``
-    reported: Literal["always", "of nodes", "on request"] = "always"
+    #: runs that compute the metric: all with its target type, only those with node targets, or only
+    #: those with this ``training.metric``
+    reported: Literal["always", "node runs", "on request"] = "always"
     #: condition on a part's targets without which the metric is undefined; empty: none
     needs: str = ""
 
     def is_reported_for(self, target_type: TargetType, level: str) -> bool:
         """True if every run with targets of this type and level reports the metric."""
-        levels = {"always": {level}, "of nodes": {"node"}, "on request": set()}
-        return self.target_type == target_type and level in levels[self.reported]
+        if self.target_type != target_type or self.reported == "on request":
+            return False
+        return self.reported == "always" or level == "node"
 
 
 _percent_metric = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
     "accuracy": _percent_metric(accuracy, "accuracy", "classification"),
     "f1": _percent_metric(macro_f1, "macro F1", "classification"),
-    "miou": _percent_metric(mean_iou, "mIoU", "classification", reported="of nodes"),
+    "miou": _percent_metric(mean_iou, "mIoU", "classification", reported="node runs"),
     "accuracy_sbm": _percent_metric(
         class_accuracy, "accuracy-SBM", "classification", reported="on request"
     ),
