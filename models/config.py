@@ -26,12 +26,12 @@ from kmip_data.models.layers import kinds as message_passing_kinds
 from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
 from kmip_data.models.positional_encodings import (
     POSITIONAL,
-    LapPEKeys,
+    LapPEOptions,
     PositionalEncoding,
     PositionalName,
-    RWSEKeys,
-    SignNetKeys,
-    StableKeys,
+    RWSEOptions,
+    SignNetOptions,
+    StableOptions,
     positional_term,
 )
 from kmip_data.registry import ADDED, import_modules_in, with_plugin_entries
@@ -255,10 +255,12 @@ class ModelConfig(Strict):
         " any encoding of one column, such as rwse24, also of a plugin (16 channels); or a sum:"
         " lappe+rwse",
     )
-    lappe: LapPEKeys = Field(default_factory=LapPEKeys, description="Laplacian eigenvectors")
-    rwse: RWSEKeys = Field(default_factory=RWSEKeys, description="random walks")
-    signnet: SignNetKeys = Field(default_factory=SignNetKeys, description="SignNet")
-    equivstable: StableKeys = Field(default_factory=StableKeys, description="EquivStableLapPE")
+    lappe: LapPEOptions = Field(default_factory=LapPEOptions, description="Laplacian eigenvectors")
+    rwse: RWSEOptions = Field(default_factory=RWSEOptions, description="random walks")
+    signnet: SignNetOptions = Field(default_factory=SignNetOptions, description="SignNet")
+    equivstable: StableOptions = Field(
+        default_factory=StableOptions, description="EquivStableLapPE"
+    )
     input_layers: int = Field(
         default=0,
         ge=0,
@@ -277,8 +279,8 @@ class ModelConfig(Strict):
         positions = []
         for name in self.positional.split("+"):
             position = positional_term(name)
-            if position.keys is not None:
-                position = position.with_keys(getattr(self, name))
+            if position.options is not None:
+                position = position.with_options(getattr(self, name))
             positions.append(position)
         return positions
 

@@ -17,11 +17,16 @@ from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.positional_encodings import (
+    LapPEOptions,
+    PositionalEncoding,
+    RWSEOptions,
+    SignNetOptions,
+)
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
     from kmip_data.models.component_names import Builder, EmbeddedIntegers
-    from kmip_data.models.positional_encodings import PositionalEncoding
 
 
 def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
@@ -120,9 +125,9 @@ class LinearEncoder(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return (N, dim) for nodes, or (…, dim) in the form of the batch's edges."""
-        return self.linear(self.columns(batch))  # type: ignore[no-any-return]
+        return self.linear(self.feature_rows(batch))  # type: ignore[no-any-return]
 
-    def columns(self, batch: GraphBatch) -> Tensor:
+    def feature_rows(self, batch: GraphBatch) -> Tensor:
         """Return the features, standardised if ``published`` was given."""
         rows = _feature_rows(batch, self.features)
         if rows.shape[-1] != self.channels:
@@ -153,9 +158,9 @@ class EdgeWalkEncoder(LinearEncoder):
         )
         self.encoding = encoding
 
-    def columns(self, batch: GraphBatch) -> Tensor:
+    def feature_rows(self, batch: GraphBatch) -> Tensor:
         """Return (…, channels + T) in the form of the batch's edges."""
-        rows = super().columns(batch)
+        rows = super().feature_rows(batch)
         walks = _added_edge_column(batch, self.encoding, "voc").to(rows.dtype)
         return torch.cat([rows, walks], dim=-1)
 
@@ -293,7 +298,8 @@ class _EncodingReader(nn.Module):
         self.encoding_name = position.encoding.name
         self.channels = position.encoding.columns()[0].shape[0]
 
-    def columns(self, batch: GraphBatch) -> list[Tensor]:
+    def encoding_rows(self, batch: GraphBatch) -> list[Tensor]:
+        """Return the values of each read column, with one row per node or graph."""
         missing = [name for name in self.reads if name not in batch.added]
         if missing:
             name = self.encoding_name
@@ -331,22 +337,25 @@ class LapPE(_EncodingReader):
 
     def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
-        keys = position.keys
-        width = keys.width
+        options = position.options
+        assert isinstance(options, LapPEOptions)
+        width = options.width
         self.transformer: nn.Module | None = None
-        if keys.reader == "deepset":
-            self.pair_encoder = _perceptron(2, *_output_widths(width, keys.layers))
+        if options.reader == "deepset":
+            self.pair_encoder = _perceptron(2, *_output_widths(width, options.layers))
         else:
             self.pair_encoder = nn.Sequential(Linear(2, width))
-            layer = nn.TransformerEncoderLayer(width, keys.heads, batch_first=True)
-            self.transformer = nn.TransformerEncoder(layer, keys.layers, enable_nested_tensor=False)
+            layer = nn.TransformerEncoderLayer(width, options.heads, batch_first=True)
+            self.transformer = nn.TransformerEncoder(
+                layer, options.layers, enable_nested_tensor=False
+            )
         self.post_perceptron = nn.Sequential()
-        if keys.post_layers:
-            self.post_perceptron = _perceptron(width, *_output_widths(width, keys.post_layers))
+        if options.post_layers:
+            self.post_perceptron = _perceptron(width, *_output_widths(width, options.post_layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Encode the positions: (N, w)."""
-        values, vectors = self.columns(batch)
+        values, vectors = self.encoding_rows(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
         # PyG's transforms give eigenvalues per node, possibly with an additional axis.
@@ -369,19 +378,20 @@ class ColumnEncoder(_EncodingReader):
 
     def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
-        keys = position.keys
+        options = position.options
+        assert options is None or isinstance(options, RWSEOptions)
         self.norm = None
-        if keys is None or keys.norm:
+        if options is None or options.norm:
             self.norm = BatchNorm(self.channels)
         self.linear: nn.Module
-        if keys is None or keys.reader == "linear":
+        if options is None or options.reader == "linear":
             self.linear = Linear(self.channels, self.width)
         else:
-            self.linear = _perceptron(self.channels, *_output_widths(self.width, keys.layers))
+            self.linear = _perceptron(self.channels, *_output_widths(self.width, options.layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Encode the positions: (N, width)."""
-        (rows,) = self.columns(batch)
+        (rows,) = self.encoding_rows(batch)
         if self.norm is not None:
             rows = self.norm(rows, batch)
         return self.linear(rows)  # type: ignore[no-any-return]
@@ -401,21 +411,24 @@ class SignNet(_EncodingReader):
 
     def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
-        keys = position.keys
-        hidden = keys.hidden
-        self.sums_frequencies = keys.reader == "deepset"
-        widths = [1, *[hidden] * (keys.layers - 1), keys.out]
+        options = position.options
+        assert isinstance(options, SignNetOptions)
+        hidden = options.hidden
+        self.sums_frequencies = options.reader == "deepset"
+        widths = [1, *[hidden] * (options.layers - 1), options.out]
         self.phi = nn.ModuleList(
             BatchNormPerceptron([in_width, hidden, out_width])
             for in_width, out_width in itertools.pairwise(widths)
         )
-        self.norms = nn.ModuleList(BatchNorm(hidden) for _ in range(keys.layers - 1))
-        width = keys.out if self.sums_frequencies else keys.out * self.channels
-        self.rho = BatchNormPerceptron([width, *[hidden] * (keys.post_layers - 1), keys.width])
+        self.norms = nn.ModuleList(BatchNorm(hidden) for _ in range(options.layers - 1))
+        width = options.out if self.sums_frequencies else options.out * self.channels
+        self.rho = BatchNormPerceptron(
+            [width, *[hidden] * (options.post_layers - 1), options.width]
+        )
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Encode the positions: (N, width)."""
-        _, vectors = self.columns(batch)
+        _, vectors = self.encoding_rows(batch)
         values = vectors.nan_to_num()[..., None]
         encoded = self._apply_phi(values, batch) + self._apply_phi(-values, batch)
         if self.sums_frequencies:
@@ -469,7 +482,7 @@ class StablePosition(_EncodingReader):
 
     def forward(self, batch: GraphBatch) -> GraphBatch:
         """Return the batch with distances on its edges."""
-        (vectors,) = self.columns(batch)
+        (vectors,) = self.encoding_rows(batch)
         position = self.linear(vectors.nan_to_num())
         edges = batch.edges
         difference = edges.at_source(position) - edges.at_target(position)

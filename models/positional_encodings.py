@@ -1,9 +1,9 @@
-"""Positional encodings by name: their configuration keys and the modules that read them."""
+"""Positional encodings by name: their options and the modules that read them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,8 +20,8 @@ from kmip_data.models.component_names import (
 from kmip_data.strict_model import Strict
 
 
-class PositionKeys(Strict):
-    """Configuration keys of a positional encoding."""
+class PositionOptions(Strict):
+    """Options of a positional encoding: a section of the model's configuration."""
 
     @property
     def encoding(self) -> Encoding:
@@ -29,8 +29,8 @@ class PositionKeys(Strict):
         raise NotImplementedError
 
 
-class EigenvectorKeys(PositionKeys):
-    """Keys of an encoding of Laplacian eigenvectors."""
+class EigenvectorOptions(PositionOptions):
+    """Options of an encoding of Laplacian eigenvectors."""
 
     freqs: int = Field(
         default=8, ge=1, le=MAX_PARAMETER, description="number of smallest eigenpairs"
@@ -42,8 +42,8 @@ class EigenvectorKeys(PositionKeys):
         return Laplacian(self.freqs)
 
 
-class LapPEKeys(EigenvectorKeys):
-    """Keys of an encoding that maps each eigenpair and sums the results."""
+class LapPEOptions(EigenvectorOptions):
+    """Options of an encoding that maps each eigenpair and sums the results."""
 
     freqs: int = Field(
         default=10, ge=1, le=MAX_PARAMETER, description="number of smallest eigenpairs"
@@ -57,8 +57,8 @@ class LapPEKeys(EigenvectorKeys):
     post_layers: int = Field(default=0, ge=0, description="layers of a perceptron after the sum")
 
 
-class RWSEKeys(PositionKeys):
-    """Keys of an encoding of random-walk return probabilities."""
+class RWSEOptions(PositionOptions):
+    """Options of an encoding of random-walk return probabilities."""
 
     steps: int = Field(default=20, ge=1, le=MAX_PARAMETER, description="steps of the walk")
     width: int = Field(default=28, ge=1, description="channels")
@@ -72,8 +72,8 @@ class RWSEKeys(PositionKeys):
         return RandomWalk(self.steps)
 
 
-class SignNetKeys(EigenvectorKeys):
-    """Keys of a sign-invariant network of eigenvectors."""
+class SignNetOptions(EigenvectorOptions):
+    """Options of a sign-invariant network of eigenvectors."""
 
     width: int = Field(default=8, ge=1, description="channels")
     reader: Literal["mlp", "deepset"] = Field(
@@ -86,8 +86,8 @@ class SignNetKeys(EigenvectorKeys):
     post_layers: int = Field(default=2, ge=1, description="layers of the last perceptron")
 
 
-class StableKeys(EigenvectorKeys):
-    """Keys of eigenvectors whose distances scale messages; they add no channels."""
+class StableOptions(EigenvectorOptions):
+    """Options of eigenvectors whose distances scale messages; they add no channels."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class PositionalEncoding:
     build: Builder | None = None
     width: int = 0  #: channels of the node encoder that it replaces
     adds_distances: bool = False  #: True if it adds the squared distance of their ends to the edges
-    keys: Any = None  #: section of the model: a :class:`PositionKeys`
+    options: PositionOptions | None = None  #: ``None``: it has no section in the configuration
 
-    def with_keys(self, keys: PositionKeys) -> PositionalEncoding:
-        """Return the encoding with the values of its section."""
-        width = getattr(keys, "width", 0)
-        return replace(self, encoding=keys.encoding, width=width, keys=keys)
+    def with_options(self, options: PositionOptions) -> PositionalEncoding:
+        """Return the encoding with these options."""
+        width = getattr(options, "width", 0)
+        return replace(self, encoding=options.encoding, width=width, options=options)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -115,20 +115,20 @@ class PositionalEncoding:
 
 
 def _positional_encoding(
-    keys: PositionKeys, class_name: str, *, adds_distances: bool = False
+    options: PositionOptions, class_name: str, *, adds_distances: bool = False
 ) -> PositionalEncoding:
     build = import_on_call(f"kmip_data.models.encoders:{class_name}")
-    return PositionalEncoding(build=build, adds_distances=adds_distances).with_keys(keys)
+    return PositionalEncoding(build=build, adds_distances=adds_distances).with_options(options)
 
 
 _build_column_encoder = import_on_call("kmip_data.models.encoders:ColumnEncoder")
 POSITIONAL: dict[str, PositionalEncoding] = {
-    "equivstable": _positional_encoding(StableKeys(), "StablePosition", adds_distances=True),
-    "lappe": _positional_encoding(LapPEKeys(), "LapPE"),
+    "equivstable": _positional_encoding(StableOptions(), "StablePosition", adds_distances=True),
+    "lappe": _positional_encoding(LapPEOptions(), "LapPE"),
     "none": PositionalEncoding(),
-    "rwse": _positional_encoding(RWSEKeys(), "ColumnEncoder"),
+    "rwse": _positional_encoding(RWSEOptions(), "ColumnEncoder"),
     "rwse32": PositionalEncoding(RandomWalk(32), _build_column_encoder, width=28),
-    "signnet": _positional_encoding(SignNetKeys(), "SignNet"),
+    "signnet": _positional_encoding(SignNetOptions(), "SignNet"),
 }
 DEFAULT_WIDTH = 16  #: channels of an encoding that is not in ``POSITIONAL``
 

@@ -19,7 +19,7 @@ from kmip_data.models.component_names import (
 )
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.positional_encodings import POSITIONAL, LapPEKeys, RWSEKeys
+from kmip_data.models.positional_encodings import POSITIONAL, LapPEOptions, RWSEOptions
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -163,8 +163,8 @@ def test_types_are_one_embedding() -> None:
 
 def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
     lappe = POSITIONAL["lappe"]
-    keys = LapPEKeys(width=8, reader="transformer", heads=2, layers=1, post_layers=2)
-    position = lappe.with_keys(keys)
+    options = LapPEOptions(width=8, reader="transformer", heads=2, layers=1, post_layers=2)
+    position = lappe.with_options(options)
     encoder, data = position.build(position, 99).eval(), encoded_batch()
     encoded = encoder(read_batch(data, position.reads))
     for node, row in enumerate(encoded):
@@ -177,7 +177,9 @@ def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
 
 
 def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
-    position = POSITIONAL["rwse"].with_keys(RWSEKeys(reader="mlp", layers=2, norm=False, width=3))
+    position = POSITIONAL["rwse"].with_options(
+        RWSEOptions(reader="mlp", layers=2, norm=False, width=3)
+    )
     encoder, data = position.build(position, 99), encoded_batch()
     first, _, last, _ = encoder.linear
     hidden = torch.relu(data[RWSE] @ first.weight.T + first.bias)
