@@ -28,12 +28,14 @@ class Convolution(nn.Module):
 
     ==========  ==============================================================================
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
-    graphgps    the same; differs for :class:`GINE` (the paper's point clouds)
+    graphgps    bias; activation, dropout (the paper's point clouds)
     graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
     gnn-plus    bias; batch norm, activation, dropout (GCN of Luo et al.'s GNN⁺; their tunedGNN)
     layer-norm  bias; layer norm, activation, dropout (Luo et al.'s tunedGNN)
     none        bias; dropout (GPS layers of GraphGPS, whose norm and attention follow)
     ==========  ==============================================================================
+
+    ``lrgb`` and ``graphgps`` differ only for :class:`GINE`, which lists its form in each stack.
 
     **Rows.** The first N rows of ``x`` are the nodes of the batch, all of them targets; the output
     has only these. Sources are the same rows and, in a trimmed sample, rows after them, if
@@ -67,6 +69,8 @@ class Convolution(nn.Module):
         self.dropout = dropout
         self.stack = stack
         self.activation = activation
+        # Subclasses place the bias: in a linear layer (MLP, SAGE), or, where the neighbours' sum
+        # follows the linear layer, in ``bias``, which is added after that sum (GCN, GCNE, GAT).
         self.has_bias = stack != "graphgym"
         self.bias: nn.Parameter | None = None
         self.norm = STACK_NORMS[stack](dim) if stack in STACK_NORMS else None
@@ -253,10 +257,21 @@ class GCNE(Convolution):
 class GINE(Convolution):
     """Graph isomorphism network with edge features (Hu et al., arXiv 1905.12265), as ``GINEConv``.
 
-    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. In the stack ``lrgb``, f is
-    linear, activation, dropout, linear, dropout, and nothing follows. In ``none``, f is linear,
-    activation, linear; in the other stacks, linear, ReLU, linear. With ``by_distance``, each
-    message is multiplied by a number between 0 and 1, like the gates of a
+    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i, where f and the operations after
+    it depend on the stack; f has biases in every stack.
+
+    ==========  ====================================  ==========================================
+    stack       f                                     after f
+    ==========  ====================================  ==========================================
+    lrgb        linear, activation, dropout, linear   dropout
+    graphgps    linear, ReLU, linear                  activation, dropout
+    graphgym    linear, ReLU, linear                  batch norm, dropout, activation, unit rows
+    gnn-plus    linear, ReLU, linear                  batch norm, activation, dropout
+    layer-norm  linear, ReLU, linear                  layer norm, activation, dropout
+    none        linear, activation, linear            dropout
+    ==========  ====================================  ==========================================
+
+    With ``by_distance``, each message is multiplied by a number between 0 and 1, like the gates of a
     :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`.
     """
 
