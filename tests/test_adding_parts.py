@@ -188,7 +188,6 @@ if TYPE_CHECKING:
 class MeanComponent(MessagePassing):
     """A linear map of the mean of the neighbours."""
 
-    reads_edges = False
     saved_channels = (2, 0)
 
     kind: Literal["mean"] = Field(default="mean", description="mean of the neighbours")

@@ -14,28 +14,15 @@ if TYPE_CHECKING:
 
 
 class MessagePassing(Component):
-    """Message passing over edges with features."""
-
-    reads_edges = True
-
-    residual: Literal["none", "inside", "outside"] = Field(
-        default="none",
-        description="residual connection: none (code), inside (thesis, Exphormer) or outside (LRGB)",
-    )
-
-    @property
-    def adds_input(self) -> bool:
-        """True for an outside residual connection."""
-        return self.residual == "outside"
+    """Base of the message-passing kinds."""
 
 
 class StackComponent(MessagePassing):
     """Base of kinds built as a :class:`kmip_data.models.layers.convolutions.Convolution`."""
 
-    reads_edges = False
     convolution_class: ClassVar[str]  #: ``module:name`` of the convolution, imported when built
 
-    residual: Literal["none", "inside", "outside", "linear"] = Field(  # type: ignore[assignment] # one more
+    residual: Literal["none", "inside", "outside", "linear"] = Field(
         default="none",
         description="residual connection: none (code), after the stack (inside, outside), or linear,"
         " a linear map of the input before it (tunedGNN)",

@@ -17,9 +17,14 @@ class GatedGCNComponent(MessagePassing):
     """Message passing gated by edge features, which it also updates."""
 
     saved_channels = (7, 2.5)  # 2 channels per edge in tables, 3 in lists
+    reads_edges = True
     updates_edges = True
 
     kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
+    residual: Literal["none", "inside", "outside"] = Field(
+        default="none",
+        description="residual connection: none (code), inside (thesis, Exphormer) or outside (LRGB)",
+    )
     activation: Activation = Field(
         default="relu", description="activation: relu (code) or gelu (text)"
     )
@@ -27,6 +32,11 @@ class GatedGCNComponent(MessagePassing):
         default=True,
         description="residual connection of the edges; false in GNN⁺ where nodes have none",
     )
+
+    @property
+    def adds_input(self) -> bool:
+        """True for an outside residual connection."""
+        return self.residual == "outside"
 
     @property
     def reads_distances(self) -> bool:
