@@ -330,8 +330,8 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.models.training.run.result import find_compatible_run
     from kmip_data.models.training.run.run_folder import home_option
-    from kmip_data.models.training.run.run_status import find_compatible_run
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.find import find
     from kmip_data.pipelines.parameters import check_params

@@ -101,8 +101,8 @@ Next: kmip-data {step}""".rstrip()
 def _run_to_predict(build: Build) -> str:
     """Return a run of the same home that can predict a build without targets, or ``RUN``."""
     from kmip_data.builds.home import Home
+    from kmip_data.models.training.run.result import find_compatible_run
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
-    from kmip_data.models.training.run.run_status import find_compatible_run
 
     home = Home(build.path.parent.parent)
     if build.path.parent != home.built:  # built by --output

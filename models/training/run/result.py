@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 import kmip_data
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.columns.column_uses import description_on_card
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small_file, sealed_json
 from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
 from kmip_data.format.split_files import PARTS
@@ -389,6 +389,27 @@ def find_table_build(result: RunResult, home: Home) -> Build | None:
     for build in list_builds(home, result.dataset):
         if build.card.key == result.build_key and description_on_card(build.card.statistics):
             return build
+    return None
+
+
+def find_compatible_run(build: Build, home: Home) -> Path | None:
+    """Find the newest finished run that can predict a build without targets; ``None`` without one."""
+    described = description_on_card(build.card.statistics)
+    features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
+    if described is None or features is None:
+        return None
+    labels = [column.name for column in described.columns if column.use == "label"]
+    finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+    for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(KmipDataError, OSError):
+            result = read_result(path.parent)
+            classes = result.class_names or tuple(map(str, range(result.num_classes)))
+            same_classes = not described.classes or classes == described.classes
+            # If the run's build inferred its label, the name is not recorded, and any matches.
+            run_labels = result.build_parameters.get("label") or labels
+            same_target = result.targets.target_type == described.task and [*run_labels] == labels
+            if result.columns == features.fields and same_classes and same_target:
+                return path.parent
     return None
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.columns.column_uses import description_on_card
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, folder_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular_file, read_small_file
@@ -56,27 +55,6 @@ def last_logged_error(log: Path) -> str:
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
     return ""
-
-
-def find_compatible_run(build: Build, home: Home) -> Path | None:
-    """Find the newest finished run that can predict a build without targets; ``None`` without one."""
-    described = description_on_card(build.card.statistics)
-    features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
-    if described is None or features is None:
-        return None
-    labels = [column.name for column in described.columns if column.use == "label"]
-    finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
-    for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
-        with contextlib.suppress(KmipDataError, OSError):
-            result = read_result(path.parent)
-            classes = result.class_names or tuple(map(str, range(result.num_classes)))
-            same_classes = not described.classes or classes == described.classes
-            # If the run's build inferred its label, the name is not recorded, and any matches.
-            run_labels = result.build_parameters.get("label") or labels
-            same_target = result.targets.target_type == described.task and [*run_labels] == labels
-            if result.columns == features.fields and same_classes and same_target:
-                return path.parent
-    return None
 
 
 RunState = Literal["waiting", "running", "stopped", "failed", "done"]
