@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +17,16 @@ from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.positional_encodings import (
-    LapPEOptions,
-    PositionalEncoding,
-    RWSEOptions,
-    SignNetOptions,
-)
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
     from kmip_data.models.component_names import Builder, EmbeddedIntegers
+    from kmip_data.models.positional_encodings import (
+        LapPEOptions,
+        PositionalEncoding,
+        RWSEOptions,
+        SignNetOptions,
+    )
 
 
 def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
@@ -337,8 +337,7 @@ class LapPE(_EncodingReader):
 
     def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
-        options = position.options
-        assert isinstance(options, LapPEOptions)
+        options = cast("LapPEOptions", position.options)
         width = options.width
         self.transformer: nn.Module | None = None
         if options.reader == "deepset":
@@ -378,8 +377,7 @@ class ColumnEncoder(_EncodingReader):
 
     def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
-        options = position.options
-        assert options is None or isinstance(options, RWSEOptions)
+        options = cast("RWSEOptions | None", position.options)
         self.norm = None
         if options is None or options.norm:
             self.norm = BatchNorm(self.channels)
@@ -411,8 +409,7 @@ class SignNet(_EncodingReader):
 
     def __init__(self, position: PositionalEncoding, _dim: int) -> None:
         super().__init__(position)
-        options = position.options
-        assert isinstance(options, SignNetOptions)
+        options = cast("SignNetOptions", position.options)
         hidden = options.hidden
         self.sums_frequencies = options.reader == "deepset"
         widths = [1, *[hidden] * (options.layers - 1), options.out]
