@@ -386,7 +386,7 @@ def test_graphbench_has_a_class_for_each_part(home):
             assert_same_data(item, data)
 
 
-def test_nothing_else_names_a_class(home, mine, tmp_path):
+def test_only_build_pyg_accepts_a_class_address(home, mine, tmp_path):
     config = tmp_path / "config.toml"
     config.write_text(f'[data]\ndataset = "pyg"\nparameters = {{class = "{mine}:Rings"}}\n')
     for words in (

@@ -95,7 +95,7 @@ def test_build_from_a_real_archive(home):
     assert expect_success("list", "--json").json["unreadable"] == [str(path)]
 
 
-def test_what_cannot_be_built_ends_with_the_next_step_and_leaves_nothing(home, tmp_path):
+def test_failed_build_prints_next_step_and_leaves_no_files(home, tmp_path):
     other, part = tmp_path / "other.zip", tmp_path / "part"
     other.write_bytes(b"<html>not an archive</html>")
     with zipfile.ZipFile(shared_data(S3DIS_ZIP)) as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.cli import kmip
 
 
-def test_nothing_damaged_leaves_the_home(home, tmp_path):
+def test_damaged_build_is_neither_pushed_exported_previewed_nor_trained(home, tmp_path):
     """One flipped bit of a shard: push, export, preview and training refuse, a repair mends it."""
     built = kmip("build", "malnet-tiny", "--sample", "--limit", 20, "--quiet", "--json")
     folder = Path(built.json["path"])

@@ -23,7 +23,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     return words
 
 
-def test_columns_are_added_and_found_again(target, tmp_path: Path) -> None:
+def test_encoded_columns_are_stored_and_reused(target, tmp_path: Path) -> None:
     names = ["rwse4", "lappe3", "degree-profile-2.8"]
     result = expect_success("encode", *target, "--jobs", 1, *names, "--json", "-q").json
     assert [entry["name"] for entry in result["columns"]] == names

@@ -93,7 +93,7 @@ def test_the_next_step_is_the_command_corrected(people, subtests):
     expect_success(*STEPS["train soc --set val_fraction=0.2"].split(), *QUICK)
 
 
-def test_a_configuration_that_does_not_exist(people, home, tmp_path):
+def test_missing_configuration_file_is_refused(people, home, tmp_path):
     words = ["--epochs", "1", "-q"]
     missing = tmp_path / "mine.tml"
     assert command_of(expect_refusal("train", "--config", missing)) == ["train", "--help"]
@@ -107,7 +107,7 @@ def test_a_configuration_that_does_not_exist(people, home, tmp_path):
     expect_success(*command_of(message))
 
 
-def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
+def test_own_split_column_is_used_and_one_error_metric_is_printed(home, tmp_path):
     parts = ["train"] * 12 + ["val"] * 4 + ["test"] * 4
     rows = [f"{'C' * (number + 1)}O,{number / 3},{part}" for number, part in enumerate(parts)]
     (tmp_path / "sol.csv").write_text("\n".join(["smiles,logs,split", *rows]))
@@ -248,7 +248,7 @@ def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
     assert "classes" not in facts
 
 
-def test_the_build_of_a_run_is_gone(people, home, tmp_path):
+def test_evaluation_names_missing_build_of_run(people, home, tmp_path):
     run = expect_success("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
     expect_success("remove", "soc", "--yes")
     write_people(tmp_path / "new", "age")
@@ -268,7 +268,7 @@ def test_the_build_of_a_run_is_gone(people, home, tmp_path):
     expect_success("evaluate", run)
 
 
-def test_an_unknown_build_of_your_own(people, home):
+def test_unknown_own_build_is_refused(people, home):
     run = expect_success("train", "soc", *QUICK, "--name", "first", "--json").json["run"]
     assert "next: kmip-data list\n" in expect_refusal("predict", run, "--dataset", "nothere")
     assert f"next: kmip-data predict {run} --dataset soc\n" in expect_refusal(

@@ -46,7 +46,7 @@ def test_the_same_build_command_writes_the_card_again(home, edges):
         assert read_contents(path) == before
 
 
-def test_a_changed_card_away_and_the_same_command(home, edges):
+def test_build_command_restores_deleted_card(home, edges):
     """The remedy that the error of a changed card names."""
     path = _own(edges)
     before = read_contents(path)

@@ -24,7 +24,7 @@ def test_the_same_picture_from_the_same_build(home_of_sample, sample):
     assert [entry["key"].startswith("Area_6") for entry in of_part] == [True, True]
 
 
-def test_part_that_is_not_there_or_changed(make_build):
+def test_missing_or_changed_part_is_refused(make_build):
     other = make_build("other", parts={"train": [0, 1], "val": []})
     none = make_build("none", parts=None)
     for build, part, word in (
@@ -38,7 +38,7 @@ def test_part_that_is_not_there_or_changed(make_build):
     assert "--repair" in expect_refusal("preview", other.path, "--split", "train", code=4)
 
 
-def test_records_that_are_not_there_are_2(sample, tmp_path):
+def test_missing_records_end_with_exit_code_2(sample, tmp_path):
     outside = {"0,99": "99", "0,20..30": "30", "12": "12", "0..99": "99"}
     no_numbers = ["0,", "0,-1", "9" * 5_000, "2..1", "1..", "1_0", "٣"]
 

@@ -14,7 +14,7 @@ QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--name", "mine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
 
 
-def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_path):
+def test_pushed_build_is_pulled_into_another_home(home_of_sample, sample, tmp_path):
     share, other = tmp_path / "share", tmp_path / "other"
     target = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
     pushed = expect_success("push", *target, share, "--json", "-q").json
@@ -35,7 +35,7 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
         assert words in text
 
 
-def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatch):
+def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch):
     build, options = make_build(), [word for key in TINY for word in ("--set", key)]
     run = Path(
         expect_success("train", "--dataset", build.path, *QUICK, *options, "--json").json["run"]

@@ -52,7 +52,7 @@ def build(home):
     return learnable_build(home / "built" / "clouds")
 
 
-def test_a_blank_in_the_place_of_an_equals_sign(home):
+def test_blank_instead_of_equals_sign_is_corrected(home):
     message = expect_refusal("train", "--dataset", "helsinki", "--set", "optimizer.lr", "0.1")
     command = "kmip-data train --dataset helsinki --set optimizer.lr"
     assert f"--set optimizer.lr has no value.\n  next: {command}=0.1\n" in message
@@ -71,7 +71,7 @@ def test_a_sweep_takes_samples(home):
     assert [(run["dataset"], run["epochs"]) for run in runs] == [("helsinki-sample", 3)]
 
 
-def test_a_plan_with_a_table_of_keys(home, tmp_path):
+def test_plan_with_table_of_settings_is_refused(home, tmp_path):
     plan = tmp_path / "mine.toml"
     plan.write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n[set]\nlr = 1\n')
     message = expect_refusal("sweep", plan, "--dry-run")
@@ -107,7 +107,7 @@ def test_a_finished_run_is_trained_longer(build):
     )
 
 
-def test_a_warm_up_of_every_epoch(build):
+def test_warm_up_of_every_epoch_prints_working_remedy(build):
     loud = [word for word in SMALL if word != "--quiet"]
     words = ["train", build.path, *loud, "--set", "training.epochs=1"]
     outcome = expect_success(*words, "--set", "schedule.warmup_epochs=1")
@@ -133,7 +133,7 @@ def test_a_parameter_that_the_recipe_of_a_dataset_has_not(home, tmp_path):
     assert "kmip-data train --dataset mols --set model.attention.k=16\n" in message
 
 
-def test_an_index_behind_the_end(build):
+def test_index_past_the_end_is_refused(build):
     dataset = kmip_data.open(build.path, "train")
     with pytest.raises(
         IndexError, match=rf"There is no item 1000: the part train has {len(dataset)} items"
@@ -215,7 +215,7 @@ def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
     expect_success(*words, "--output", tmp_path / "page.html", "--no-open")
 
 
-def test_a_city_that_is_not_built(home):
+def test_missing_city_build_prints_build_command(home):
     with pytest.raises(UsageError) as caught:
         CityNetwork("rome")
     assert caught.value.message == f"There is no city called 'rome' in {home / 'built'}."
@@ -581,7 +581,7 @@ def test_a_file_that_is_not_there_has_a_near_name(tmp_path):
     assert "Did you mean" not in expect_refusal("sweep", tmp_path / "nothing.toml")
 
 
-def test_words_of_a_plan_and_a_format(tmp_path):
+def test_misspelled_plan_key_and_json_report_print_correction(tmp_path):
     (tmp_path / "p.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nsedes = [1]\n')
     message = expect_refusal("sweep", tmp_path / "p.toml")
     assert "There is no key called 'sedes'. Did you mean 'seeds'?" in message

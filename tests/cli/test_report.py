@@ -43,7 +43,7 @@ def test_the_next_step_opens_the_best_run_of_the_best_row(runs):
     assert step.startswith("paris/gps-kmip/")
 
 
-def test_a_row_as_people_read_it(runs):
+def test_report_prints_readable_row(runs):
     lines = expect_success("report").out.splitlines()
     assert lines[0].startswith(
         "paris: accuracy [%] on test; build 0123456789ab, split 'random-seed0' ("

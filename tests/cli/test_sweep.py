@@ -89,7 +89,7 @@ def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
     assert plan_rows["sweep"] == "small"
 
 
-def test_what_is_wrong_is_named_before_anything_runs(home, plan):
+def test_malformed_plan_is_refused_before_any_run_starts(home, plan):
     """Other misspelled names: test_misspelled.py."""
     message = expect_refusal("sweep", plan, "--submit", "slurm", "--gpus", "0,1")
     assert "--gpus is for runs on this machine" in message

@@ -132,7 +132,7 @@ def test_eigenvalues_may_come_once_a_graph() -> None:
 
 
 @pytest.mark.parametrize(("name", "width"), [("lappe", 16), ("rwse", 28)])
-def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
+def test_positional_encoders_share_channels_with_node_encoder(name, width) -> None:
     config = ModelConfig(
         layers=1, hidden_dim=36, attention={"heads": 4, "k": 2, "key_dim": 3}, positional=name
     )

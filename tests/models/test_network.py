@@ -54,7 +54,7 @@ def network(**options) -> nn.Module:
     return build_model(ModelConfig(**merge_tables(SMALL, options)), in_channels=5, num_classes=4)
 
 
-def test_graphs_without_edges() -> None:
+def test_network_accepts_graphs_without_edges() -> None:
     none = torch.zeros(2, 0, dtype=torch.int64)
     model = network()
     for mode in (model.train(), model.eval()):
@@ -94,7 +94,7 @@ def test_compiled_layers_learn_the_same_and_take_batches_of_any_size(table: bool
 def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) -> None:
     """Otherwise training on several processes would wait for a gradient for ever."""
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         head, norm = case
         gradients, data = [], Batch.from_data_list(graphs((9, 1, 14, 2)))
         for recompute in (False, True):
@@ -108,7 +108,7 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
             gradients.append([*grads.values(), *network.buffers()])
         assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
-    check_each(holds, [("node", "batch"), ("graph", "graph"), ("link", "none")])
+    check_each(check_case, [("node", "batch"), ("graph", "graph"), ("link", "none")])
 
 
 def test_recomputation_searches_once(monkeypatch) -> None:
@@ -125,7 +125,7 @@ def test_recomputation_searches_once(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat", "mlp"])
-def test_edge_features_are_encoded_only_for_who_reads_them(model: str) -> None:
+def test_edge_features_are_encoded_only_for_layers_that_read_them(model: str) -> None:
     network = build_model(
         ModelConfig(name=model, layers=1, hidden_dim=8), in_channels=5, num_classes=2
     )
@@ -189,7 +189,7 @@ def test_unknown_names_of_models_and_backends_get_the_nearest() -> None:
         network(attention={"search": "dens"})
 
 
-def test_features_that_do_not_fit() -> None:
+def test_mismatched_features_are_refused() -> None:
     with pytest.raises(UsageError, match=r" 7 .* 5"):
         network()(Data(x=torch.ones(3, 7), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
 
@@ -225,7 +225,7 @@ def test_features_that_do_not_fit() -> None:
         ),
     ],
 )
-def test_configurations_that_make_no_sense(options, word: str) -> None:
+def test_contradictory_configurations_are_refused(options, word: str) -> None:
     with pytest.raises(ValidationError, match=word):
         ModelConfig(**merge_tables(SMALL, options))
 

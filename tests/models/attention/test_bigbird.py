@@ -25,7 +25,7 @@ def _seed() -> None:
     torch.manual_seed(7)
 
 
-def made(**options) -> BigBirdAttention:
+def make_layer(**options) -> BigBirdAttention:
     return BigBirdAttention(8, heads=2, **options).double()
 
 
@@ -45,7 +45,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("sizes", PUBLISHED)
 def test_equals_what_the_published_code_gave(sizes: tuple[int, ...]) -> None:
     """A graph alone by default, a batch with ``legacy_padding``."""
-    layer, filled = made(legacy_padding=len(sizes) > 1), 0
+    layer, filled = make_layer(legacy_padding=len(sizes) > 1), 0
     parts = ["query", "key", "value", "output", "norm_attention", "feed_in", "feed_out", "norm_out"]
     with torch.no_grad():
         for parameter in (p for name in parts for p in getattr(layer, name).parameters()):
@@ -63,10 +63,10 @@ def test_equals_what_the_published_code_gave(sizes: tuple[int, ...]) -> None:
 
 
 def test_a_batch_is_its_graphs_alone_but_not_with_the_published_padding() -> None:
-    layer, x = made(), torch.randn(PTR[-1], 8, dtype=torch.float64)
+    layer, x = make_layer(), torch.randn(PTR[-1], 8, dtype=torch.float64)
     alone = torch.cat([layer(x[a:b]) for a, b in itertools.pairwise(PTR)])
     torch.testing.assert_close(layer(x, PTR), alone, atol=1e-12, rtol=0)
-    padded = made(legacy_padding=True)
+    padded = make_layer(legacy_padding=True)
     padded.load_state_dict(layer.state_dict())
     assert not torch.allclose(padded(x, PTR), alone, atol=1e-3)
     torch.testing.assert_close(padded(x[:20]), alone[:20], atol=1e-12, rtol=0)
@@ -74,7 +74,7 @@ def test_a_batch_is_its_graphs_alone_but_not_with_the_published_padding() -> Non
 
 
 def test_dropout_comes_before_both_residual_connections() -> None:
-    layer, x = made(dropout=0.3), torch.randn(20, 8, dtype=torch.float64)
+    layer, x = make_layer(dropout=0.3), torch.randn(20, 8, dtype=torch.float64)
     assert not torch.equal(layer(x), layer(x))
     layer.dropout = nn.Threshold(1e9, 0)  # drops everything
     torch.testing.assert_close(layer(x), layer.norm_out(layer.norm_attention(x)))
@@ -89,17 +89,17 @@ def test_layers_share_the_plan_of_a_batch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_half_precision_comes_close(dtype: torch.dtype) -> None:
-    layer, x = made().float(), torch.randn(PTR[-1], 8)
+    layer, x = make_layer().float(), torch.randn(PTR[-1], 8)
     with torch.autocast("cpu", torch.bfloat16):
         out = layer(x, PTR)
     out.sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in layer.parameters())
     torch.testing.assert_close(out.float(), layer(x, PTR), atol=0.1, rtol=0.1)
-    assert made().to(dtype)(x.to(dtype), PTR).dtype == dtype
+    assert make_layer().to(dtype)(x.to(dtype), PTR).dtype == dtype
 
 
 def test_autocast_leaves_scores_in_float32() -> None:
-    layer = made().float()
+    layer = make_layer().float()
     x = torch.randn(PTR[-1], 8)
     for linear in (layer.query, layer.key, layer.value):
         nn.init.eye_(linear.weight)

@@ -47,15 +47,15 @@ def nodes(count: int = 40) -> Tensor:
 
 
 def test_a_batch_is_its_graphs_alone(kind: str) -> None:
-    def holds(ptr) -> None:
+    def check_case(ptr) -> None:
         attention, x = layer(kind), nodes(ptr[-1])
         alone = [attention(x[a:b]) for a, b in itertools.pairwise(ptr)]
         torch.testing.assert_close(attention(x, torch.tensor(ptr)), torch.cat([*alone, x[:0]]))
 
-    check_each(holds, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
+    check_each(check_case, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
 
 
-def test_half_precision_and_autocast(kind: str) -> None:
+def test_half_precision_and_autocast_are_near_single_precision(kind: str) -> None:
     attention, x = layer(kind).float(), nodes().detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(x, PTR)
@@ -162,7 +162,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
 def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> None:
     """``legacy_mask`` pads each graph with zero keys to the largest, as in the published code."""
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         legacy, rows = case
         monkeypatch.setattr(performer, "SCRATCH_BYTES", rows * HEADS * 8 * 8)
         part = PerformerComponent(heads=HEADS, head_dim=WIDE, legacy_mask=legacy)
@@ -182,7 +182,7 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
         for a, b in zip(*gradients, strict=True):
             torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
 
-    check_each(holds, itertools.product([False, True], [10_000, 4]))
+    check_each(check_case, itertools.product([False, True], [10_000, 4]))
 
 
 def test_directions_are_orthogonal_gaussians() -> None:

@@ -47,7 +47,7 @@ def test_the_reference_is_algorithm_1() -> None:
 
 
 def test_every_backend_equals_the_reference() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         backend, k = case
         q, key, v = operands()
         attended = kmip.attend_to_top_k(q, key, v, k, query_ptr=PTR, backend=backend)
@@ -56,7 +56,7 @@ def test_every_backend_equals_the_reference() -> None:
         torch.testing.assert_close(attended.weights, weights)
         assert torch.equal(attended.indices.long(), indices)
 
-    check_each(holds, itertools.product(["cpu", "dense", "reference"], [1, 4, 50]))
+    check_each(check_case, itertools.product(["cpu", "dense", "reference"], [1, 4, 50]))
 
 
 def test_the_reference_is_a_backend_of_layers() -> None:
@@ -144,7 +144,7 @@ def test_legacy_padding_finds_the_places_of_a_batch_again_after_others() -> None
     assert kmip._padded_positions((0, 3, 7), device) is first
 
 
-def test_dimensions_that_do_not_fit() -> None:
+def test_mismatched_dimensions_are_refused() -> None:
     for options, word in (({"dim": 9}, "dim = 9"), ({"dim": 8, "value_dim": 7}, "2 · 7 = 14")):
         with pytest.raises(UsageError, match=word):
             KMIPAttention(heads=2, key_dim=3, k=4, **options)
@@ -153,7 +153,7 @@ def test_dimensions_that_do_not_fit() -> None:
         kmip_attention(q, key, v[:, :-1], 3)
 
 
-def test_another_k_in_training() -> None:
+def test_layer_uses_train_k_in_training() -> None:
     layer, other = (
         KMIPAttention(8, heads=2, key_dim=3, k=6),
         KMIPAttention(8, heads=2, key_dim=3, k=2),
@@ -199,17 +199,17 @@ def test_pointers_stay_pointers() -> None:
     assert layer(x[:0], torch.tensor([], dtype=torch.int64)).shape == (0, 8)
 
 
-def test_graph_numbers_that_do_not_fit() -> None:
+def test_mismatched_graph_numbers_are_refused() -> None:
     layer, x = KMIPAttention(8, heads=2, key_dim=3, k=6), torch.randn(3, 8)
     numbers = torch.tensor([0, 1, 1])
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         arguments, options, word = case
         with pytest.raises(UsageError, match=word):
             layer(*arguments, **options)
 
     check_each(
-        holds,
+        check_case,
         [
             ((x, torch.tensor([1, 0, 1])), {}, "batch .* 3 "),
             ((x,), {"batch": torch.tensor([0, 1])}, "batch .* 3 "),

@@ -34,7 +34,7 @@ def rows(*shape: int) -> torch.Tensor:
 
 
 def test_all_keys_is_multihead_attention() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         batch_first, bias = case
         ours, theirs = pair(20, batch_first=batch_first, bias=bias)
         query, key = (rows(3, 5), rows(3, 7)) if batch_first else (rows(5, 3), rows(7, 3))
@@ -47,7 +47,7 @@ def test_all_keys_is_multihead_attention() -> None:
             )
         assert ours(query, key, value, need_weights=False)[1] is None
 
-    check_each(holds, itertools.product([True, False], [True, False]))
+    check_each(check_case, itertools.product([True, False], [True, False]))
 
 
 def test_keys_and_values_of_other_widths() -> None:
@@ -252,14 +252,14 @@ def test_in_a_transformer_encoder(training: bool) -> None:
 
 
 def test_wrong_arguments_of_multihead_attention_are_named() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         call, word = case
         with pytest.raises(UsageError) as caught:
             call(KMIPMultiheadAttention(E, H, 3, batch_first=True), rows(2, 5))
         assert word in str(caught.value)
 
     check_each(
-        holds,
+        check_case,
         [
             (lambda layer, x: layer(x, x, x, attn_mask=torch.zeros(5, 5)), "attn_mask"),
             (lambda layer, x: layer(x, x, x, is_causal=True), "is_causal=True"),

@@ -200,7 +200,7 @@ def keeps(out, seed, first, dropped, SIZE: tl.constexpr):
 
 
 def test_dropout_draws_what_the_cpu_draws() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         expected, dropped = np.empty(128, np.float32), round(0.4 * 2**32)
         draw(*case, dropped, expected)
         draws = torch.empty(128, dtype=torch.int32, device=DEVICE)
@@ -210,7 +210,7 @@ def test_dropout_draws_what_the_cpu_draws() -> None:
         assert np.array_equal(draws.cpu().numpy(), expected)
 
     seeds, firsts = (0, 77, 2**40 + 5, -3), (0, 48, 2**32 - 64, 2**32 - 8, 2**35 + 16)
-    check_each(holds, itertools.product(seeds, firsts))
+    check_each(check_case, itertools.product(seeds, firsts))
 
 
 @pytest.mark.parametrize("form", [edge_list, long(table)])

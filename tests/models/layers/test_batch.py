@@ -33,14 +33,14 @@ def test_a_batch_on_another_device() -> None:
 
 
 def test_pointers_and_graph_numbers_follow_from_each_other() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         nodes, attributes, ptr, graph = case
         batch = read_batch(Data(x=torch.ones(nodes, 1), edge_index=EDGES, **attributes))
         assert (batch.ptr.tolist(), batch.graph.tolist()) == (ptr, graph)
 
     numbers = {"batch": torch.tensor([0, 2, 2, 3])}
     check_each(
-        holds,
+        check_case,
         [
             (3, {}, [0, 3], [0, 0, 0]),
             (3, {"ptr": torch.tensor([0, 1, 1, 3])}, [0, 1, 1, 3], [0, 2, 2]),
@@ -49,15 +49,15 @@ def test_pointers_and_graph_numbers_follow_from_each_other() -> None:
     )
 
 
-def test_graph_numbers_that_would_let_attention_cross_graphs() -> None:
-    def holds(case) -> None:
+def test_graph_numbers_that_mix_graphs_are_refused() -> None:
+    def check_case(case) -> None:
         graph, more, word = case
         with pytest.raises(UsageError) as caught:
             read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=graph, **more))
         assert word in str(caught.value)
 
     check_each(
-        holds,
+        check_case,
         [
             (torch.tensor([0, 1, 0, 1]), {}, "4 non-decreasing integers from 0"),
             (torch.tensor([-1, 0, 0, 1]), {}, "4 non-decreasing integers from 0"),
@@ -94,14 +94,14 @@ def test_neighbour_table_as_it_is_stored(graphs) -> None:
 
 
 def test_batches_that_cannot_be_read_are_named() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         batch, word = case
         with pytest.raises(UsageError) as caught:
             read_batch(batch)
         assert word in str(caught.value)
 
     check_each(
-        holds,
+        check_case,
         [
             (Data(edge_index=EDGES), "x of shape"),
             (Data(x=torch.ones(3), edge_index=EDGES), "(N, channels)"),
@@ -181,7 +181,7 @@ def test_half_precision_is_summed_in_float32() -> None:
 def test_lists_are_summed_in_one_order_however_long() -> None:
     """Short and long ones, empty ones, and one that is all: in tiles, and in tiles of tiles."""
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         sizes, ordered = case
         generator = torch.Generator().manual_seed(sum(sizes))
         start = torch.tensor([0, *sizes]).cumsum(0)
@@ -192,7 +192,7 @@ def test_lists_are_summed_in_one_order_however_long() -> None:
         torch.testing.assert_close(sum_segments(rows, start, order), expected, atol=1e-11, rtol=0)
 
     lengths = [[3, 0, 7], [40, 70, 200], [0, 9000, 1], [9000, 2, 0, 3, 8000], [5000]]
-    check_each(holds, itertools.product(lengths, [True, False]))
+    check_each(check_case, itertools.product(lengths, [True, False]))
 
 
 def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:

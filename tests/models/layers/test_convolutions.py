@@ -55,7 +55,7 @@ def make(component: MessagePassing) -> nn.Module:
 
 
 def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         kind, stack, after = case
         layer = make(MESSAGE_PASSING[kind](stack=stack, activation="gelu"))
         data = batch()
@@ -78,7 +78,7 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
 
     gelu, normalize = nn.functional.gelu, nn.functional.normalize
     check_each(
-        holds,
+        check_case,
         [
             ("gine", "lrgb", gine),
             ("gcn", "lrgb", lambda layer, h: drop(gelu(h))),
@@ -89,7 +89,7 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
 
 
 def test_a_graph_without_edges_trains() -> None:
-    def holds(component: MessagePassing) -> None:
+    def check_case(component: MessagePassing) -> None:
         layer = make(component)
         x = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
         alone = read_batch(Data(x=x.detach(), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
@@ -97,13 +97,13 @@ def test_a_graph_without_edges_trains() -> None:
         assert torch.isfinite(x.grad).all()
         assert all(p.grad is not None for p in layer.parameters() if p.requires_grad)
 
-    check_each(holds, CASES)
+    check_each(check_case, CASES)
 
 
 def test_graphsage_equals_pyg() -> None:
     """Output and all gradients, on a graph with edges to itself and nodes without sources."""
 
-    def holds(self_loops: bool) -> None:
+    def check_case(self_loops: bool) -> None:
         layer = SAGE(D, stack="none", self_loops=self_loops).double()
         other = SAGEConv(D, D).double()
         pairs = (
@@ -127,4 +127,4 @@ def test_graphsage_equals_pyg() -> None:
         gradients = torch.autograd.grad(expected, [x, *(pair[0] for pair in pairs)], slope)
         torch.testing.assert_close(ours, gradients, atol=1e-9, rtol=0)
 
-    check_each(holds, (False, True))
+    check_each(check_case, (False, True))

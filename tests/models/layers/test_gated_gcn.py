@@ -30,7 +30,7 @@ def features(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_graph_without_edges(training: bool) -> None:
+def test_gated_gcn_accepts_graph_without_edges(training: bool) -> None:
     none = torch.zeros(0, dtype=torch.int64)
     layer, x = make().train(training), features(N, D)
     x_out, e_out = layer(x, torch.zeros(1, D), make_batch(EdgeList(none, none, N)))

@@ -54,7 +54,7 @@ def test_only_large_products_in_float32_are_onednns(monkeypatch):
     assert not calls
 
 
-def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
+def test_unneeded_gradients_are_not_computed(monkeypatch):
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     shapes = []

@@ -37,7 +37,7 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
     Gradients of the compiled norm are rounded otherwise.
     """
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         name, ptr, dtype, on_a_gpu = case
         oracle = {"graph-layer": partial(LayerNorm, mode="graph"), "graph": GraphNorm}[name](3).to(
             dtype
@@ -71,7 +71,7 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
 
     several, one = [0, 5, 5, 6, 300, 300], [0, 5_000]
     check_each(
-        holds,
+        check_case,
         itertools.chain(
             itertools.product(["graph-layer", "graph"], [several, one], [torch.float32], [False]),
             itertools.product(

@@ -69,7 +69,7 @@ def test_a_cell_that_does_not_fit_is_a_result():
 
 
 @pytest.mark.slow
-def test_whatever_ends_the_process_is_a_cell(monkeypatch):
+def test_ended_worker_process_becomes_table_cell(monkeypatch):
     exchange, waited = measuring._Worker._send_and_wait, set()
 
     def impatient(worker, question, seconds):

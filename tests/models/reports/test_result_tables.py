@@ -106,7 +106,7 @@ def test_the_best_is_marked_where_it_is_more_than_a_standard_error_ahead(tmp_pat
 OTHER_SPLIT = {"name": "upstream", "rule": "upstream", "parameters": {}, "digests": {"test": "1"}}
 
 
-def test_what_is_never_in_one_row(tmp_path):
+def test_different_settings_are_in_separate_rows(tmp_path):
     def check(case, base=tmp_path):
         other, tables, paper = case
         tmp_path = Path(tempfile.mkdtemp(dir=base))
@@ -233,7 +233,7 @@ def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path):
     check_each(check, [((5, 7), True, [0.9354, None]), ((5, 10), False, [None] * 2)])
 
 
-def test_command_sets_them_beside_the_paper(runs, tmp_path):
+def test_report_compares_rows_with_paper(runs, tmp_path):
     words = ("analyze", "influence-of-k", "--home", runs, "--save", tmp_path / "k")
     outcome = expect_success(*words)
     lines = outcome.out.splitlines()
@@ -248,7 +248,7 @@ def test_command_sets_them_beside_the_paper(runs, tmp_path):
     assert (shown["rows"][1]["paper_seconds"], shown["rows"][0]["runs"]) == (30.14, 2)
 
 
-def test_nothing_to_compare_is_told(tmp_path):
+def test_report_without_comparable_runs_prints_notice(tmp_path):
     write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
     words = ("--home", tmp_path, "--save", tmp_path / "k")
     assert "differ only in k" in expect_refusal("analyze", "influence-of-k", *words)

@@ -112,7 +112,7 @@ def test_the_cpu_search_equals_the_rule_by_every_way(monkeypatch, way: str, prob
 def test_exact_scan_across_its_blocks(monkeypatch) -> None:
     """Networks of every size, keys of several blocks, tiles that are not full, and ties throughout."""
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         k, dim = case
         generator = np.random.default_rng(k)
         sizes = [(1, 700), (7, 129), (9, 64), (40, 15), (270, 300)]
@@ -123,7 +123,7 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
         assert_same(result, expected)
 
     force(monkeypatch, "exact")
-    check_each(holds, itertools.product([1, 16, 17, 130, 600], [3, 256]))
+    check_each(check_case, itertools.product([1, 16, 17, 130, 600], [3, 256]))
 
 
 #: Keys of a graph that is filtered, and pairs of a tile.
@@ -156,7 +156,7 @@ def test_the_dense_search_of_wide_rows_equals_the_rule(monkeypatch, refined) -> 
     """Ties, near ties and numbers of any size in sums of up to 1,024 products."""
     monkeypatch.setattr(dense, "_MAX_SMALL_ROWS", 0)
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         kind, dim, scale = case
         generator = np.random.default_rng(dim)
         sides = [numbers(kind, generator, (1, rows, dim)) if kind != "normal" else
@@ -165,8 +165,10 @@ def test_the_dense_search_of_wide_rows_equals_the_rule(monkeypatch, refined) -> 
         check((queries, keys, 3, [0, 6], [0, 40]), "dense")
 
     kinds = ["coarse", "near one", "extreme", "mixed", "normal"]
-    check_each(holds, itertools.product(kinds, [64, 257, 1024], [1.0]))
-    check_each(holds, itertools.product(["normal", "near one"], [300], [1e-22, 1e-19, 1e15, 1e18]))
+    check_each(check_case, itertools.product(kinds, [64, 257, 1024], [1.0]))
+    check_each(
+        check_case, itertools.product(["normal", "near one"], [300], [1e-22, 1e-19, 1e15, 1e18])
+    )
     assert refined, "of near ties, float32 proves nothing"
 
 
@@ -310,7 +312,7 @@ def test_queries_that_are_given_up_leave_their_neighbours_alone(monkeypatch) -> 
 
 
 def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         layout, k, dim = case
         keys = adversary(layout, 4500, dim)
         queries = torch.randn(2, 70, dim, generator=torch.Generator().manual_seed(9))
@@ -324,7 +326,7 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     sizes = [(1, 1), (100, 10), (1024, 2), (33, 40), (17, 256)]
     cases = [*((layout, 7, 3) for layout in LAYOUTS), *(("plain", *each) for each in sizes)]
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
-        check_each(holds, cases)
+        check_each(check_case, cases)
     assert "flat scan of 4500 keys" in caplog.text
     assert not simd.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
 
@@ -334,7 +336,7 @@ def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
     if not simd.multiplies_bytes():
         pytest.skip("this processor does not multiply bytes")
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         layout, count, k = case
         keys = adversary(layout, count, 64)
         queries = torch.cat([keys[:, :70], torch.randn(2, 30, 64)], 1)
@@ -344,7 +346,7 @@ def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
 
     cases = [*((layout, 1101, 10) for layout in LAYOUTS), ("plain", 1500, 40), ("plain", 1063, 1)]
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
-        check_each(holds, cases)
+        check_each(check_case, cases)
     assert "bytes scan of 1101 keys" in caplog.text
     assert "bytes scan of 1500 keys" in caplog.text
     assert "exact scan of 1101 keys" in caplog.text
@@ -438,7 +440,7 @@ def test_half_precision_autocast_and_strides_change_nothing() -> None:
     queries, keys, ptr = blocks()
     before = torch.get_float32_matmul_precision()
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         dtype, backend = case
         rows = queries.to(dtype), keys.to(dtype)
         expected = topk_inner_product(
@@ -453,7 +455,8 @@ def test_half_precision_autocast_and_strides_change_nothing() -> None:
             torch.set_float32_matmul_precision(before)
 
     check_each(
-        holds, itertools.product([torch.float16, torch.bfloat16, torch.float32], ["cpu", "dense"])
+        check_case,
+        itertools.product([torch.float16, torch.bfloat16, torch.float32], ["cpu", "dense"]),
     )
 
 

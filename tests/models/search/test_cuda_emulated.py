@@ -100,7 +100,7 @@ RAGGED = (
 
 @pytest.mark.parametrize("cases", [CASES[0], long(CASES[1])])
 def test_batches_of_unequal_graphs_equal_the_rule(device, shapes, cases) -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         shape, k = case
         shapes(*shape)
         check(device, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
@@ -110,7 +110,7 @@ def test_batches_of_unequal_graphs_equal_the_rule(device, shapes, cases) -> None
         for ptr in ((0, 3, 50, 150, 210), (0, 0, 210, 210, 210), (0, 1, 2, 209, 210)):
             check(device, queries, keys, k, (ptr, ptr))
 
-    check_each(holds, cases)
+    check_each(check_case, cases)
 
 
 def test_more_graphs_than_a_block_has_warps(device) -> None:
@@ -160,7 +160,7 @@ def test_ties_and_shifted_keys_equal_the_rule(device, shapes) -> None:
 def test_scores_that_overflow_or_vanish_tie(device, shapes) -> None:
     """Scores that overflow to infinity, or are flushed to 0, tie: no filter may tell them apart."""
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         scale, other = case
         queries = (torch.rand(1, 20, 10, generator=GENERATOR) - 0.5) * other
         keys = (torch.rand(1, 300, 10, generator=GENERATOR) - 0.5) * scale
@@ -171,7 +171,7 @@ def test_scores_that_overflow_or_vanish_tie(device, shapes) -> None:
         check(device, queries, keys.clamp_min(0), 10, ((0, 20), (0, 300)))
 
     shapes(ordered=True, tiles=1)
-    check_each(holds, itertools.product([1e-44, 1e-20, 1e18, 3.4e38], [1e-30, 1.0, 3e38]))
+    check_each(check_case, itertools.product([1e-44, 1e-20, 1e18, 3.4e38], [1e-30, 1.0, 3e38]))
 
 
 def test_indices_can_be_int32(device) -> None:
@@ -229,7 +229,7 @@ def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
     monkeypatch.setattr("kmip_data.models.search.problem.check_finite", lambda *_: None)
     graphs = (0, 20, 50), (0, 100, 300)
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         bad, (shape, k) = case
         shapes(*shape)
         queries, keys = normal(2, 50, 10), normal(2, 300, 10)
@@ -250,10 +250,10 @@ def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
             search_on_gpu(good, device)
         search_on_gpu(good, device)
 
-    check_each(holds, itertools.product([torch.nan, torch.inf, -torch.inf], cases))
+    check_each(check_case, itertools.product([torch.nan, torch.inf, -torch.inf], cases))
 
 
-def test_rows_between_two_words_and_in_half_precision(device) -> None:
+def test_unaligned_and_half_precision_rows_equal_rule(device) -> None:
     rows = normal(1 + 50 * 10)[1:].view(1, 50, 10)
     assert rows.data_ptr() % 8
     check(device, rows, rows, 3)
@@ -307,7 +307,7 @@ def test_random_problems_equal_the_rule(device, shapes) -> None:
         assert wrong == []
 
 
-def test_the_struct_is_what_the_host_fills() -> None:
+def test_kernel_struct_matches_host_layout() -> None:
     text = (KERNELS / "common.cuh").read_text("utf-8")
     body = re.sub(
         r"//.*", "", text[text.index("struct Search {") :].partition("{")[2].partition("};")[0]
@@ -327,7 +327,7 @@ def test_scratch_memory_stays_below_its_bound() -> None:
     at most 280 MB.
     """
 
-    def holds(case) -> None:
+    def check_case(case) -> None:
         heads, rows, graphs, dim, k = case
         many = heads * rows >= 10**6
         ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
@@ -356,4 +356,4 @@ def test_scratch_memory_stays_below_its_bound() -> None:
         (1, 10**5, 1, 10, 100),
     ]
     cases += [(4, 8 * 4096, 8, 5, 10), (4, 128 * 150, 128, 10, 15), (4, 40_000, 10_000, 10, 15)]
-    check_each(holds, [*cases, (1, 100_000, 1, 256, 120)])
+    check_each(check_case, [*cases, (1, 100_000, 1, 256, 120)])

@@ -143,7 +143,7 @@ def test_plans_are_those_that_were_measured() -> None:
         ) == expected, shape
 
 
-def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
+def test_cuda_backend_explains_why_it_is_unusable() -> None:
     (row,) = (row for row in backend_status(("cpu",)) if row.name == "cuda")
     assert not row.usable
     assert "CUDA only" in row.reason

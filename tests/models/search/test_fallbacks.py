@@ -192,7 +192,7 @@ def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, capl
     assert launch.machine_code(plan.Program(10, 128, 1, 1, 0), "sm_80") == b"machine code"
 
 
-def test_a_thread_without_a_context(fake) -> None:
+def test_search_runs_in_thread_without_cuda_context(fake) -> None:
     search("cuda")
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.extend(search("cuda")))

@@ -23,7 +23,7 @@ def changed(value: float) -> torch.Tensor:
 
 
 def test_wrong_arguments_of_the_search_are_named() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         arguments, options, words = case
         with pytest.raises(ValueError) as caught:
             topk_inner_product(*arguments, **options)
@@ -35,7 +35,7 @@ def test_wrong_arguments_of_the_search_are_named() -> None:
         return (ROWS, ROWS, 1), {"query_ptr": ptr}, ["query_ptr", *words]
 
     check_each(
-        holds,
+        check_case,
         [
             ((ROWS[0], ROWS, 1), {}, ["queries", "(heads, rows, d)", "(5, 3)"]),
             ((ROWS, ROWS[..., :0], 1), {}, ["keys", "(2, 5, 0)"]),
@@ -66,7 +66,7 @@ def test_wrong_arguments_of_the_search_are_named() -> None:
 
 
 def test_narrow_indices_are_the_same_numbers() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         backend, rows = case
         scores, indices = search_checked(
             check_problem(rows, rows, 4, [0, 2, len(rows[0])], has_int32_indices=True), backend
@@ -77,7 +77,7 @@ def test_narrow_indices_are_the_same_numbers() -> None:
         assert torch.equal(indices.long(), expected[1])
 
     rows = torch.randn(2, 600, 3, generator=torch.Generator().manual_seed(0))
-    check_each(holds, [("cpu", rows), ("dense", rows), ("dense", rows[:, :9].double())])
+    check_each(check_case, [("cpu", rows), ("dense", rows), ("dense", rows[:, :9].double())])
 
 
 def test_out_of_memory_says_what_was_needed() -> None:

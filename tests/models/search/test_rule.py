@@ -60,7 +60,7 @@ def test_equal_scores_are_ranked_by_index(scores, random, data) -> None:
 
 
 def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
-    def holds(error) -> None:
+    def check_case(error) -> None:
         queries = torch.randn(2, 50, 4, generator=GENERATOR)
         keys = torch.randn(2, 200, 4, generator=GENERATOR)
         exact = score_block(queries, keys)
@@ -78,7 +78,7 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
         assert torch.equal(result[0], expected[0])
         assert torch.equal(result[1], expected[1])
 
-    check_each(holds, [0.0, 1e-3, 0.1, 1.0, torch.inf])
+    check_each(check_case, [0.0, 1e-3, 0.1, 1.0, torch.inf])
 
 
 def test_a_proven_query_is_not_scored_whole() -> None:
@@ -93,7 +93,7 @@ def test_a_proven_query_is_not_scored_whole() -> None:
 
 
 def test_error_bounds_of_scores_hold() -> None:
-    def holds(case) -> None:
+    def check_case(case) -> None:
         scale, dim = case
         queries = torch.randn(1, 60, dim, generator=GENERATOR) * scale
         keys = torch.randn(1, 90, dim, generator=GENERATOR) * scale
@@ -105,6 +105,6 @@ def test_error_bounds_of_scores_hold() -> None:
         if scale == 1.0:  # and not by being absurdly wide
             assert float(float32_sum_error(queries, keys).max()) < 1e-4 * dim
 
-    check_each(holds, itertools.product([1e-25, 1.0, 1e15], [1, 10, 200]))
+    check_each(check_case, itertools.product([1e-25, 1.0, 1e15], [1, 10, 200]))
     rows = torch.full((1, 1, 2), 2e19)  # a partial sum could overflow
     assert float(float32_sum_error(rows, rows)) == torch.inf

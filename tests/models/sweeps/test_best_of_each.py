@@ -68,7 +68,7 @@ def test_of_equals_the_first_in_the_plan_wins(home, plan):
     )
 
 
-def test_it_waits_for_the_last_cell_of_its_model(home, plan):
+def test_best_of_each_waits_for_last_cell_of_model(home, plan):
     cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.9, k5=0.55)
     last = next(cell for cell in cells if cell.model == "gps-kmip")

@@ -208,7 +208,7 @@ def test_a_plan_needs_datasets_models_and_seeds_alone(tmp_path):
     assert read_plan(str(tmp_path / "mine.toml")).about == ""
 
 
-def test_what_is_wrong_in_a_plan_is_named(tmp_path):
+def test_malformed_plan_values_are_named(tmp_path):
     def check(case, base=tmp_path):
         keys, said = case
         tmp_path = Path(tempfile.mkdtemp(dir=base))
@@ -241,7 +241,7 @@ def test_what_is_wrong_in_a_plan_is_named(tmp_path):
     check_each(check, cases)
 
 
-def test_a_file_that_is_no_plan(tmp_path: Path):
+def test_file_without_plan_is_refused(tmp_path: Path):
     (tmp_path / "no.toml").write_text("about = ")
     for path in (tmp_path / "no.toml", tmp_path / "absent.toml"):
         with pytest.raises(UsageError, match=path.name):

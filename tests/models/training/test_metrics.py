@@ -440,7 +440,7 @@ def test_counts_of_processes_are_those_of_one() -> None:
         alone[target_type] = metrics.compute()
         alone[target_type].pop("mae_batches", None)
 
-    def act(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=3)
         for target_type, truth in target_types:
             metrics = SplitMetrics(Task("graph", target_type, 3))
@@ -456,7 +456,7 @@ def test_counts_of_processes_are_those_of_one() -> None:
             assert together == pytest.approx(alone[target_type], rel=1e-9)
         torch.distributed.destroy_process_group()
 
-    run_on_processes(3, act)
+    run_on_processes(3, run_rank)
 
 
 def test_counts_follow_their_batches_and_keep_their_type() -> None:

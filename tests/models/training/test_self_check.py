@@ -37,7 +37,7 @@ def _whole_again():
 
 @needs_interpreter
 @pytest.mark.torture  # minutes of CPU
-def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
+def test_self_check_passes_sound_parts_and_finds_wrong_ones(monkeypatch, tmp_path) -> None:
     """The self-check runs on an emulated GPU; ``make gpu DRY=1`` covers captured steps."""
     monkeypatch.setattr(self_check, "CHECK_SECONDS", 1800.0)
     for name, value in {**emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS": str(tmp_path)}.items():
@@ -92,7 +92,7 @@ def test_another_result_of_the_search_is_found(monkeypatch) -> None:
         ("", OK),
     ],
 )
-def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatch) -> None:
+def test_failed_child_process_reports_reason(program: str, reason: str, monkeypatch) -> None:
     monkeypatch.setattr(self_check, "CHILD_COMMAND", ("-S", "-c", program))
     monkeypatch.setattr(self_check, "CHECK_SECONDS", 2.0 if "sleep" in program else 600.0)
     verdicts = self_check.check_components("cpu", emulated_gpu.SIZES, ("attention", "edges"))

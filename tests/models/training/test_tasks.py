@@ -132,7 +132,7 @@ def test_of_two_classes_the_label_is_the_second():
 
 
 @pytest.mark.whole_run  # a step on a cut finds the wrong encoders
-def test_what_does_not_go_together(tmp_path):
+def test_incompatible_settings_are_refused(tmp_path):
     kinds = ("values", "classes", "labels", "links")
     builds = {target_type: rings(tmp_path / target_type, target_type, 40) for target_type in kinds}
     for target_type, sections, message in (

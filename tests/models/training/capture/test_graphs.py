@@ -70,7 +70,7 @@ def _work(_=None):
     return StepOutput(*(torch.zeros(1),) * 4)
 
 
-def test_plain_work_is_where_it_will_be_captured(log):
+def test_eager_work_runs_on_capture_stream(log):
     CudaGraphs(torch.device("cuda")).run(_work)
     assert log == ["side waits for loop", "loop waits for side", *["kept for loop"] * 4]
 

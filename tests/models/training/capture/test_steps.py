@@ -82,7 +82,7 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     ],
     ids=["sgd", "k", "bfloat16", "performer"],
 )
-def test_whatever_moves_is_followed(changes, clouds, tmp_path):
+def test_replay_follows_changing_values(changes, clouds, tmp_path):
     """Momentum, rates by the step, groups of parameters, k, and further parts of networks."""
     if "attention" in changes.get("model", {}):  # keys of another kind
         changes = {
@@ -144,7 +144,7 @@ def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
     assert captured.run_with_free_memory(lambda: len(captured._steps)) == 0
 
 
-def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
+def test_uncapturable_steps_are_reported_and_train_eagerly(clouds, tmp_path):
     """The second shape: what was captured before is not replayed any more either."""
 
     class Failing(EmulatedGraphs):

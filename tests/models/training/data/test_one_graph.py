@@ -110,7 +110,7 @@ def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypat
     assert module.training is False
 
 
-def test_what_a_run_says_and_writes(build, tmp_path, capfd):
+def test_run_prints_and_writes_its_results(build, tmp_path, capfd):
     config = config_of(build, training={"epochs": 5, "eval_every": 2})
     summary = train(config, home=Home(tmp_path))
     lines = capfd.readouterr().err.splitlines()

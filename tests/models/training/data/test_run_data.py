@@ -45,7 +45,7 @@ EDGE_Y = Column(key="edge/y", attribute="y", stored="uint8", presented="int64")
 MANY_Y = Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2, 2))
 
 
-def test_data_that_are_not_for_this_are_refused(tmp_path):
+def test_unsuitable_data_are_refused(tmp_path):
     one_graph = {"graphs": 1, "node_code": np.array([0, 1], np.uint8)}
     for number, (columns, options, missing) in enumerate(
         (

@@ -40,7 +40,7 @@ def graph(home):
 @pytest.mark.parametrize(
     ("coordinates", "columns"), [("replace", 67), ("append", 69), ("none", 35)]
 )
-def test_what_is_fed(home, graph, coordinates, columns):
+def test_training_data_have_scaled_features_and_coordinates(home, graph, coordinates, columns):
     config = apply_overrides(config_for_data("helsinki"), [f"data.coordinates={coordinates}"])
     data = open_data(config, home=home)
     assert data.in_channels == len(data.inputs.names) == columns

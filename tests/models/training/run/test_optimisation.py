@@ -152,7 +152,7 @@ def test_a_schedule_of_k_begins_and_ends_where_it_says():
             KSchedule.parse(text)
 
 
-def test_a_run_trains_by_it_and_evaluates_at_its_end(tmp_path, monkeypatch):
+def test_run_trains_with_k_schedule_and_evaluates_with_last_k(tmp_path, monkeypatch):
     used = []
     attend = kmip.attend_to_top_k
 

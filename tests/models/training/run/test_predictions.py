@@ -216,7 +216,7 @@ def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
         assert evaluate_predictions({"logits": tensor}, clouds, split=part).metrics == expected
 
 
-def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
+def test_incompatible_predictions_are_refused(predictions, clouds) -> None:
     logits, pred, key, ptr = (predictions.arrays[name] for name in file.ARRAYS)
     nan = logits.copy()
     nan[3, 1] = np.nan

@@ -382,7 +382,7 @@ def killed(home, run, moments):
         assert read_checkpoint(latest_checkpoint(run))["epoch"] == epoch + 1
 
 
-def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):
+def test_run_killed_while_saving_or_training_resumes(build, options, whole, tmp_path, monkeypatch):
     config = tiny_config(build, **options)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
     killed(home, run, [("half", 0), ("batch", 0)])
@@ -413,7 +413,7 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
         resume(run, home=home, quiet=True)
 
 
-def test_other_data_are_refused(options, tmp_path, monkeypatch):
+def test_resuming_on_other_data_is_refused(options, tmp_path, monkeypatch):
     build = learnable_build(tmp_path / "build")
     config = tiny_config(build, **options)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")

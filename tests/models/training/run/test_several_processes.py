@@ -138,7 +138,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
         train(config_from_mapping(values, "the test"), home=Home(alone), name=name, quiet=True)
     (two / "built").symlink_to(alone / "built")
 
-    def act(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         for name, values in runs.items():
             system = {**values["system"], "devices": 2}
             config = config_from_mapping({**values, "system": system}, "the test")
@@ -157,7 +157,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
         if rank == 0:
             torch.save(own_losses, alone / "losses.pt")
 
-    run_on_processes(2, act)
+    run_on_processes(2, run_rank)
     (alone / "two").symlink_to(two)
     return alone
 

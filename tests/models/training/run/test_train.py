@@ -347,7 +347,7 @@ def test_wrong_or_taken_names_of_runs_are_refused(done, build, home, tmp_path):
 
 
 @pytest.mark.whole_run
-def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
+def test_training_prints_plan_and_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
     summary = train(config, home=Home(tmp_path))
     assert summary.table().endswith(f"\n{SAMPLE_NOTE}")
