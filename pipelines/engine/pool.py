@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
@@ -29,9 +29,32 @@ from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
 
-#: Picklable task for one unit, with its ``name`` in messages, the ``file`` that it writes, the name of
-#: its ``step``, the ``stop`` file, and the expected number of ``graphs``.
-T = TypeVar("T", bound=Any)
+
+class UnitTask(Protocol):
+    """Picklable task for one unit of work, such as one shard."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+
+    @property
+    def file(self) -> str:
+        """File to write, relative to the build folder."""
+
+    @property
+    def step(self) -> str:
+        """Name of the build step that records the result."""
+
+    @property
+    def stop(self) -> Path:
+        """File whose existence stops the worker."""
+
+    @property
+    def graphs(self) -> int:
+        """Expected number of graphs."""
+
+
+T = TypeVar("T", bound=UnitTask)
 R = TypeVar("R")
 
 
@@ -161,10 +184,9 @@ def _stoppable_records(
         keys.append(record.key)
 
 
-def _progress_file(task: T) -> Path:
+def _progress_file(task: UnitTask) -> Path:
     """File whose size is the number of graphs built; works for every executor."""
-    path: Path = task.stop.with_name(f"{task.step}.count")
-    return path
+    return task.stop.with_name(f"{task.step}.count")
 
 
 def publish_count(task: BuildTask, count: int) -> None:
@@ -178,10 +200,10 @@ def publish_count(task: BuildTask, count: int) -> None:
         os.close(file)
 
 
-def count_finished_graphs(task: T) -> int:
+def count_finished_graphs(task: UnitTask) -> int:
     """Return the number of graphs that a running task has built, at most the expected number."""
     with contextlib.suppress(OSError):
-        return min(int(task.graphs), _progress_file(task).stat().st_size)
+        return min(task.graphs, _progress_file(task).stat().st_size)
     return 0
 
 
