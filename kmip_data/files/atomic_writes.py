@@ -346,7 +346,7 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
     After an error it is removed; the next call removes the remains of a killed process.
     """
     partial = folder.with_name(shortened_name(f".{folder.name}", PARTIAL))
-    with convert_write_errors(folder, left="nothing"):
+    with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(folder, quiet=quiet):
             remove_scratch(partial)

@@ -98,7 +98,7 @@ def disk_error(
 
 @contextlib.contextmanager
 def convert_write_errors(
-    path: Path, *, left: str | None = "nothing was left behind", needed: int | None = None
+    path: Path, *, left: str | None = None, needed: int | None = None
 ) -> Iterator[None]:
     """Convert an ``OSError`` raised inside the block by :func:`disk_error`."""
     try:

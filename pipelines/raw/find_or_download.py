@@ -322,7 +322,9 @@ class _Import:
             except DamagedInput as error:
                 if item.downloaded:
                     discard_download(self.folder / item.source.name)
-                    error.left = "nothing: the download was removed, and the next run repeats it"
+                    error.next = (
+                        "run the same command again: it repeats the download, which was removed"
+                    )
                 raise
             pins.append(self._is_pinned(item, destination, written))
             members |= written
