@@ -51,9 +51,9 @@ def command(
             check_name_among_runs(
                 kind, name, {*names, *(known.removesuffix("-sample") for known in names)}
             )
-        text = (
-            f"No run of {model} on {dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
-        )
+        of_model = f" of {model}" if model else ""
+        on_dataset = f" on {dataset}" if dataset else ""
+        text = f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
     if runs:
         text = runs_table(runs)
     print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)
