@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -32,6 +32,7 @@ from kmip_data.runtime.signals import (
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+_PLUGINS = "KMIP_DATA_PLUGINS"  #: variable of plugins to import
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: variable set by the shell when it requests completions
 
 #: Command -> one sentence for the list of commands.
@@ -147,15 +148,28 @@ def run_command_line(args: list[str]) -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
-    with strip_control_characters():
+    with strip_control_characters(), _restored_plugin_variable():
         return _run_and_handle_errors(args)
+
+
+@contextlib.contextmanager
+def _restored_plugin_variable() -> Iterator[None]:
+    """Restore ``KMIP_DATA_PLUGINS``, which passes a command's plugins on to its child processes."""
+    before = os.environ.get(_PLUGINS)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_PLUGINS, None)
+        else:
+            os.environ[_PLUGINS] = before
 
 
 def _run_and_handle_errors(args: list[str]) -> int:
     """Run one command line, print its error if it fails, and return the exit code."""
     meta = {}
     try:
-        if os.environ.get("KMIP_DATA_PLUGINS"):
+        if os.environ.get(_PLUGINS):
             from kmip_data.plugins import load_plugins_in_environment
 
             load_plugins_in_environment()

@@ -76,10 +76,16 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     text = os.fspath(source)
     is_file = text.endswith(".py") or os.sep in text
     key = str(absolute_path(text, "plugin")) if is_file else text
-    if key in _loaded:
-        return _loaded[key]
+    plugin = _loaded.get(key) or _import_and_register(key, is_file=is_file)
 
-    # 1. Check all objects before registering any.
+    # Pass it on to child processes.
+    inherited = [*_sources_in_environment(), key]
+    os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys(inherited))
+    return plugin
+
+
+def _import_and_register(key: str, *, is_file: bool) -> Plugin:
+    """Import the plugin ``key``, a file or a package; check all objects before registering any."""
     plugin, entries = _import_file(Path(key)) if is_file else _import_package(key)
     checked = []
     try:
@@ -92,10 +98,6 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     for group, name, value in checked:
         ADDED[group][name] = Added(value, plugin)
     _loaded[key] = plugin
-
-    # 2. Pass it on to child processes.
-    inherited = [*_sources_in_environment(), key]
-    os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys(inherited))
     return plugin
 
 

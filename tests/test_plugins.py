@@ -566,3 +566,19 @@ def test_a_signal_while_a_plugin_is_imported_is_not_its_fault(folder):
 @pytest.mark.parametrize("command", ["push", "explore", "analyze approximation", "report"])
 def test_a_command_that_opens_runs_takes_their_plugins(command):
     assert "--plugin FILE" in expect_success(*command.split(), "--help").out
+
+
+def test_a_command_restores_the_variable_of_plugins(folder, monkeypatch):
+    """Also the second command, which finds the plugin imported, passes it on to child processes."""
+    plugin = folder / "empty.py"
+    plugin.write_text('PLUGIN = {"norms": {}}\n')
+    inherited = []
+
+    def record(*_: object) -> None:
+        inherited.append(os.environ[plugins.ENVIRONMENT])
+
+    monkeypatch.setattr("kmip_data.cli.info.print_result", record)
+    for _ in range(2):
+        expect_success("info", "s3dis", "--plugin", plugin)
+        assert plugins.ENVIRONMENT not in os.environ
+    assert inherited == [str(plugin)] * 2

@@ -56,7 +56,9 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
         (("--model", "gat"), "of gat"),
         (("--dataset", "s3dis", "--model", "gat"), "of gat on s3dis"),
     ):
-        assert done("runs", *options).out.startswith(f"No run {filters} in {runs.parents[1]}\n")
+        assert expect_success("runs", *options).out.startswith(
+            f"No run {filters} in {runs.parents[1]}\n"
+        )
     assert not (tmp_path / "none").exists()
     shown = expect_success("runs", "--json").json["runs"]
     assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in shown] == [
