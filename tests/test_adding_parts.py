@@ -322,7 +322,7 @@ CHOICES = {
 #: Tests that write keys and tables with ``make docs-tables``.
 WRITE = (
     "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
-    "tests/kmip_data/datasets/test_shipped_datasets.py::test_the_tables_of_datasets_are_those_of_the_manifests",
+    "tests/kmip_data/datasets/test_shipped_datasets.py::test_dataset_tables_equal_the_manifests",
 )
 #: Tests that enumerate parts.
 ENUMERATE = (

@@ -120,7 +120,7 @@ def test_dir_shows_public_names_alone():
         assert dir(package) == sorted(package.__all__)
 
 
-def test_names_of_other_libraries_say_what_is_ours():
+def test_names_of_other_libraries_suggest_our_names():
     """And what they name exists."""
     for name, ours in kmip_data._COUNTERPARTS.items():
         with pytest.raises(ImportError, match=name) as caught:

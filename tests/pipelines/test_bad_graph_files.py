@@ -312,7 +312,7 @@ def test_a_small_file_of_a_large_graph_is_refused_before_it_is_read(tmp_path, na
     assert not list((tmp_path / "home").rglob("*.*"))
 
 
-def test_memory_is_the_limit_of_reading(tmp_path):
+def test_reading_is_limited_by_memory(tmp_path):
     path = tmp_path / "edges.csv"
     path.write_bytes(b"source,target\n" + b"1,2\n" * 6_000_000)
     line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]

@@ -253,7 +253,7 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "benchmark"])
-def test_arrays_are_those_of_scipy(tmp_path, form):
+def test_arrays_equal_scipy(tmp_path, form):
     from scipy import sparse
 
     matrix = sparse.random(8, 8, 0.3, form if form != "benchmark" else "csr", rng=0)

@@ -354,7 +354,7 @@ def test_numbers_next_to_a_missing_one_are_a_target_and_no_names(tmp_path):
     assert np.isnan(y[-1])
 
 
-def test_columns_that_nothing_is_made_of_are_named(tmp_path):
+def test_unused_columns_are_named(tmp_path):
     nodes = "node,mass,name\n1,1,a\n2,2,b\n"
     done = build_files(
         tmp_path / "a",

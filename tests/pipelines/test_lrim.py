@@ -101,7 +101,7 @@ def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(diffi
         assert error < 0.02 * abs(expected)
 
 
-def test_tables_draw_what_they_should() -> None:
+def test_alias_and_poisson_tables_equal_their_distributions() -> None:
     weights = couplings_by_displacement(8, 0.6).ravel()
     keep, alias = alias_table(weights)
     share = keep.copy()

@@ -40,7 +40,7 @@ def numbers() -> list[tuple[str, type[BaseModel], str]]:
     return rows
 
 
-def test_numbers_are_in_their_range():
+def test_numbers_out_of_range_are_refused():
     def check(case):
         dataset, model, name = case
         wrong = [-1, math.nan, math.inf, -math.inf]
@@ -54,7 +54,7 @@ def test_numbers_are_in_their_range():
     check_each(check, numbers())
 
 
-def test_what_says_nothing_is_refused():
+def test_parameters_without_effect_are_refused():
     for dataset, values in (
         ("superpixels", {"superpixels": 1}),
         ("superpixels", {"classes": 1}),

@@ -285,7 +285,7 @@ def test_a_stratified_split_has_the_shares_that_are_asked_for_not_those_of_folde
         assert [splits[part]["graphs"] for part in ("train", "val", "test")] == sizes
 
 
-def test_what_a_build_does_not_use_is_said(tmp_path):
+def test_unused_files_and_columns_are_reported(tmp_path):
     rows = cloud()
     rows["class"] = rows["class"] % 2 * 2
     path = write(tmp_path, "csv", rows)

@@ -53,7 +53,7 @@ def people(ages, countries=("NL", "BE"), labels=("a", "b")):
     return NODES + "".join(rows).replace("'", '"')
 
 
-def test_what_is_lossless_happens_and_is_said(tmp_path):
+def test_lossless_conversions_are_made_and_reported(tmp_path):
     ages = [1, "", "NA", 4, 5, 6]
     folder = write_files(tmp_path / "p", edges_csv="from,to\n0,1\n", nodes_csv=people(ages))
     got = read_files(folder)
@@ -226,7 +226,7 @@ def test_truth_values_name_their_classes(tmp_path, words):
         np.testing.assert_array_equal(got[: len(words)], numbers[: len(words)])
 
 
-def test_texts_are_no_regression(tmp_path):
+def test_texts_are_refused_as_regression_targets(tmp_path):
     nodes = "id,income\n" + "".join(
         f"{node},{'low' if node % 2 else 'high'}\n" for node in range(6)
     )

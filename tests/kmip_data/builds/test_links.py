@@ -73,7 +73,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         ("go on, all built", "../.D.lock"),
     ],
 )
-def test_what_a_link_in_a_build_leads_to_stays(
+def test_commands_keep_the_target_of_a_link_in_a_build(
     commands: SimpleNamespace, tmp_path: Path, command: str, name: str, kind: Kind
 ) -> None:
     assert Sandbox(tmp_path, commands.steps).run(commands.by_name[command], name, kind)

@@ -55,7 +55,7 @@ def lead_out(folder, name):
 
 @pytest.mark.parametrize("name", BUILDS)
 @pytest.mark.parametrize("encoding", ["rwse4", "lappe2", "degree-profile-2.0"])
-def test_encodings_of_edges_that_lead_out(copy, name, encoding):
+def test_encoding_refuses_edges_out_of_range(copy, name, encoding):
     folder = copy(name)
     lead_out(folder, name)
     build = Build(folder, read_card(folder))
@@ -67,7 +67,7 @@ def test_encodings_of_edges_that_lead_out(copy, name, encoding):
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_reading_edges_that_lead_out(copy, name):
+def test_reading_refuses_edges_out_of_range(copy, name):
     folder = copy(name)
     whole = ShardedDataset(folder)
     assert sum(data.num_nodes for data in whole) == whole.nodes.sum()
@@ -200,7 +200,7 @@ def test_cards_with_wrong_names_are_refused(copy, tmp_path):
 # Values of the card
 
 
-def test_cards_with_other_values(copy):
+def test_cards_with_wrong_values_are_refused(copy):
     changes = [
         lambda card: card.update(data_schema={}),
         lambda card: card.update(default_split="absent"),

@@ -66,7 +66,7 @@ def module(build, **options):
     return GraphDataModule(ShardedDataset, path=build.path, **options)
 
 
-def test_a_dataset_is_one_part_alone(build):
+def test_a_datamodule_refuses_a_single_part(build):
     with pytest.raises(UsageError, match=r"GraphDataModule\(Sharded"):
         GraphDataModule(ShardedDataset(build.path, "train"), batch_size=4)
 

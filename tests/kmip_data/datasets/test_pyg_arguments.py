@@ -145,7 +145,7 @@ def opened(monkeypatch):
     return ask
 
 
-def test_calls_of_pyg_are_calls_of_ours(opened, subtests):
+def test_pyg_calls_equal_our_calls(opened, subtests):
     for name, (theirs, ours) in SAME.items():
         with subtests.test(name):
             asked = opened(theirs)

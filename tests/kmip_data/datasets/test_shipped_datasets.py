@@ -17,7 +17,7 @@ from kmip_data.manifest import describe_digests
 from kmip_data.pipelines.base import load_pipeline
 
 
-def test_the_tables_of_datasets_are_those_of_the_manifests():
+def test_dataset_tables_equal_the_manifests():
     for page, text in dataset_tables.pages().items():
         if os.environ.get("KMIP_DATA_WRITE_DOCS"):
             page.write_text(text, "utf-8")

@@ -32,7 +32,7 @@ def test_atoms_are_coloured_by_element():
     assert atom_layers({"degree": np.zeros(3)}) == []
 
 
-def test_of_one_graph_the_test_nodes_count(tmp_path):
+def test_a_single_graph_marks_its_test_nodes(tmp_path):
     graph = graph_of_record(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
     np.testing.assert_array_equal(graph.test, streets().test_mask.numpy())
     _, split, _ = graph.header["layers"]

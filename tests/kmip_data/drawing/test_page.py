@@ -62,7 +62,7 @@ def read(path):
     return header, lambda at: np.frombuffer(data, KINDS[at["kind"]], at["count"], at["at"])
 
 
-def test_what_is_embedded_is_the_build_and_the_answer(build, city, answer, tmp_path):
+def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_path):
     header, array = read(write(build, answer, tmp_path / "page.html"))
     explore, count = header["explore"], len(city.classes)
     np.testing.assert_array_equal(array(header["streets"]).reshape(-1, 2).T, city.streets)

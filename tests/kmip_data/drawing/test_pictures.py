@@ -40,7 +40,7 @@ def pixels(path: Path):
     return imread(path, format="png")
 
 
-def test_drawing_of_a_record_is_the_record(tmp_path):
+def test_a_drawing_has_the_values_of_its_record(tmp_path):
     records = s3dis_records(9)
     dataset = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
     for position in (0, 3, 4, 8):
@@ -303,7 +303,7 @@ def test_molecules_of_zinc_have_letters_charges_and_bonds():
     assert atoms_from_features(("degree",), np.zeros((2, 1))) is None
 
 
-def test_letters_without_a_font_are_one_line(capsys, tmp_path):
+def test_a_missing_font_prints_at_most_one_line(capsys, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw_png([drawing(5, 2)], tmp_path / "p.png", title="\u6771\u4eac \U00013000", footer="f")

@@ -66,7 +66,7 @@ def test_ground_and_width_are_those_of_the_style(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
-def test_colours_are_seen_on_their_ground(name):
+def test_colours_contrast_with_their_background(name):
     with using_style(name):
         schemes = {
             "classes": class_colors(24 * 4),
@@ -125,7 +125,7 @@ def test_distances_are_those_that_are_published():
 
 @pytest.mark.parametrize("name", ["light", "dark"])
 @pytest.mark.parametrize("sight", SEEN)
-def test_hues_differ_whatever_somebody_sees(name, sight):
+def test_hues_differ_under_colour_blindness(name, sight):
     with using_style(name):
         hues = class_colors(24)
         ordered = sequential_colors(10)
@@ -151,7 +151,7 @@ def test_twelve_classes_have_one_blue(name):
     assert sum(0.52 < hue < 0.72 for hue in hues) == 1
 
 
-def test_contrast_is_that_of_wcag():
+def test_contrast_equals_wcag():
     assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
     assert contrast_ratio("#ffffff", "#0000ff") == pytest.approx(8.592, abs=1e-3)
 

@@ -202,7 +202,7 @@ def test_a_link_that_is_put_in_between_leads_nowhere(
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EIO])
-def test_disk_that_does_not_take_it(tmp_path, monkeypatch, call, code):
+def test_a_failing_disk_keeps_the_old_file(tmp_path, monkeypatch, call, code):
     """The last piece, the sync or the renaming fails: the old file stays."""
     (tmp_path / "a.h5").write_bytes(b"old")
     real = getattr(os, call)

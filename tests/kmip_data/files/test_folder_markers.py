@@ -54,14 +54,14 @@ def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, conte
 
 
 @pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])
-def test_a_file_of_the_name_of_a_marker_is_none(tmp_path: Path, text: str) -> None:
+def test_a_foreign_file_is_not_taken_for_a_marker(tmp_path: Path, text: str) -> None:
     (tmp_path / MARKER).write_text(text)
     assert marker_content(tmp_path) is None
     with pytest.raises(UsageError):
         refuse_occupied_folder(tmp_path, "run")
 
 
-def test_a_marker_that_is_a_link_is_none(tmp_path: Path) -> None:
+def test_a_link_is_not_taken_for_a_marker(tmp_path: Path) -> None:
     create_marked_folder(tmp_path / "ours", "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / MARKER).symlink_to(tmp_path / "ours" / MARKER)
@@ -69,7 +69,7 @@ def test_a_marker_that_is_a_link_is_none(tmp_path: Path) -> None:
         create_marked_folder(tmp_path / "mine", "run")
 
 
-def test_killed_before_the_marker_is_there_it_begins_again(
+def test_a_folder_killed_before_its_marker_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "D"

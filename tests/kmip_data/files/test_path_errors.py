@@ -18,7 +18,7 @@ CASES |= {getattr(errno, name): UsageError for name in WRONG_PLACE}
 
 
 @pytest.mark.parametrize(("number", "kind"), CASES.items())
-def test_errors_of_the_system_become_ours(number, kind):
+def test_system_errors_become_package_errors(number, kind):
     reason = os.strerror(number)
     with (
         pytest.raises(kind) as caught,

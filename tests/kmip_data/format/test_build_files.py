@@ -56,7 +56,7 @@ HOSTILE = "</script><script>alert(1)</script> <img src=x> [a](javascript:alert(1
 PICTURE = "![Picture, drawn by kmip-data preview](preview.png)"
 
 
-def test_nothing_of_a_card_is_obeyed(build: Build) -> None:
+def test_markup_in_a_card_is_not_rendered(build: Build) -> None:
     """Names come from archives and from strangers: the page shows them, and does nothing else."""
     values = build.card.model_dump()
     split = {

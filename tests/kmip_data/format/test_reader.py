@@ -86,7 +86,7 @@ def test_more_shards_than_open_files_are_read(path):
     assert lacking.read("node/x", 0, 5).shape == (5, 6)
 
 
-def test_maps_are_given_back(path):
+def test_memory_maps_are_released(path):
     """Opening and dropping shards does not pile up address space."""
 
     def maps():

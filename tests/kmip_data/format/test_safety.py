@@ -225,7 +225,7 @@ def test_the_upstream_layout_is_read(tmp_path):
     np.testing.assert_array_equal(read_everything(path)["data"], data)
 
 
-def test_damage_met_while_reading_is_ours(tmp_path):
+def test_damage_found_while_reading_is_a_package_error(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         x = file.create_dataset("x", data=np.arange(100_000), compression="gzip", chunks=(100_000,))

@@ -185,7 +185,7 @@ def test_bytes_of_one_shard_are_pinned():
     assert encode(records, schema).facts["sha256"] == PINNED
 
 
-def test_a_shard_needs_no_other_place_than_its_own(tmp_path, monkeypatch):
+def test_a_shard_is_written_without_a_temporary_folder(tmp_path, monkeypatch):
     records = make_records(EDGE_SCHEMA, [3, 4])
     first = write_shard(tmp_path / "a.h5", records, EDGE_SCHEMA, root=tmp_path, **HOW)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))

@@ -47,7 +47,7 @@ def test_functions_are_nearly_exact() -> None:
     assert units_off(logarithm(values), np.log(values.astype(np.longdouble))) < 2.5
 
 
-def test_quantiles_are_those_of_scipy() -> None:
+def test_quantiles_equal_scipy() -> None:
     shares = np.concatenate([SHARES, 1 - SHARES])
     shares = shares[(shares > 0) & (shares < 1)]
     quantiles = normal_quantile(shares)

@@ -105,7 +105,7 @@ def test_a_block_of_s3dis_size_on_any_number_of_threads():
         set_num_threads(None)
 
 
-def test_order_in_memory_does_not_matter():
+def test_neighbours_do_not_depend_on_memory_order():
     cloud = CLOUDS["room"]
     features = np.concatenate([cloud, cloud], axis=1)
     expected = knn_table(cloud, 8)

@@ -172,7 +172,7 @@ def test_repeated_seeds_have_edges_each(data):
     assert torch.bincount(batch.edge_index[1]).tolist() == [2, 2, 2]
 
 
-def test_arguments_are_pygs_or_refused_by_name(data):
+def test_arguments_follow_pyg_or_are_refused_by_name(data):
     theirs = set(inspect.signature(Theirs).parameters)
     refused = {
         "disjoint",
@@ -213,7 +213,7 @@ def test_arguments_are_pygs_or_refused_by_name(data):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyg_lib") is None, reason="pyg-lib is not installed")
-def test_all_neighbours_are_those_of_pyg(data):
+def test_unlimited_fanouts_equal_pyg(data):
     options = {"num_neighbors": [-1, -1], "batch_size": 16}
     for mine, other in zip(NeighborLoader(data, **options), Theirs(data, **options), strict=True):
         assert set(mine.keys()) == set(other.keys())

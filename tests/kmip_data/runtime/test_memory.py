@@ -55,7 +55,7 @@ def test_memory_is_used_again_once_nothing_refers_to_it(keep):
     assert address(reused_buffers.reused_array((999, 1001), FLOAT)) == where
 
 
-def test_no_more_is_kept_than_said(monkeypatch):
+def test_free_buffers_stay_below_their_limit(monkeypatch):
     monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFERS", 10 << 20)
     arrays = [reused_buffers.reused_array((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
     arrays.clear()

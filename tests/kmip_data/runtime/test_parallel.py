@@ -39,7 +39,7 @@ def test_ranges_cover_every_row_once():
     assert (seen == 1).all()
 
 
-def test_a_call_from_inside_runs_where_it_is():
+def test_a_nested_call_covers_every_row_once():
     """Every thread of the pool is busy with a range that needs ranges of its own."""
     seen = np.zeros((64, 64), int)
 

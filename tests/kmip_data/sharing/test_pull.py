@@ -52,7 +52,7 @@ def test_a_copy_of_another_push_and_files_of_the_user_stay(small, shares, tmp_pa
     assert read_contents(folder) == before | {"shards/00000.h5.partial": MINE}
 
 
-def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
+def test_files_with_names_of_partial_files_are_kept(small, tmp_path) -> None:
     home, digest = Home(tmp_path / "home"), small.card.shards[0].sha256
     for number, end in enumerate((".partial", f".{digest}.partial")):
         source, share = tmp_path / f"source-{number}", tmp_path / f"share-{number}"

@@ -68,7 +68,7 @@ def killed_at(number: int) -> Iterator[None]:
         yield
 
 
-def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path, subtests) -> None:
+def test_a_push_refuses_and_keeps_other_files(small, runs, pushes, tmp_path, subtests) -> None:
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     other = kmip_data.save(
         [Data(x=torch.ones(9, 2), edge_index=ring)], tmp_path / "rings", name="rings"

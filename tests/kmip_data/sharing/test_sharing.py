@@ -79,7 +79,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield request.getfixturevalue("bucket")
 
 
-def test_there_and_back_is_the_same_build(build, address, home) -> None:
+def test_a_push_and_a_pull_give_the_same_build(build, address, home) -> None:
     share = push_build(build, address, quiet=True)
     pulled = pull(address, home, quiet=True)
     assert pulled.path == home.built / "rings"
@@ -144,7 +144,7 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
     assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
 
 
-def test_what_was_spoilt_is_refused(build, tmp_path, home, subtests) -> None:
+def test_a_spoilt_push_is_refused(build, tmp_path, home, subtests) -> None:
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
     for file in ("shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME):

@@ -45,7 +45,7 @@ from kmip_data.pipelines.domains.city_splits import (
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 9), st.data())
-def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
+def test_symmetrised_edges_equal_pytorch_geometric(n: int, data) -> None:
     node = st.integers(0, n - 1)
     edges = data.draw(st.lists(st.tuples(node, node), max_size=30))
     index = np.array(edges, np.int64).reshape(-1, 2).T

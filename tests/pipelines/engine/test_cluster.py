@@ -215,7 +215,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
             build_toy(tmp_path, engine="dask", scheduler=address)
 
 
-def test_options_that_do_not_fit() -> None:
+def test_unreachable_schedulers_and_unknown_engines_are_refused() -> None:
     with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
         ExecutionOptions.from_arguments("toy", {"scheduler": "tcp://127.0.0.1:9"})
     with pytest.raises(UsageError, match="'threads'"):

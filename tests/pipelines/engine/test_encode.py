@@ -91,7 +91,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     assert cards == encode_build(copy, ENCODINGS, jobs=1, quiet=True)
 
 
-def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_encoding_resumes(copy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")
     done: list[int] = []

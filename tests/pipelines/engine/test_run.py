@@ -199,7 +199,7 @@ def test_workers_share_the_cores_and_have_no_torch(
     assert build_toy(tmp_path, jobs=jobs).card.counts["graphs"] == 3 * units
 
 
-def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
+def test_empty_data_and_repeated_keys_are_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/part0.txt").write_text("")
     with pytest.raises(DamagedInput, match="no record"):
@@ -209,7 +209,7 @@ def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
         build_toy(tmp_path, jobs=1)
 
 
-def test_a_current_folder_that_is_gone_is_said(
+def test_a_missing_current_folder_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_raw(tmp_path / "raw", 2)

@@ -14,7 +14,7 @@ from kmip_data.pipelines.engine.unfinished_builds import Steps
 pytestmark = pytest.mark.real_workers
 
 
-def test_a_result_that_is_cut_at_any_byte_is_none(tmp_path: Path) -> None:
+def test_a_truncated_result_is_not_reused(tmp_path: Path) -> None:
     steps = Steps(tmp_path)
     steps.finish("00000", {"name": "graphs 0", "graphs": 3})
     text = (tmp_path / "00000.json").read_bytes()

@@ -65,7 +65,7 @@ def test_damaged_compressed_chunks_are_named(tmp_path, chunk, message):
         assert message in str(error.value)
 
 
-def test_chunk_that_was_never_written(tmp_path):
+def test_a_chunk_that_was_never_written_is_named(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", (4, 8), "f4", chunks=(2, 8), compression="gzip")
     with (

@@ -186,7 +186,7 @@ def test_nested_tuples_are_never_written_out_or_hashed():
 
 
 @pytest.mark.parametrize("rows", ["nested", "text", "halves", "huge"])
-def test_lists_of_anything_else_are_no_split(rows):
+def test_lists_of_other_values_are_refused_as_a_split(rows):
     nested = [0]
     for _ in range(40):
         nested = [nested, nested]

@@ -73,7 +73,7 @@ def one_hot(values: pd.Series, categories: tuple[str, ...], width: int) -> np.nd
     return np.stack(columns, axis=1)
 
 
-def test_the_37_columns_are_upstreams(city, theirs):
+def test_the_37_columns_equal_upstream(city, theirs):
     nodes, edges = theirs
     words = Vocabulary.model_validate(city.facts["vocabulary"])
     position = {number: i for i, number in enumerate(nodes.index)}
@@ -104,7 +104,7 @@ def test_the_37_columns_are_upstreams(city, theirs):
         )
 
 
-def test_the_vocabulary_is_upstreams_choice(city, theirs):
+def test_the_vocabulary_equals_upstream(city, theirs):
     nodes, edges = theirs
     words = city.facts["vocabulary"]
     for name, values in (("landuse", nodes["landuse"]), ("highway", edges["highway"])):

@@ -110,7 +110,7 @@ def test_areas_are_closed_ways_and_relations(tmp_path):
     assert [round(area.area, 6) for area in land_use.area] == [0.25, 0.75]
 
 
-def test_numbers_that_are_far_apart_need_no_filter(tmp_path, monkeypatch):
+def test_distant_ids_are_read_without_a_filter(tmp_path, monkeypatch):
     """A filter by numbers has a block for each 2^25 of them; without one the extract is the same."""
     far = 2**26
     nodes, ring = square(1, 10.0, 1.0)

@@ -29,7 +29,7 @@ def random_areas(rng: Generator, count: int, grid: float) -> list[shapely.Geomet
 
 @pytest.mark.parametrize("count", [2, 3, 200])
 @pytest.mark.parametrize("grid", [0.25, 1e-7])
-def test_equals_the_least_of_all_distances(count, grid):
+def test_the_nearest_area_has_the_least_distance(count, grid):
     rng = Generator(PCG64(count))
     areas = np.array(random_areas(rng, count, grid), object)
     areas = np.append(areas, areas[: count // 2])  # of two that are equally near the first counts
@@ -47,6 +47,6 @@ def test_equals_the_least_of_all_distances(count, grid):
     assert 0 < inside.sum() < len(points)
 
 
-def test_areas_without_sides_are_nobodys():
+def test_areas_without_sides_are_nearest_to_no_point():
     empty = LandUse(value=["use"], area=np.array([shapely.Polygon()], object))
     assert nearest_land_use(empty, np.zeros(2), np.zeros(2)).tolist() == [1, 1]

@@ -276,7 +276,7 @@ ANSWERS = [
 ]
 
 
-def test_a_place_that_cannot_be_had_leaves_nothing(empty, servers):
+def test_a_failed_download_of_a_place_leaves_nothing(empty, servers):
     def check(case):
         kind, answer, error, words = case
         servers.instead = {kind: answer}

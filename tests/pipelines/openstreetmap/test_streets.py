@@ -36,7 +36,7 @@ def test_a_value_that_contains_a_word_is_left_out_as_overpass_does():
 
 
 @pytest.mark.parametrize("kind", ["all", "walk"])
-def test_directions_are_those_of_osmnx(kind, tmp_path):
+def test_street_directions_equal_osmnx(kind, tmp_path):
     words = [None, "no", "alternating", "yes", "true", "1", "-1", "reverse", "T", "F"]
     ways = []
     for oneway, junction in itertools.product(words, [None, "roundabout", "yes"]):

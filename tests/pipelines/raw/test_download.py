@@ -129,7 +129,7 @@ GOOD = {
 }
 
 
-def test_good_servers(server, tmp_path):
+def test_every_kind_of_good_server_is_downloaded_from(server, tmp_path):
     for number, (name, (step, pinned)) in enumerate(GOOD.items()):
         target = tmp_path / str(number) / "toy.zip"
         assert fetch(source(server.route(f"/{number}", step), **pinned), target).sha256 == SHA, name
@@ -435,7 +435,7 @@ def test_another_retry_after_says_nothing(text):
     assert parse_retry_after(text) is None
 
 
-def test_hosts_that_are_not_there(target):
+def test_missing_hosts_are_named(target):
     refused, unknown = "http://127.0.0.1:9/toy.zip", "http://no-such-host.invalid/toy.zip"
     ftp = "ftp://localhost/t.zip"
     error = assert_fails(source(refused, unknown, ftp), target, f"{refused}: ")

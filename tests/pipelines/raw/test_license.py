@@ -50,7 +50,7 @@ def test_each_way_to_agree_is_recorded_once(home, monkeypatch, how):
     refused(home, SHAPENET.model_copy(update={"license": changed}))
 
 
-def test_anything_but_yes_is_no(home, monkeypatch):
+def test_any_answer_but_yes_is_a_refusal(home, monkeypatch):
     for value in ("0", "no", ""):
         monkeypatch.setenv(VARIABLE, value)
         refused(home)

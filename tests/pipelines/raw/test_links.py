@@ -84,7 +84,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         ("build", STATE.name),
     ],
 )
-def test_what_a_link_among_raw_files_leads_to_stays(
+def test_commands_keep_the_target_of_a_link_among_raw_files(
     commands: dict[str, Command], tmp_path: Path, command: str, name: str
 ) -> None:
     assert Sandbox(tmp_path, name=NAME).run(commands[command], name, "bait")
