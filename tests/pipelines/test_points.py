@@ -117,7 +117,7 @@ def write_las(path: Path, rows: np.ndarray) -> None:
     points.write(str(path))
 
 
-def made(path: Path, **parameters):
+def read_records(path: Path, **parameters):
     """Records of one file, without the engine."""
     params = PIPELINE.Params(**{"k": 4, **parameters})
     raw = RawFolder(path.parent, {f"./{path.name}": ""}, ())
@@ -140,7 +140,7 @@ def test_every_format_gives_the_same_graph(tmp_path, kind):
         rows["y"] += 6_672_000
     path = write(tmp_path, kind, rows)
     features, label = (COLOURS, "class") if kind in NAMED else (("3/255", "4/255", "5/255"), "6")
-    (record,) = made(path, feature=features, label_column=label)
+    (record,) = read_records(path, feature=features, label_column=label)
     numbers = table(cloud())
     expected = np.column_stack([numbers[:, :3] - numbers[:, :3].min(axis=0), numbers[:, 3:6] / 255])
     np.testing.assert_allclose(record.columns["node/x"], expected, atol=1e-6)
@@ -352,7 +352,7 @@ HEADERS = [
 def test_names_are_read_above_the_points_in_any_case(tmp_path, content):
     assert list(columns_of(tmp_path, content)) == [*"XYZRGB"]
     (tmp_path / "a.txt").write_text(content + content.splitlines()[-1].replace("1", "9") + "\n")
-    (record,) = made(tmp_path / "a.txt", k=1, feature=("g", "B/2"))
+    (record,) = read_records(tmp_path / "a.txt", k=1, feature=("g", "B/2"))
     assert record.columns["node/x"].tolist() == [[0, 0, 0, 5, 3], [8, 0, 0, 5, 3]]
 
 
@@ -368,7 +368,7 @@ def test_comments_that_are_no_names_are_no_names(tmp_path):
     assert list(columns_of(tmp_path, text)) == ["made", "by", "me"]  # the position is asked for
     assert list(columns_of(tmp_path, text, header="no")) == [*"xyz"]
     (tmp_path / "a.txt").write_text("# east north\n1 2\n4 5\n")
-    (record,) = made(tmp_path / "a.txt", k=1, position="east,north")
+    (record,) = read_records(tmp_path / "a.txt", k=1, position="east,north")
     assert record.columns["node/x"].tolist() == [[0, 0, 0], [3, 3, 0]]
     colour = columns_of(tmp_path, "1 2 3 #ff0000\n4 5 6 #00ff00\n")
     assert colour["3"] == ["#ff0000", "#00ff00"]
@@ -378,7 +378,7 @@ def test_a_molecule_is_a_cloud_of_atoms(tmp_path):
     water = "3\nwater\nO 0 0 0\nH 0.76 0.59 0\nH -0.76 0.59 0\n"
     columns = columns_of(tmp_path, water, "water.xyz")
     assert columns["x"] == ["O", "H", "H"]
-    (record,) = made(tmp_path / "water.xyz", k=1, position="y,z,3", label_column="x")
+    (record,) = read_records(tmp_path / "water.xyz", k=1, position="y,z,3", label_column="x")
     assert record.columns["node/y"].tolist() == [1, 0, 0]
 
 
@@ -388,7 +388,7 @@ def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
     rows = cloud()
     rows["y"][[3, 59]] = np.nan
     label = "class" if kind in NAMED else "6"
-    (record,) = made(write(tmp_path, kind, rows), label_column=label)
+    (record,) = read_records(write(tmp_path, kind, rows), label_column=label)
     kept = np.delete(np.arange(60), [3, 59])
     assert record.num_nodes == 58
     np.testing.assert_array_equal(record.columns["node/y"], rows["class"][kept])
@@ -402,7 +402,7 @@ def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
 
 def test_a_missing_feature_is_0_and_marked(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z,age,label\n0,0,0,NA,a\n1,0,0,5,\n0,1,0,,b\n")
-    (record,) = made(tmp_path / "a.csv", k=1, feature=("age",))
+    (record,) = read_records(tmp_path / "a.csv", k=1, feature=("age",))
     assert record.columns["node/x"][:, 3:].tolist() == [[0, 1], [5, 0], [0, 1]]
     assert record.columns["node/y"].tolist() == [0, -1, 1]  # a missing label is no class
 
@@ -424,7 +424,7 @@ LABELS = [
 def test_labels_are_classes_or_numbers(tmp_path, words, options, expected, dtype):
     lines = [f"{at} 0 0 {word}" for at, word in enumerate(words.split())]
     (tmp_path / "a.txt").write_text("x y z label\n" + "\n".join(lines))
-    (record,) = made(tmp_path / "a.txt", k=1, **options)
+    (record,) = read_records(tmp_path / "a.txt", k=1, **options)
     y = record.columns["node/y"]
     np.testing.assert_array_equal(y, expected)
     assert y.dtype == dtype
@@ -520,9 +520,9 @@ def test_extra_bytes_of_several_values_are_columns(tmp_path, kind):
 def test_a_large_number_is_kept_by_an_offset(tmp_path):
     (tmp_path / "a.txt").write_text("x y z t\n0 0 0 1700000001\n1 0 0 1700000002\n")
     with pytest.raises(DamagedInput, match="1700000001") as caught:
-        made(tmp_path / "a.txt", k=1, feature=("t",))
+        read_records(tmp_path / "a.txt", k=1, feature=("t",))
     (offset,) = re.findall(r"--set feature=(\S+),", caught.value.next)
-    (record,) = made(tmp_path / "a.txt", k=1, feature=(offset, "t-1700000000/2"))
+    (record,) = read_records(tmp_path / "a.txt", k=1, feature=(offset, "t-1700000000/2"))
     assert record.columns["node/x"][:, 3:].tolist() == [[0, 0.5], [1, 1]]
 
 
@@ -683,7 +683,7 @@ def test_bad_text_is_an_error(tmp_path):
         content, options, message = case
         (tmp_path / "cloud.txt").write_text(content)
         with pytest.raises(DamagedInput, match=message) as caught:
-            made(tmp_path / "cloud.txt", **{"k": 1, **options})
+            read_records(tmp_path / "cloud.txt", **{"k": 1, **options})
         assert caught.value.next
 
     check_each(check, TEXTS)
@@ -694,7 +694,7 @@ def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
     cloud = tmp_path / "cloud.txt"
     cloud.write_bytes("x y z label\n1 2 3 Bjør\n4 5 6 Bjår\n7 8 9 Bjør\n".encode("latin-1"))
     with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
-        made(cloud, k=1)
+        read_records(cloud, k=1)
     assert "--set encoding=cp1252" in caught.value.next
     raw = RawFolder(tmp_path, {"./cloud.txt": ""}, ())
     params = PIPELINE.Params(k=1, encoding="cp1252")
@@ -773,7 +773,7 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
         huge = np.array([1e308]).tobytes()
         (tmp_path / f"far.{kind}").write_bytes(data[:131] + huge + data[139:])
         with pytest.raises(DamagedInput, match="not finite"):
-            made(tmp_path / f"far.{kind}")
+            read_records(tmp_path / f"far.{kind}")
     for data in files:
         path.write_bytes(data)
         with pytest.raises(DamagedInput, match="scan "):

@@ -31,7 +31,7 @@ PIPELINE = load_pipeline(load_manifest("graphs"))
 EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
 
 
-def made(file: Path, **parameters) -> tuple[Schema, list[GraphRecord], dict]:
+def read_records(file: Path, **parameters) -> tuple[Schema, list[GraphRecord], dict]:
     """Schema and records of one file, and what the card says of it."""
     raw = RawFolder(file.parent, {file.name: ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
@@ -118,7 +118,7 @@ def test_attributes_keep_shape_and_dtype_and_are_batched_as_by_pytorch_geometric
 def test_bfloat16_becomes_the_float32_of_the_same_value(tmp_path):
     x = torch.randn(40, 3).bfloat16()
     for value in (x, x.T.contiguous().T):
-        _, (record,), _ = made(saved(tmp_path / "a", Data(x=value, edge_index=EDGES)))
+        _, (record,), _ = read_records(saved(tmp_path / "a", Data(x=value, edge_index=EDGES)))
         assert np.array_equal(record.columns["node/x"], x.float().numpy())
 
 
@@ -146,7 +146,7 @@ def test_labels_of_linked_pairs_stay_as_many_as_the_pairs(tmp_path):
     """Though as many as the edges: the reverse of an edge gets no label."""
     part = transformed()["links"]
     assert len(part.edge_label) == part.num_edges
-    _, (record,), _ = made(saved(tmp_path / "a", part), undirected=True)
+    _, (record,), _ = read_records(saved(tmp_path / "a", part), undirected=True)
     assert record.num_edges > part.num_edges
     assert np.array_equal(record.columns["graph/edge_label"], part.edge_label)
 
@@ -169,7 +169,7 @@ def test_masks_of_several_graphs_are_attributes(tmp_path):
     for item, graph in zip(opened(folder), graphs, strict=True):
         assert torch.equal(item.train_mask, graph.train_mask)
     # Of one graph, masks that are empty say nothing.
-    schema, _, findings = made(saved(tmp_path / "b", graphs[1]))
+    schema, _, findings = read_records(saved(tmp_path / "b", graphs[1]))
     assert [column.attribute for column in schema.columns] == ["x", "y"]
     assert findings["ignored"] == [f"{name}: no node is in it" for name in masks]
 
@@ -189,7 +189,7 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
             path = path.with_suffix(".npz")
             np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
         with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
-            made(path)
+            read_records(path)
         assert caught.value.next == "--set task=regression"
         dataset = opened(path, "--set=task=regression")
         item = dataset[0]
@@ -210,9 +210,9 @@ def test_two_labels_of_which_one_is_minus_one_are_asked_about(tmp_path):
     y = torch.tensor([1, -1, 1, -1])
     path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
     with pytest.raises(DamagedInput) as caught:
-        made(path)
+        read_records(path)
     assert "write 0 for it if it is a class" in caught.value.next
-    _, (record,), _ = made(path, task="regression")
+    _, (record,), _ = read_records(path, task="regression")
     assert record.columns["node/y"].tolist() == y.tolist()
 
 
@@ -229,7 +229,7 @@ def test_texts_are_classes_or_ignored_with_their_reason(tmp_path):
     file = tmp_path / "n" / "a.npz"
     file.parent.mkdir()
     np.savez(file, edge_index=EDGES.numpy(), labels=np.array(["x", "y", "x"]))
-    _, (record,), _ = made(file)
+    _, (record,), _ = read_records(file)
     assert record.columns["node/y"].tolist() == [0, 1, 0]
 
 
@@ -253,25 +253,25 @@ def test_every_layout_of_a_file_has_the_same_graphs(tmp_path, layout):
         path = tmp_path / "a.pkl"
         graphs = graphs[: 1 if layout == "pickle of one" else None]
         path.write_bytes(pickle.dumps(graphs if len(graphs) > 1 else graphs[0]))
-    _, records, _ = made(path)
+    _, records, _ = read_records(path)
     assert [record.num_nodes for record in records] == [graph.num_nodes for graph in graphs]
 
 
 def test_what_all_graphs_of_a_pair_share_is_ignored_with_its_reason(tmp_path):
     data, slices = InMemoryDataset.collate(graphs_with())
     data.num_classes = 7
-    _, _, findings = made(saved(tmp_path / "a", (data, slices)))
+    _, _, findings = read_records(saved(tmp_path / "a", (data, slices)))
     assert findings["ignored"] == ["num_classes: shared by all graphs"]
 
 
 def test_dtypes_of_several_widths_become_the_wider(tmp_path):
     graphs = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.float64][n % 2]))
-    schema, records, _ = made(saved(tmp_path / "a", graphs))
+    schema, records, _ = read_records(saved(tmp_path / "a", graphs))
     assert schema.column("node/a").presented == "float64"
     assert {record.columns["node/a"].dtype for record in records} == {np.dtype("uint8")}
     mixed = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.int64][n % 2]))
     with pytest.raises(DamagedInput, match="Graph 00000001: 'a'"):
-        made(saved(tmp_path / "b", mixed))
+        read_records(saved(tmp_path / "b", mixed))
 
 
 # --- advice ---------------------------------------------------------------------------------------
@@ -334,10 +334,10 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
         data = make()
         path = saved(folder, data)
         with pytest.raises(DamagedInput, match=words) as caught:
-            made(path)
+            read_records(path)
         remedy = caught.value.next
         if remedy.startswith("--set"):
-            _, records, _ = made(path, **parse_advice(caught.value))
+            _, records, _ = read_records(path, **parse_advice(caught.value))
             assert sum(record.num_nodes for record in records) == nodes
             _, _, remedy = remedy.partition("; or ")
         if remedy == "pad before torch.save":
@@ -352,7 +352,7 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
             exec(remedy, names)
         if not is_whole:
             torch.save(data, path)
-        _, records, _ = made(path)
+        _, records, _ = read_records(path)
         assert sum(record.num_nodes for record in records) == nodes
 
     check_each(check, REFUSED.values())
@@ -378,7 +378,7 @@ def test_every_sparse_format_is_what_scipy_loads(tmp_path, form):
         folder.mkdir()
         sparse.save_npz(folder / "a.npz", matrix.asformat(form))
         expected = sparse.load_npz(folder / "a.npz").toarray()
-        _, (record,), _ = made(folder / "a.npz")
+        _, (record,), _ = read_records(folder / "a.npz")
         weights = record.columns["edge/edge_attr"][:, 0]
         dense = np.zeros((8, 8), weights.dtype)
         dense[tuple(record.edge_index)] = weights
@@ -392,12 +392,12 @@ def test_attributes_of_edges_in_arrays_are_read_and_others_named(tmp_path):
     path = tmp_path / "a.npz"
     weights = np.array([1, 2, 3, 16_777_217])
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights, other=np.eye(2))
-    _, (record,), findings = made(path)
+    _, (record,), findings = read_records(path)
     assert record.columns["edge/edge_attr"][:, 0].tolist() == weights.tolist()
     assert [line.partition(":")[0] for line in findings["ignored"]] == ["other"]
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights[:3])
     with pytest.raises(DamagedInput, match="edge_weight has the shape"):
-        made(path)
+        read_records(path)
 
 
 def matlab(path: Path) -> None:
@@ -436,7 +436,7 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
         folder.mkdir()
         write(folder / name)
         with pytest.raises(DamagedInput, match=words) as caught:
-            made(folder / name)
+            read_records(folder / name)
         remedy = caught.value.next.removeprefix("an adjacency matrix: ").partition("; edges: ")[0]
         remedy = remedy.partition(", of (2, edges)")[0]
         monkeypatch.chdir(folder)
@@ -450,7 +450,7 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
             exec(first, names)
         exec(remedy, names)
         files = sorted(folder.iterdir(), key=lambda path: path.name == name)
-        _, (record,), _ = made(files[0])
+        _, (record,), _ = read_records(files[0])
         assert record.num_nodes == nodes
         if name.endswith(".mat"):
             edges = EDGES.tolist()
@@ -479,21 +479,21 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
     }
     io.savemat("a.mat", values)
     with pytest.raises(DamagedInput) as caught:
-        made(tmp_path / "a.mat")
+        read_records(tmp_path / "a.mat")
     exec(caught.value.next, {"scipy": scipy, "numpy": np})
     path = tmp_path / "a.npz"
     raw = RawFolder(tmp_path, {"a.npz": ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)
     assert PIPELINE.class_names(params) == ("b", "a", "c")
     assert params.inferred.masks.tolist() == [0, 1, 0, 2, 2, 0]
-    assert made(path)[1][0].columns["node/y"].tolist() == [0, 1, 2] * 2
+    assert read_records(path)[1][0].columns["node/y"].tolist() == [0, 1, 2] * 2
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 2})
     with pytest.raises(DamagedInput, match="6, one beyond the last node: indices start at 0"):
-        made(path)
+        read_records(path)
     np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 0.5})
     with pytest.raises(DamagedInput, match="test_idx is float64, not integers"):
-        made(path)
+        read_records(path)
 
 
 def test_arrays_of_unknown_names_are_warned_of(tmp_path):
@@ -501,7 +501,7 @@ def test_arrays_of_unknown_names_are_warned_of(tmp_path):
     np.savez(
         path, edge_index=EDGES.numpy(), feat=np.eye(6), labels=np.arange(6) % 2, readme="by Jo"
     )
-    _, _, findings = made(path)
+    _, _, findings = read_records(path)
     assert any(
         line.startswith("feat (6, 6) is not read: if it is x,") for line in findings["warnings"]
     )

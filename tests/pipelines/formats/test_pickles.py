@@ -48,7 +48,7 @@ class Call:
         return self.function, self.arguments
 
 
-def same(value, wanted):
+def assert_same_value(value, wanted):
     if isinstance(wanted, torch.Tensor):
         wanted = wanted.numpy()
     if isinstance(wanted, np.ndarray | np.generic):
@@ -57,11 +57,11 @@ def same(value, wanted):
         np.testing.assert_array_equal(value, wanted)
     elif isinstance(wanted, dict):
         assert list(value) == list(wanted)
-        same(list(value.values()), list(wanted.values()))
+        assert_same_value(list(value.values()), list(wanted.values()))
     elif isinstance(wanted, list | tuple):
         assert type(value) is type(wanted)
         for one, other in zip(value, wanted, strict=True):
-            same(one, other)
+            assert_same_value(one, other)
     elif isinstance(wanted, bytes):
         assert bytes(value) == wanted
     else:
@@ -82,7 +82,7 @@ def test_arrays_of_every_protocol_are_read_unchanged():
             "plain": (1, -(10**30), 2.5, None, True, False, "text é", b"bytes \xff", [], {}, ()),
             7: [[1], [2, [3]]],
         }
-        same(read(pickle.dumps(value, protocol)), value)
+        assert_same_value(read(pickle.dumps(value, protocol)), value)
 
 
 def test_shared_arrays_stay_shared():
@@ -260,13 +260,13 @@ def test_equal_to_pickle_and_torch(tmp_path):
         (),
     ]
     for protocol in PROTOCOLS:
-        same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
+        assert_same_value(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
 
 
 def test_lists_of_every_length(tmp_path):
     for protocol, count in itertools.product((1, 2, 4), (0, 1, 1_001, 2_500)):
         items = [(i, str(i % 7), np.full(2, i)) for i in range(count)]
-        same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
+        assert_same_value(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
 
 
 def test_a_list_of_one_opcode_is_streamed(tmp_path):

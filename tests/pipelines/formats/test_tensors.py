@@ -22,7 +22,7 @@ DTYPES = [
 ]  # fmt: skip
 
 
-def same(value, expected) -> None:
+def assert_same_value(value, expected) -> None:
     if isinstance(expected, torch.Tensor):
         assert isinstance(value, np.ndarray)
         assert value.dtype == expected.numpy().dtype
@@ -30,12 +30,12 @@ def same(value, expected) -> None:
     elif isinstance(expected, dict):
         assert list(value) == list(expected)
         for key in expected:
-            same(value[key], expected[key])
+            assert_same_value(value[key], expected[key])
     elif isinstance(expected, list | tuple):
         assert type(value) is type(expected)
         assert len(value) == len(expected)
         for a, b in zip(value, expected, strict=True):
-            same(a, b)
+            assert_same_value(a, b)
     else:
         assert value == expected
 
@@ -52,7 +52,7 @@ def test_tensors_equal_torch_load(tmp_path: Path, protocol: int) -> None:
     }
     path = tmp_path / "x.pt"
     torch.save(value, path, pickle_protocol=protocol)
-    same(read_torch_file(path), value)
+    assert_same_value(read_torch_file(path), value)
     torch.save(value, path, _use_new_zipfile_serialization=False)
     with pytest.raises(DamagedInput, match=r"1\.6"):
         read_torch_file(path)
