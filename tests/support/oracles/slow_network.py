@@ -240,7 +240,7 @@ class SlowNetwork:
         branches: list[list[Tensor]] = []
         if config.local.kind != "none":
             passed, states = self.message_passing(f"{at}local.", number, states)
-            if config.local.residual in {"inside", "outside"}:
+            if getattr(config.local, "residual", "none") in {"inside", "outside"}:
                 passed = [new + x for new, x in zip(passed, inputs, strict=True)]
             branches.append(self.norm(f"{at}norm_local", passed))
         if config.attention.kind != "none":
