@@ -285,7 +285,7 @@ ENCODING = Waves
 #: Row of the table of architecture.md -> the files that the trial writes, or appends to where they
 #: exist.
 TRIALS: dict[str, dict[str, str]] = {
-    "a dataset (QM9)": {
+    "a new dataset, here a hypothetical `qm9` (read `pipelines/datasets/heterophilous/` as the model)": {
         "pipelines/datasets/qm9/__init__.py": PIPELINE,
         "pipelines/datasets/qm9/sample.py": SAMPLE,
         "manifests/datasets/qm9/dataset.toml": MANIFEST,
