@@ -131,7 +131,7 @@ def command(
     existing_builds = [folder for folder in folders if (folder / CARD_NAME).is_file()]
     draws_picture, settings = _take_picture_setting(settings)
 
-    # 1. A dataset class takes its own arguments by --set.
+    # 1. Build from a dataset class, whose arguments --set gives.
     if name == PYG_NAME:
         build = build_from_class(parameters.source.get("name"), settings, home, output, quiet=quiet)
         if draws_picture:

@@ -62,6 +62,7 @@ def command(
     from kmip_data.models.sweeps.cells import sweep_names
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
+    # 1. Determine the format.
     if output is not None:
         suffix = output.suffix.lower()
         if output_format is None and suffix not in {"", *FORMATS}:
@@ -73,6 +74,8 @@ def command(
         output_format = output_format or FORMATS.get(suffix)
         check_output_path(output, force=force)
     output_format = output_format or "text"
+
+    # 2. Read the selected runs.
     folders = select_runs(names, home)  # check names before importing PyTorch
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json
@@ -88,20 +91,22 @@ def command(
     if model is not None:
         runs = [run for run in runs if run.result.model == model]
     if not runs:
-        error = UsageError(
-            "There is no finished run to report.",
-            found="; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"]),
-            next="kmip-data runs, which names the command that resumes each run",
-        )
-        if not folders and not names:
-            error.next = "kmip-data train NAME"
         if not folders and len(names) == 1 and names[0] in sweep_names():
-            error = UsageError(
+            raise UsageError(
                 f"There is no finished run of the sweep {names[0]}.",
                 found=f"none below {home.runs}",
                 next=f"kmip-data sweep {names[0]}",
             )
-        raise error
+        step = "kmip-data runs, which names the command that resumes each run"
+        if not folders and not names:
+            step = "kmip-data train NAME"
+        raise UsageError(
+            "There is no finished run to report.",
+            found="; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"]),
+            next=step,
+        )
+
+    # 3. Group the runs into tables, and format them.
     tables, left_out = tables_of_runs(runs, against)
     rows = list(itertools.chain(*(results.rows for results in tables)))
     notices += left_out

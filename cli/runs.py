@@ -41,8 +41,9 @@ def command(
         is_on_dataset = dataset in {None, run.dataset, run.dataset.removesuffix("-sample")}
         if is_on_dataset and model in {None, run.model}:
             runs.append(run)
-    text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
-    if all_runs and not runs:
+    if runs:
+        text = runs_table(runs)
+    elif all_runs:
         filters = (
             ("dataset", dataset, {run.dataset for run in all_runs}),
             ("model", model, {run.model for run in all_runs}),
@@ -54,6 +55,6 @@ def command(
         of_model = f" of {model}" if model else ""
         on_dataset = f" on {dataset}" if dataset else ""
         text = f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
-    if runs:
-        text = runs_table(runs)
+    else:
+        text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
     print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)

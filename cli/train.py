@@ -151,19 +151,7 @@ def command(
             next=f"kmip-data train {positional}; or kmip-data train {dataset}",
         )
     dataset = dataset or positional
-    sources = [bool(dataset or file), resume is not None, reproduce is not None]
-    if sum(sources) != 1:
-        step = "kmip-data train --help"
-        if resume is not None:
-            step = _command_with_only("--resume", resume)
-        elif reproduce is not None:
-            step = _command_with_only("--reproduce", reproduce)
-        raise UsageError(
-            "A dataset, a configuration or a run must be named.",
-            expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
-            found="several of them" if any(sources) else "none of them",
-            next=step,
-        )
+    _require_one_source(dataset or file, resume, reproduce)
 
     # 1. Resume a run, with its own configuration.
     row = None
@@ -201,7 +189,7 @@ def command(
         from kmip_data.models.training.config.compose import compose_configuration
 
         config = compose_configuration(dataset, parameters.records, parameters.split, **settings)
-        _check_targets(config, home)
+        _check_parameters_and_targets(config, home)
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import changed_keys_digest
 
@@ -217,15 +205,33 @@ def command(
         summary = train(config, name=name, **options)
     from kmip_data.models.training.machine import is_main_process
 
-    if is_main_process():  # of --devices N
+    if is_main_process():  # with --devices, only the first process prints
         _print_summary(summary, row)
+
+
+def _require_one_source(data: str | Path | None, resume: str | None, reproduce: str | None) -> None:
+    """Refuse none or several of: a dataset or configuration, a run to resume, a row to reproduce."""
+    sources = [data is not None, resume is not None, reproduce is not None]
+    if sum(sources) == 1:
+        return
+    step = "kmip-data train --help"
+    if resume is not None:
+        step = _command_with_only("--resume", resume)
+    elif reproduce is not None:
+        step = _command_with_only("--reproduce", reproduce)
+    raise UsageError(
+        "A dataset, a configuration or a run must be named.",
+        expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
+        found="several of them" if any(sources) else "none of them",
+        next=step,
+    )
 
 
 def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
     """Print the results, and the next commands for the first run."""
-    text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
-    text.append(f"{format_facts(_result_facts(summary))}\n")
-    text.append(f"Next: {_run_command('explore', summary)}")
+    paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
+    paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
+    paragraphs.append(f"Next: {_run_command('explore', summary)}")
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.result import find_table_build
     from kmip_data.models.training.run.run_folder import home_option
@@ -233,19 +239,19 @@ def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
     run = summary.runs[0]
     predict = f"{_run_command('predict', summary)} --dataset"
     if find_table_build(summary.results[0], Home(run.parents[3])):
-        text.append(
+        paragraphs.append(
             f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
             f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} new"
         )
     else:
-        text.append(f"On new data, with or without labels: {predict} NAME")
+        paragraphs.append(f"On new data, with or without labels: {predict} NAME")
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.shipped_results import check_reproduced
 
         data["reproduced"], compared = check_reproduced(row, summary)
-        text.insert(0, f"{compared}\n")
-    print_result(data, *text)
+        paragraphs.insert(0, f"{compared}\n")
+    print_result(data, *paragraphs)
 
 
 def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> None:
@@ -267,13 +273,13 @@ def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> N
 def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
     """Return the settings that repeat a row of the shipped results."""
     # A row may have stopped before the end of its schedule.
-    last = min(stop_after or row.epochs, row.epochs)
+    last_epoch = min(stop_after or row.epochs, row.epochs)
     return {
         "model": row.model,
         "variant": row.variant,
         "epochs": row.schedule_epochs,
         "overrides": row.set,
-        "stop_after": last if last < row.schedule_epochs else None,
+        "stop_after": last_epoch if last_epoch < row.schedule_epochs else None,
     }
 
 
@@ -287,26 +293,30 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     first = summary.results[0]
     mean, std = mean_std([result.metrics for result in summary.results])
     test = mean.get("test", {}).get(first.metric)
-    shown = ""
+    test_result = ""
     if test is not None:
         spread = std["test"][first.metric] if len(summary.results) > 1 else None
-        shown = f"{all_metrics()[first.metric].title} {format_metric_with_unit(first.metric, test, spread)}"
+        test_result = f"{all_metrics()[first.metric].title} {format_metric_with_unit(first.metric, test, spread)}"
         if first.chance is not None:
-            shown += (
+            test_result += (
                 f"; a constant answer has {format_metric_with_unit(first.metric, first.chance)}"
             )
     published_result = find_published_result(RunConfig.model_validate(first.config))
-    total = sum(result.seconds.total for result in summary.results)
-    epoch = sum(result.seconds.train_epoch for result in summary.results) / len(summary.results)
-    host = max(result.memory.host for result in summary.results)
+    total_seconds = sum(result.seconds.total for result in summary.results)
+    epoch_seconds = sum(result.seconds.train_epoch for result in summary.results)
+    epoch_seconds /= len(summary.results)
+    host_memory = max(result.memory.host for result in summary.results)
     return [
-        ("test", shown),
+        ("test", test_result),
         (
             "published",
             "" if published_result is None or published_result.sample else published_result.value,
         ),
-        ("time", f"{total:,.1f} s of training, {epoch:,.2f} s an epoch without evaluation"),
-        ("memory", f"{human_bytes(host)} at most"),
+        (
+            "time",
+            f"{total_seconds:,.1f} s of training, {epoch_seconds:,.2f} s an epoch without evaluation",
+        ),
+        ("memory", f"{human_bytes(host_memory)} at most"),
     ]
 
 
@@ -322,7 +332,7 @@ def _run_command(name: str, summary: Summary) -> str:
     return command
 
 
-def _check_targets(config: RunConfig, home: Home) -> None:
+def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
     """Refuse invalid parameters of a shipped dataset, and a finished build without targets.
 
     The targets of a missing build are unknown until it is built.
@@ -353,10 +363,10 @@ def _check_targets(config: RunConfig, home: Home) -> None:
             error.next = f"an earlier build with targets: kmip-data train {other}"
             error.correction = (data.dataset, other)
         elif build.card.schema_.label_column is None and described is not None and described.task:
-            # A build made with --like, without targets: it is meant for predictions.
+            # A build with --like and without targets is meant for predictions.
             run = find_compatible_run(build, home)
-            words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
-            error.next = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
+            run_argument = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
+            error.next = f"kmip-data predict {run_argument} --dataset {shlex.quote(data.dataset)}"
         raise
 
 

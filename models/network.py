@@ -154,8 +154,8 @@ def apply_checkpointed(
 ) -> Any:
     """Apply ``layer(x, e, batch, *carried)`` with activation checkpointing, without changing any bit.
 
-    The second pass draws the same dropout masks and reuses the search results of the first pass,
-    which take 8 bytes per chosen pair.
+    The second pass draws the same dropout masks as the first and reuses its search results, which
+    take 8 bytes per chosen pair.
     """
     # The first pass updates the running statistics, the second pass updates these copies.
     copies = {name: buffer.clone() for name, buffer in layer.named_buffers()}
@@ -196,8 +196,8 @@ class GPSNetwork(nn.Module):
 
         # Modules draw their weights when they are built: keep this order, so that seeds reproduce
         # runs.
-        width = sum(position.width for position in positions)
-        self.node_encoder = nodes.build(in_channels, dim - width)
+        position_width = sum(position.width for position in positions)
+        self.node_encoder = nodes.build(in_channels, dim - position_width)
         for position in positions:
             if position.build is not None and position.width:
                 self.node_encoder = ConcatenatedEncoder(
@@ -217,8 +217,8 @@ class GPSNetwork(nn.Module):
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.build_initial_state(dim)
         self.input_dropout = config.input_dropout
-        first = in_channels + width if config.node_encoder == "none" else dim
-        input_dims = [first, *[dim] * (config.layers - 1)]
+        first_dim = in_channels + position_width if config.node_encoder == "none" else dim
+        input_dims = [first_dim, *[dim] * (config.layers - 1)]
         self.layers = nn.ModuleList(
             _build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
         )
@@ -247,6 +247,7 @@ class GPSNetwork(nn.Module):
         :func:`~kmip_data.models.layers.batch.read_batch` documents the attributes read from a
         PyTorch Geometric batch. A sampled neighbourhood yields predictions for its seeds only.
         """
+        # 1. Encode positions, nodes and edges.
         graphs = read_batch(batch, self.reads)
         if self.position is not None:
             graphs = self.position(graphs)
@@ -257,6 +258,8 @@ class GPSNetwork(nn.Module):
         for block in self.input:
             x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None
+
+        # 2. Apply the layers, each to the nodes that the remaining ones need.
         carried: Sequence[object] = () if self.begin is None else self.begin(e, graphs)
         for index, layer in enumerate(self.layers):
             layer_graphs = graphs
@@ -268,6 +271,8 @@ class GPSNetwork(nn.Module):
                 x, e, *carried = apply_checkpointed(layer, x, e, layer_graphs, *carried)
             else:
                 x, e, *carried = layer(x, e, layer_graphs, *carried)
+
+        # 3. Predict.
         x, _, graphs = trim_to_hops(x, None, graphs, 0)
         out: Tensor = self.head(x, graphs)
         return out if self.output_scale == 1 else out * self.output_scale
@@ -306,7 +311,7 @@ class InputBlock(nn.Module):
         self.norm = BatchNorm(dim)
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """(N, dim) to the same."""
+        """Map rows (N, dim) to rows (N, dim)."""
         h = self.norm(self.linear(x), batch)
         return nn.functional.normalize(h.relu(), dim=1)
 

@@ -158,10 +158,10 @@ def _matching_build(
     options: ExecutionOptions,
 ) -> Build | None:
     """Return the finished build with these parameters; ``None`` if there is none or it is outdated."""
-    wanted = params.model_dump(mode="json")
+    requested = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
-        build = find_build(home, name, wanted, sample=sample)
+        build = find_build(home, name, requested, sample=sample)
     else:
         folder = absolute_path(options.output, "output folder")
         card = unfinished_builds.finished_card(folder)
@@ -169,10 +169,10 @@ def _matching_build(
             return None
         build = Build(folder, card)
         is_same_dataset = card.dataset == name and card.sample == sample
-        if not is_same_dataset or not wanted.items() <= card.parameters.items():
+        if not is_same_dataset or not requested.items() <= card.parameters.items():
             raise occupied_error(
                 folder,
-                f"{name} with {wanted}",
+                f"{name} with {requested}",
                 f"{card.dataset} with {card.parameters}",
             )
 

@@ -223,15 +223,16 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
             yield f"every label is {name}: a network learns nothing from one class"
     for part, numbers in counts.get("splits", {}).get(split, {}).items():
         missing = []
-        enough = True
+        has_enough_records = True
         for label, number in enumerate(numbers):
             if total[label] and not number:
                 missing.append(card.class_names[label] if card.class_names else str(label))
-                enough &= total[label] >= len(entry.parts)
+                has_enough_records &= total[label] >= len(entry.parts)
         if missing and any(numbers):
             line = f"{part} has no example of {join_first_words(missing)}"
-            # Given splits are intended, and a class of two records cannot be in all parts.
-            if entry.rule == "random" and enough:
+            # A split given in the files is intended, and a class with fewer records than parts cannot
+            # be in all of them.
+            if entry.rule == "random" and has_enough_records:
                 line += "; try --split-rule stratified"
             yield line
 

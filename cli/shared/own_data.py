@@ -46,7 +46,8 @@ def build_own_data(
             f"{recipe!r} builds from your own files; a sample is generated without any.",
             next="leave out --sample",
         )
-    if len(archives) > (recipe != "superpixels"):
+    max_archives = 0 if recipe == "superpixels" else 1
+    if len(archives) > max_archives:
         raise _too_many_archives_error(recipe, archives)
     source = {**parameters.source}
     name = source.pop("name", None)
@@ -61,7 +62,8 @@ def build_own_data(
     if like := source.get("like"):
         source["like"] = _data_to_imitate(like, home)
     for path in archives:
-        source["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
+        field = "path" if recipe in {"graphs", "points"} else _city_source_field(path)
+        source[field] = path
     return build_own(
         recipe,
         name,
@@ -109,19 +111,19 @@ def graphs_build_command(
     """
     from kmip_data.columns.column_uses import DESCRIBED_PARAMETERS
 
-    given = {**parameters.records, **parameters.split}
+    options = {**parameters.records, **parameters.split}
     if like := parameters.source.get("like"):
-        given["like"] = like
+        options["like"] = like
     if description is not None:
-        given = {key: value for key, value in given.items() if key not in DESCRIBED_PARAMETERS}
-        given["like"] = str(description)
+        options = {key: value for key, value in options.items() if key not in DESCRIBED_PARAMETERS}
+        options["like"] = str(description)
 
     words = ["kmip-data", "build", "graphs", "--name", parameters.source.get("name", "mine")]
     for archive in archives:
         words += ["--archive", str(archive)]
     if "--home" in options_on_line():
         words += ["--home", str(home.path)]
-    return f"{shlex.join(words)} {parameters_as_options(given)}".strip()
+    return f"{shlex.join(words)} {parameters_as_options(options)}".strip()
 
 
 def write_description(build: Build, path: Path, command: str) -> None:
@@ -157,11 +159,12 @@ def _data_to_imitate(like: str, home: Home) -> str:
     return resolve_dataset(like, home)
 
 
-def _city_source(path: Path) -> str:
+def _city_source_field(path: Path) -> str:
     """Return the source field of the city recipe for an archive, by the content of the file."""
     head = b""
-    with contextlib.suppress(OSError, ValueError):  # refused by name later; a pipe is never read
-        if path.expanduser().is_file():  # else a folder of tensors
+    # An unreadable file is refused later. A folder has tensors; a pipe is never read.
+    with contextlib.suppress(OSError, ValueError):
+        if path.expanduser().is_file():
             with path.expanduser().open("rb") as file:
                 head = file.read(4096)
     if b"<graphml" in head:

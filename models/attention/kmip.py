@@ -171,22 +171,24 @@ def _attend_by_formula(
             "The reference does not support legacy padding, which repeats the first key.",
             next="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
         )
-    rows = problem.check_ptr("query_ptr", query_ptr, queries.shape[1])
+    query_starts = problem.check_ptr("query_ptr", query_ptr, queries.shape[1])
     if key_ptr is None and keys.shape[1] == queries.shape[1]:
         key_ptr = query_ptr
-    key_rows = problem.check_ptr("key_ptr", key_ptr, keys.shape[1])
-    if len(rows) != len(key_rows):
+    key_starts = problem.check_ptr("key_ptr", key_ptr, keys.shape[1])
+    if len(query_starts) != len(key_starts):
         raise UsageError(
-            f"query_ptr has {len(rows) - 1} graphs, key_ptr {len(key_rows) - 1}.",
+            f"query_ptr has {len(query_starts) - 1} graphs, key_ptr {len(key_starts) - 1}.",
             next="pass both for the same graphs",
         )
-    attended = reference.attend_by_graph(queries, keys, values, k, rows, key_rows, dropout)
+    attended = reference.attend_by_graph(
+        queries, keys, values, k, query_starts, key_starts, dropout
+    )
     check_weights(attended[1])
     return AttentionResult(*attended)
 
 
 def _check_operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the operands, without lazy negation; the search completes the checks of queries and keys."""
+    """Check the operands and resolve lazy negation; the search checks queries and keys further."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
     values = problem.check_strided("values", values, meta=True)

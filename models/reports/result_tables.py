@@ -159,7 +159,7 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
         if values["model.edge_encoder"] == "bond":
             base_values["model.edge_encoder"] = "bond"
 
-    # Skip keys that exist only because the kind of their section differs.
+    # Compare, except keys that exist only because the kind of their section differs.
     for key in {**base_values, **values}:
         value = values.get(key)
         base_value = base_values.get(key)
@@ -190,9 +190,8 @@ class Table:
 
     rows: Sequence[Row]
     runs: Sequence[Sequence[Run]]  #: runs of each row, by seed
-    reference: (
-        str  #: model, or "the best", whose row others are compared with; empty for a single row
-    )
+    #: model, or "the best", whose row others are compared with; empty for a single row
+    reference: str
 
 
 def tables_of_runs(

@@ -284,21 +284,24 @@ def run_units(
     """
     results = _finished_units(steps, folder, tasks)
     total = len(tasks)
-    graphs = sum(task.graphs for task in tasks)
-    finished = sum(task.graphs for task in tasks if task.file in results)
-    with Progress(name, graphs, unit="graphs", initial=finished, quiet=quiet) as progress:
+    total_graphs = sum(task.graphs for task in tasks)
+    finished_graphs = sum(task.graphs for task in tasks if task.file in results)
+    with Progress(
+        name, total_graphs, unit="graphs", initial=finished_graphs, quiet=quiet
+    ) as progress:
         if results:
             progress.print_line(f"resumed: {len(results)} of {total} shards were finished before")
 
         def record_result(task: T, result: UnitResult) -> None:
             steps.finish(task.step, asdict(result))
             results[task.file] = result
-            nonlocal finished
-            finished += task.graphs
+            nonlocal finished_graphs
+            finished_graphs += task.graphs
 
         def show_progress(running: Iterable[T]) -> None:
             """Show the graphs of finished units and those that ``running`` units have built so far."""
-            progress.update(finished + sum(map(count_finished_graphs, running)) - progress.done)
+            graphs = finished_graphs + sum(map(count_finished_graphs, running))
+            progress.update(graphs - progress.done)
 
         try:
             run_tasks(

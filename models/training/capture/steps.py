@@ -32,7 +32,7 @@ WARM_UP_BATCHES = 2
 #: Largest number of captured shapes and step positions; others run uncaptured.
 MAX_GRAPHS = 32
 
-#: Trains on a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
+#: Function that trains on a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
 Step = Callable[..., StepOutput]
 #: Shape of a batch, and its position in a step.
 ShapeKey = tuple[object, ...]
@@ -45,7 +45,7 @@ class CapturedSteps:
     Parameters
     ----------
     graphs
-        Captures work on a GPU.
+        CUDA graphs of the device.
     report
         Called with a message if capturing fails; all steps then run uncaptured.
     """

@@ -117,7 +117,7 @@ class Loop:
         self.history: list[Row] = []
         #: the best epoch and its weights
         self.best_weights: dict[int, dict[str, Tensor]] = {}
-        #: True once this process has written a checkpoint: the one it resumed from was valid
+        #: True once this process has saved, so that the checkpoint it resumed from was valid
         self.has_saved = False
         #: measurements of the epoch that a resumed run continues
         self._unfinished: dict[str, Any] | None = None
@@ -164,9 +164,8 @@ class Loop:
         if self.captured is not None:
             self.captured.discard_if_changed(k)  # captured steps contain k
         self._epoch_start = time_without_compiling()
-        meter.begin(
-            self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
-        )
+        first_step = self.step - self.batches_done // accumulate
+        meter.begin(first_step, self.batches_per_epoch, self.device)
 
         # A resumed run restores the measurements of the batches before the checkpoint.
         if self._unfinished is not None:
@@ -336,7 +335,7 @@ class Loop:
         return "  ".join(cells).rstrip()
 
     def _seconds_left(self, row: Row) -> float:
-        """Estimate the seconds of the remaining epochs from the last ten, and the evaluation in ``row``."""
+        """Estimate the remaining seconds from the last ten epochs and the evaluation in ``row``."""
         epochs = self.training.last_epoch - self.epoch
         recent = [past["seconds_train"] for past in self.history[-10:]]
         evaluation = row["seconds"] - row["seconds_train"]
@@ -362,10 +361,10 @@ class Loop:
         if math.isnan(value) and all_metrics()[self.metric].needs:
             check_finite({"val": {self.metric: value}})
 
-        best = None
+        best_value = None
         if self.best_epoch is not None:
-            best = self.history[self.best_epoch][f"val_{self.metric}"]
-        if is_better(self.metric, row[f"val_{self.metric}"], best):
+            best_value = self.history[self.best_epoch][f"val_{self.metric}"]
+        if is_better(self.metric, value, best_value):
             self.best_weights = {epoch: checkpoint.copy_weights(self.module.model)}
         return row
 
@@ -385,7 +384,7 @@ class Loop:
         return evaluations >= patience
 
     def save(self) -> None:
-        """Write a checkpoint of the current position; all processes must call this, the first writes."""
+        """Write a checkpoint. All processes must call this, although only the first one writes."""
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder, state)
@@ -430,9 +429,9 @@ class Loop:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from the result of :meth:`state`.
 
-        Raises ``CheckFailed`` if the data differ; ``UsageError`` for a checkpoint from within an epoch
-        if the number of processes differs; any exception for an inconsistent history or weights of
-        another network.
+        Raises ``CheckFailed`` if the data differ, and ``UsageError`` if the number of processes differs
+        and the checkpoint lies within an epoch. An inconsistent history, or weights of another
+        network, raise any exception.
         """
         # 1. Check data, position, history and best weights before loading anything.
         if state["data"] != self.data.identity:

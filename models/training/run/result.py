@@ -150,19 +150,19 @@ class RunResult(Strict):
     @model_validator(mode="after")
     def _check_metrics(self) -> Self:
         # A part may lack metrics that it leaves undefined, but never the selection metric.
-        complete = bool(self.metrics)
-        complete &= all(self.metric in values for values in self.metrics.values())
+        parts_have_metric = bool(self.metrics)
+        parts_have_metric &= all(self.metric in values for values in self.metrics.values())
         # A plugin's metric may not be loaded, but the configuration names it.
-        known: set[str | None] = set(all_metrics())
+        known_metrics: set[str | None] = set(all_metrics())
         training = self.config.get("training")
         plugins = self.config.get("plugins") or ()
         for plugin in plugins:
             Plugin.model_validate(plugin)
         if plugins and isinstance(training, dict):
-            known.add(training.get("metric"))
-        if self.metric not in known:
+            known_metrics.add(training.get("metric"))
+        if self.metric not in known_metrics:
             raise ValueError(f"there is no metric {self.metric!r}; a plugin may define it")
-        if not complete or self.metrics.keys() - set(PARTS):
+        if not parts_have_metric or self.metrics.keys() - set(PARTS):
             raise ValueError(f"a part lacks {self.metric}, or is not one of {', '.join(PARTS)}")
         return self
 

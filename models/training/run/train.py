@@ -137,11 +137,12 @@ def train(
     config = config.with_plugins()
     device = _select_device(config)
     log = partial(print_status, quiet=quiet or not is_main_process())
+
+    # 1. Complete the configuration, and reject an invalid seed before the first run.
     if config.training.init_from:
         source = run_folder.find_run(config.training.init_from, home)
         config = config.with_values("training", init_from=str(source))
     seeds = tuple(seeds) if seeds else (config.training.seed,)
-    # Reject an invalid seed before the first run.
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])
     origin = preset_origin(config)
@@ -151,22 +152,23 @@ def train(
     if published_result is not None:
         log(published_result.line)
 
-    # Reject an invalid fold before the first run.
+    # 2. Make a configuration for each fold, and reject an invalid fold before the first run.
     configs = [config]
     if folds:
         split = config.data.split
         configs = [config.with_values("data", split={**split, "fold": fold}) for fold in folds]
-        splits: list[dict[str, SplitPart]] = []
+        parts_of_folds: list[dict[str, SplitPart]] = []
         for fold_config in configs:
             build, split_name = open_split(fold_config, home=home, quiet=quiet, **build_options)
             parts = build.card.splits[split_name].parts
-            if parts in splits:
+            if parts in parts_of_folds:
                 raise UsageError(
                     f"{split_name} has the parts of another fold: both are one split.",
                     next="leave --split-rule out, or train --seeds with one --split-seed after the other",
                 )
-            splits.append(parts)
+            parts_of_folds.append(parts)
 
+    # 3. Train once per fold and seed.
     summary = Summary([], [])
     for fold_config, seed in product(configs, seeds):
         run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{config.variant}"
@@ -201,11 +203,14 @@ def _train_one(
     **build_options: Any,
 ) -> Summary:
     """Train one configuration in a new run folder, or resume the run of this name and configuration."""
+    # 1. Open the data, which determine some settings.
     data = open_data(config, home=home, quiet=quiet, **build_options)
     if memory_estimate.is_graph_too_large(data.pin_settings(config), data, device, log):
         data.sample_evaluation()
     config = data.pin_settings(config)
     label = data.build.card.dataset_label
+
+    # 2. Resume the run if its folder exists.
     run_path = home.runs / label / config.model.name / name
     if marker_content(run_path) == run_folder.RUN_MARKER and (run_path / CONFIG_NAME).is_file():
         if _read_build_key(run_path) == data.build.card.key:
@@ -217,6 +222,7 @@ def _train_one(
         run_folder.check_settings(run_path, config)
         return resume(run_path, home=home, quiet=quiet, **build_options)
 
+    # 3. Check weights, features and memory before a folder is created.
     weights = None
     if config.training.init_from:
         with torch.random.fork_rng(devices=[]):
@@ -230,7 +236,7 @@ def _train_one(
     step_memory = memory_estimate.plan_memory(config, data, device)
     check_encoders(config, data)
 
-    # Only the first process has a folder.
+    # 4. Create the folder, in the first process only, and train.
     opened: AbstractContextManager[Path | None] = nullcontext()
     if is_main_process():
         opened = run_folder.new_run(home, label, config.model.name, name)
@@ -272,8 +278,8 @@ def _check_features(config: RunConfig, data: RunData) -> None:
 def check_encoders(config: RunConfig, data: RunData) -> None:
     """Apply the network's encoders, or a plugin's entire network, to one record on the CPU.
 
-    This reveals features whose dtype or number does not match the configuration. Random generators
-    keep their state.
+    This reveals features whose dtype or number does not match the configuration. The state of the
+    random generators is preserved.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model = build_model(config.model, **data.network_sizes).eval()
@@ -323,6 +329,7 @@ def resume(
     config = read_config(folder / CONFIG_NAME)
     result = _read_valid_result(folder, log)
 
+    # 1. Change the end of the run, if requested.
     if stop_after is not None:
         if stop_after > config.training.epochs:
             raise _end_epoch_error(folder, config, "--stop-after", stop_after)
@@ -330,11 +337,15 @@ def resume(
     if epochs is not None:
         config = _lengthened_config(config, epochs, result, folder)
     training = config.training
+
+    # 2. Return the result of a run that has nothing left to train.
     if result is not None:
-        finished = result.config["training"]
-        finished_end = (finished.get("stop_after"), finished["epochs"])
-        same_end = finished_end == (training.stop_after, training.epochs)
-        if same_end or result.epochs >= training.last_epoch:
+        stored = result.config["training"]
+        has_same_end = (stored.get("stop_after"), stored["epochs"]) == (
+            training.stop_after,
+            training.epochs,
+        )
+        if has_same_end or result.epochs >= training.last_epoch:
             command = run_folder.resume_command(folder)
             hint = f"{command} --epochs {2 * training.epochs} trains it longer."
             if result.epochs < training.epochs:
@@ -345,6 +356,7 @@ def resume(
             )
             return Summary([folder], [result])
 
+    # 3. Train on from the last checkpoint. The stored configuration keeps its own dataset and devices.
     refuse_links(folder)
     config_toml = config_to_toml(config).encode()
     config = run_folder.restrict_foreign_config(config, folder, home)
@@ -449,6 +461,7 @@ def fit_with_retry(run: PreparedRun) -> RunResult:
 
 
 def _fit_once(run: PreparedRun) -> RunResult:
+    """Build network and loop, train from the last checkpoint if there is one, and write the result."""
     config = run.config
     data = run.data
     folder = run.folder
@@ -461,17 +474,19 @@ def _fit_once(run: PreparedRun) -> RunResult:
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
+
+        # 1. Build the network, and capture its steps if possible.
         module = TrainingModule(config, data, recompute=recompute)
         output_folder = folder if is_main_process() else None
-        last = None if folder is None else checkpoint.latest_checkpoint(folder)
-        if output_folder is not None and last is None and config.training.init_from:
+        last_checkpoint = None if folder is None else checkpoint.latest_checkpoint(folder)
+        if output_folder is not None and last_checkpoint is None and config.training.init_from:
             checkpoint.load_initial_weights(module.model, output_folder)
         not_captured: str | None = "no GPU"
         if device.type == "cuda":
             not_captured = reason_not_captured(config, data, run.device, recompute=recompute)
             torch.cuda.reset_peak_memory_stats()
             reset_not_finite_flags(device)
-        for line in announcement(run, module, not_captured, resumed=last is not None):
+        for line in announcement(run, module, not_captured, resumed=last_checkpoint is not None):
             if not run.announce_folder_only or line.startswith("run: "):
                 run.log(line)
         loop = Loop(
@@ -486,16 +501,18 @@ def _fit_once(run: PreparedRun) -> RunResult:
                 config, output_folder, f"kmip-data-{data.build.card.dataset_label}"
             ),
         )
+
+        # 2. Train and evaluate; explain an error, and print the command to resume.
         try:
-            if last is not None:
-                loop.load(checkpoint.read_checkpoint(last))
+            if last_checkpoint is not None:
+                loop.load(checkpoint.read_checkpoint(last_checkpoint))
                 if loop.epoch > config.training.last_epoch:
                     done = count_with_noun(loop.epoch, "epoch")
                     run.log(f"The run has finished {done} already and ends here.")
             loop.train_epochs()
             return _evaluate_and_write(run, loop)
         except BaseException as error:
-            explained = _error_with_remedy(error, loop, last)
+            explained = _error_with_remedy(error, loop, last_checkpoint)
             resumable = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
             if folder is not None and isinstance(explained, resumable):
                 hint = "Stopped. Continue from the last checkpoint with"
@@ -519,12 +536,14 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
             f"No epoch has a finite {config.training.metric} on val.",
             next="kmip-data verify on the build, or a lower --set optimizer.lr=…",
         )
-    best = loop.best_weights[loop.best_epoch]
-    loop.module.model.load_state_dict(best)
+
+    best_weights = loop.best_weights[loop.best_epoch]
+    loop.module.model.load_state_dict(best_weights)
     metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
     check_finite(metrics)
+
     card = data.build.card
-    rows = loop.history
+    history = loop.history
     is_gpu = loop.device.type == "cuda"
     device_memory = torch.cuda.max_memory_allocated(loop.device) if is_gpu else None
     result = RunResult(
@@ -547,19 +566,20 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         device=run.device.name,
         hardware=run.device.hardware,
         versions=package_versions(),
-        epochs=len(rows),
+        epochs=len(history),
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
         chance=chance_metric(data, loop.metric),
         seconds=Seconds(
-            train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
-            total=sum(row["seconds"] for row in rows),
+            train_epoch=sum(row["seconds_train"] for row in history) / len(history),
+            total=sum(row["seconds"] for row in history),
         ),
         memory=Memory(device=device_memory, host=peak_host_memory()),
     )
+
     if folder is not None and is_main_process():
-        checkpoint.write_weights(folder / WEIGHTS_NAME, best)
+        checkpoint.write_weights(folder / WEIGHTS_NAME, best_weights)
         names = [name for name in run_folder.files_of_run(folder) if name != RESULT_NAME]
         digests = {name: sha256_file(folder / name)[0] for name in names if not is_output(name)}
         result = result.model_copy(update={"files": digests})
@@ -567,21 +587,23 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     return result
 
 
-def _error_with_remedy(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
+def _error_with_remedy(
+    error: BaseException, loop: Loop, last_checkpoint: Path | None
+) -> BaseException:
     """Return a version of ``error`` with a remedy, or ``error`` itself.
 
-    If a resumed run fails inside torch or the loop before saving anything, its checkpoint ``last``
-    is assumed to be at fault.
+    If a resumed run fails inside torch or the loop before saving anything, ``last_checkpoint`` is
+    assumed to be at fault.
     """
     if is_out_of_memory(error):
         return memory_estimate.memory_error(error, loop.module, loop.data)
     if machine.is_lost_process(error):
         return machine.lost_process_error()
     is_explained = isinstance(error, KmipDataError | OSError)
-    is_first_failure = last is not None and not loop.has_saved
-    if is_first_failure and isinstance(error, Exception) and not is_explained:
+    failed_after_resume = last_checkpoint is not None and not loop.has_saved
+    if failed_after_resume and isinstance(error, Exception) and not is_explained:
         return DamagedInput(
-            f"The run cannot be resumed from {last}: {type(error).__name__}: {first_problem(error)}",
+            f"The run cannot be resumed from {last_checkpoint}: {type(error).__name__}: {first_problem(error)}",
             next="start another run",
         )
     return error

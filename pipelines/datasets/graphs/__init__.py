@@ -275,6 +275,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
 
         Graphs and nodes without a label are in no part.
         """
+        # 1. Find the parts given in the files: a code for each graph or node, if any.
         rule, level, codes = find_given_parts(records, params)
         folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
@@ -283,6 +284,8 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         label_level = records.label_column.level if records.label_column else level
         divides_nodes = len(records.keys) == 1 and label_level == "node"
         is_labelled = labelled_mask(records, divides_nodes=divides_nodes)
+
+        # 2. Without given parts, divide at random.
         if codes is None and divides_nodes:
             return self._draw_nodes(is_labelled, params)
         if codes is None:
@@ -292,6 +295,8 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 for name, rows in drawn.parts.items()
             }
             return replace(drawn, parts=parts)
+
+        # 3. Use the given parts of graphs, or of the nodes of a single graph.
         if level == "graph":
             parts = {
                 name: np.flatnonzero((codes == code) & is_labelled).tolist()
