@@ -204,7 +204,10 @@ def _class_names_of_integers(y: Array) -> tuple[str, ...]:
     """Return the distinct integers above 0 of labels (n,) as strings, ascending; empty for others."""
     labels = y[~np.isnan(y)]
     values = np.unique(labels[labels != NO_CLASS])
-    if len(values) < 2 or values[0] <= 0 or values[-1] > _MAX_CLASS or (values % 1).any():
+    if not len(values) or values[0] <= 0 or values[-1] > _MAX_CLASS or (values % 1).any():
+        return ()
+    # Next to one other value, -1 may be a class: _infer_task asks.
+    if len(values) == 1 and len(labels[labels == NO_CLASS]):
         return ()
     return tuple(f"{value:.0f}" for value in values.tolist())
 
