@@ -16,9 +16,9 @@ from kmip_data.errors import UsageError
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
+from kmip_data.models.training.run.input_checks import check_encoders
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
-from kmip_data.models.training.run.train import check_encoders
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--model", "gine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]

@@ -25,16 +25,12 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_links, write_file
 from kmip_data.files.folder_marker import is_output
 from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
-from kmip_data.models.component_names import edge_encoders, node_encoders
-from kmip_data.models.encoders import check_integers
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.network import GPSNetwork, build_model, count_parameters
+from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import machine, memory_estimate, self_check
@@ -48,6 +44,7 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
+from kmip_data.models.training.run.input_checks import check_encoders, check_features
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.published_result import find_published_result
@@ -232,7 +229,7 @@ def _train_one(
         expected = read_result(source).files.get(WEIGHTS_NAME)
         weights = checkpoint.compatible_weights(model, source, expected, log)
 
-    _check_features(config, data)
+    check_features(config, data)
     step_memory = memory_estimate.plan_memory(config, data, device)
     check_encoders(config, data)
 
@@ -250,46 +247,6 @@ def _train_one(
         )
     # The other processes write nothing, and nothing reads their summary.
     return Summary([] if folder is None else [folder], [result])
-
-
-def _check_features(config: RunConfig, data: RunData) -> None:
-    """Raise ``UsageError`` for features that the encoders cannot read, such as NaN.
-
-    All records are checked for integers without an embedding, as early batches may have none.
-    """
-    encoders = {
-        "x": node_encoders()[config.model.node_encoder],
-        "edge_attr": edge_encoders()[config.model.edge_encoder],
-    }
-    stored = {column.attribute for column in data.build.card.schema_.columns}
-    for attribute, encoder in encoders.items():
-        if encoder.integers is not None and attribute in stored:
-            check_integers(encoder.integers, data.read_rows(attribute))
-
-    # A plugin's encoder may accept NaN.
-    if not config.plugins:
-        for problem in feature_problems(data.build, data.attributes_read(config)):
-            raise UsageError(
-                f"{data.build.path}: {problem}.",
-                next="repair the graphs and build them under another name",
-            )
-
-
-def check_encoders(config: RunConfig, data: RunData) -> None:
-    """Apply the network's encoders, or a plugin's entire network, to one record on the CPU.
-
-    This reveals features whose dtype or number does not match the configuration. The state of the
-    random generators is preserved.
-    """
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model = build_model(config.model, **data.network_sizes).eval()
-        if not isinstance(model, GPSNetwork):
-            model(data.example_batch)
-            return
-        batch = read_batch(data.example_batch, model.reads)
-        model.node_encoder(batch)
-        if model.reads_edges:
-            model.edge_encoder(batch)
 
 
 def resume(
