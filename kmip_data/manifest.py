@@ -301,7 +301,7 @@ def load_manifest(name: str) -> Manifest:
         raise unknown_name_error("dataset", name, names)
     try:
         values = read_shipped(f"datasets/{name}", "dataset")
-        # A family shares one file; the dataset's own keys override those of its base.
+        # A family shares one file; the dataset's own keys override the keys of its base.
         while "base" in values:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values

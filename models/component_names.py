@@ -88,7 +88,7 @@ ROW_WISE_NORMS = {"batch", "layer", "none"}
 
 
 def all_norms() -> Mapping[str, Builder]:
-    """Return the norms by name, including those of loaded plugins."""
+    """Return the norms by name, including entries of loaded plugins."""
     return with_plugin_entries("norms", NORMS)
 
 
@@ -117,7 +117,7 @@ HEADS: dict[str, Head] = {
 
 
 def all_heads() -> Mapping[str, Head]:
-    """Return the heads by name, including those of loaded plugins."""
+    """Return the heads by name, including entries of loaded plugins."""
     return with_plugin_entries("heads", HEADS)
 
 
@@ -228,12 +228,12 @@ EDGE_ENCODERS: dict[str, Encoder] = {
 
 
 def node_encoders() -> Mapping[str, Encoder]:
-    """Return the node encoders by name, including those of loaded plugins."""
+    """Return the node encoders by name, including entries of loaded plugins."""
     return _EncoderRegistry("node features", with_plugin_entries("node_encoders", NODE_ENCODERS))
 
 
 def edge_encoders() -> Mapping[str, Encoder]:
-    """Return the edge encoders by name, including those of loaded plugins."""
+    """Return the edge encoders by name, including entries of loaded plugins."""
     return _EncoderRegistry("edge features", with_plugin_entries("edge_encoders", EDGE_ENCODERS))
 
 

@@ -66,7 +66,7 @@ SECTIONS = {
 
 
 def component_kinds(section: str) -> Mapping[str, type[Component]]:
-    """Return the kinds of ``model.attention`` or ``model.local``, including those of loaded plugins."""
+    """Return the kinds of ``model.attention`` or ``model.local``, including kinds of loaded plugins."""
     return with_plugin_entries(*SECTIONS[section])
 
 

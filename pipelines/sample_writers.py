@@ -1,6 +1,6 @@
 """Write samples of raw data: part sizes, text, gzip, and PyTorch's formats without torch.
 
-Pickles are those of ``pickle.dump`` with protocol 4, but without frames, which only speed up reading.
+Pickles equal the output of ``pickle.dump`` with protocol 4, without frames, which only speed up reading.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def _is_run(name: str, home: Home) -> bool:
 
 
 def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
-    """Raise ``UsageError`` for a "dataset" or "model" that is neither shipped nor that of a run."""
+    """Raise ``UsageError`` for a "dataset" or "model" that is neither shipped nor used by a run."""
     from kmip_data.errors import unknown_name_error
     from kmip_data.manifest import dataset_names
     from kmip_data.strict_model import shipped_names

@@ -370,7 +370,7 @@ def _part_digests_and_counts(
 def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Problem]:
     """Yield the problems of all finished added columns.
 
-    ``shards`` are those of the build, or ``None`` if some cannot be read.
+    ``shards`` are the shards of the build, or ``None`` if some cannot be read.
     """
     for name in added_column_names(build.path):
         folder = f"{COLUMNS}/{name}"
@@ -397,7 +397,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
             yield from shard_problems
             if column is None or shards is None:
                 continue
-            # The records must be those of the shard from which the column was computed.
+            # The records must be the records of the shard from which the column was computed.
             shard = shards[position]
             has_same_nodes = np.array_equal(column.node_ptr, shard.node_ptr)
             if column.keys != shard.keys or not has_same_nodes:

@@ -173,5 +173,5 @@ def description_on_card(statistics: Mapping[str, Any]) -> Description | None:
 
 
 def _toml_value(value: object) -> str:
-    """Format a string, number, boolean or list as TOML, whose escapes are those of JSON but for DEL."""
+    """Format a string, number, boolean or list as TOML, which has the escapes of JSON except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -35,7 +35,7 @@ class InferredColumns:
     #: key of a graph-level column -> its form, unless ``axis``
     forms: dict[str, ItemForm] = field(default_factory=dict)
     _columns: dict[str, ColumnValues] = field(default_factory=dict)
-    #: of each graph, the in-degree that all its nodes share, or ``None``
+    #: in-degree that all nodes of a graph share, or ``None``, for each graph
     _degrees: set[int | None] = field(default_factory=set)
 
     def add(self, graph: GraphRecord, target: str, forms: Mapping[str, ItemForm]) -> None:

@@ -21,7 +21,7 @@ from kmip_data.drawing.style import (
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
 NO_CLASS = "no class"
 NO_VALUE = "no value"
-MAX_LEGEND_ROWS = 24  #: of more entries, only every second, third … is shown
+MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ LONGEST_SIDE = 8.0  #: inches of a map
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
-MAX_POINTS = 1_000_000  #: of more intersections, only every second, third … is drawn
+MAX_POINTS = 1_000_000  #: with more intersections, only every second, third … is drawn
 
 
 @dataclass(frozen=True, kw_only=True)

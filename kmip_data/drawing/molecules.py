@@ -14,7 +14,7 @@ from kmip_data.drawing.style import CPK, current_style, element_colors
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 
 ZINC_ATOM = "atom type"  #: the only atom field of ZINC
-IMAGE_SIZE = (1900, 1000)  #: pixels of a molecule's image, twice those of its panel
+IMAGE_SIZE = (1900, 1000)  #: pixels of a molecule's image, twice its panel
 LABEL_HEIGHT = 24  #: minimum height of atom labels, in these pixels
 BONDS = ("single", "double", "triple", "aromatic")  #: in the order of Open Graph Benchmark
 #: Symbols of the most frequent elements, by atomic number.

@@ -39,7 +39,7 @@ class NeighborhoodDataset:
     """A dataset of sampled neighbourhoods, one for each node of ``part`` or of the whole graph.
 
     Rows are read from the mapped files, so memory grows by 8 bytes per node, not with edges or
-    features. All other attributes are those of the dataset.
+    features. All other attributes are the dataset's.
     """
 
     def __init__(self, dataset: ShardedDataset, part: str | None) -> None:

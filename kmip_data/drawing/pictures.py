@@ -1,4 +1,4 @@
-"""Plot records: the graph, its degrees, and its classes or its label among those of all graphs."""
+"""Plot records: the graph, its degrees, and its classes or label among all graphs."""
 
 from __future__ import annotations
 
@@ -473,7 +473,7 @@ def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
 
 
 def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64) -> None:
-    """Draw the number of graphs with each class or label, and highlight those of this record."""
+    """Draw the number of graphs with each class or label, and highlight this record's."""
     value = np.asarray(drawing.label_value)
     is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
     colors = np.where(is_label, current_style().palette[0], current_style().faint)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-MAX_EDGES = 20_000  #: of more edges, a fixed sample is drawn, as the title says
+MAX_EDGES = 20_000  #: with more edges, a fixed sample is drawn, and the title says so
 BY_RDKIT = "drawn by RDKit from the features"
 ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 

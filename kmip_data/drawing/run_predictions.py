@@ -94,7 +94,7 @@ def outcome_layer(
 def error_difference(
     truth: F32, unit: str, predicted: tuple[Array, Array], names: tuple[str, str]
 ) -> Layer:
-    """Return a layer with the error (N,) of the first run minus that of the second run."""
+    """Return a layer with the error (N,) of the first run minus the error of the second."""
     first, second = (np.abs(values - truth) for values in predicted)
     difference = first - second
     first_better = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0

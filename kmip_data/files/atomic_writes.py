@@ -467,7 +467,7 @@ def partial_name(name: str) -> str:
 
 
 def _remove_stale_partials(folder: int, prefix: str) -> None:
-    """Remove unlocked half-written files; those of another machine only after a day."""
+    """Remove unlocked half-written files; files of another machine only after a day."""
     for name in os.listdir(folder):
         match = _PARTIAL_NAME.fullmatch(name)
         if match is None or not name.startswith(prefix):

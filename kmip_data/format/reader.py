@@ -146,7 +146,7 @@ class Shard:
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Compare the stored datasets with schema and counts, and record the offsets of their data."""
-        # 1. Datasets: exactly those of the schema, with its dtypes and shapes, and contiguous.
+        # 1. Datasets: exactly the schema's, with its dtypes and shapes, and contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
             difference = f"no {key}" if key in self.layout else f"an unexpected {key}"
             raise_damaged(self.path, "does not follow its schema", difference)

@@ -110,7 +110,7 @@ def check_edge_bounds(edge_index: Integers, num_nodes: int) -> None:
 
 
 def known_encodings() -> tuple[type[Encoding], ...]:
-    """Return all encoding classes: those in ``kmip_data.graphs.encodings`` and those of plugins."""
+    """Return all encoding classes, from ``kmip_data.graphs.encodings`` and from plugins."""
     return tuple(with_plugin_entries("encodings", _shipped_encodings()).values())
 
 

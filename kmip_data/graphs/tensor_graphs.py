@@ -277,7 +277,7 @@ def _neighbors_with_ordered_ties(points: F64, k: int) -> Neighbors:
             index, bound = query(points[block], count)
             index = candidates[index]
 
-            # Recompute squared distances from differences: those of the search may round differently.
+            # Recompute squared distances from differences: the search may round them differently.
             delta = points[index]
             delta -= points[block, None]
             square = np.square(delta, out=delta).sum(-1)

@@ -62,7 +62,7 @@ def make_batch(
     pin: bool = False,
     follow: Sequence[str] = (),
 ) -> DataBatch:
-    """Return several graphs as a ``Batch`` equal to that of ``Batch.from_data_list``.
+    """Return several graphs as a ``Batch`` equal to the result of ``Batch.from_data_list``.
 
     ``graphs`` (B,) are record numbers in source order, at least one. Attributes in ``follow`` get
     ``<name>_batch`` and ``<name>_ptr``; for the other arguments see :meth:`Assembler.gather`.

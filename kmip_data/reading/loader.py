@@ -47,7 +47,7 @@ class LoaderState(TypedDict):
 class GraphLoader(DataLoader[Data]):
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
-    Batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit,
+    Batches equal the batches of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit,
     with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order
     depends only on ``seed`` and the epoch. A dataset with a ``transform`` takes the slow path:
     graph by graph in Python.

@@ -100,7 +100,7 @@ def open_response(
             yield response
 
 
-#: Errors of a request, including those of other libraries that ``requests`` lets through.
+#: Errors of a request, including errors of other libraries that ``requests`` lets through.
 _NETWORK = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
 _FAILURES = (*_NETWORK, ValueError)
 

@@ -67,7 +67,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 def peak_host_memory() -> int:
     """Return the peak resident set size of this process in bytes."""
-    # The value of getrusage starts at that of the parent process.
+    # The value of getrusage starts at the parent's.
     with suppress(OSError):
         match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
         if match:

@@ -128,7 +128,7 @@ def run_in_ranges(
 
 
 def _call_on_threads(work: Callable[..., None], threads: int) -> None:
-    """Call ``work`` in ``threads`` threads: those of PyTorch with the caller, or the pool."""
+    """Call ``work`` in ``threads`` threads: PyTorch's with the caller, or the pool's."""
     openmp = _torch_openmp(threads)
     if openmp is None:
         pool = _get_pool()

@@ -57,7 +57,7 @@ class SpooledGraphs:
         self._digest = hashlib.sha256()
 
     def add(self, graph: GraphRecord, forms: Mapping[str, ItemForm]) -> None:
-        """Append a graph; ``UsageError`` if its numbers and strings are not those of previous graphs."""
+        """Append a graph; ``UsageError`` if its number and string attributes differ from previous graphs."""
         if self.levels.graphs and forms != self.forms:
             names = sorted(key.partition("/")[2] for key, _ in forms.items() ^ self.forms.items())
             raise UsageError(

@@ -348,7 +348,7 @@ class KMIPAttention(nn.Module):
         if padded:
             return self._attend_padded(x, ptr)
 
-        # 1. Read the pointers, or take those of a batch, which are already checked.
+        # 1. Read the pointers, or take the pointers of a batch, which are already checked.
         x = problem.check_nodes(x, self.query.weight)
         ptr = _parse_pointers(x, ptr, batch)
         if isinstance(ptr, GraphBatch):

@@ -66,7 +66,7 @@ def _dense_attention(queries: Tensor, keys: Tensor, values: Tensor, p: float) ->
 class TransformerAttention(nn.Module):
     """Multi-head softmax attention of each node to all nodes of its graph.
 
-    Parameters and their initial values equal those of ``torch.nn.MultiheadAttention``, whose
+    Parameters and their initial values equal the parameters of ``torch.nn.MultiheadAttention``, whose
     weights load with ``strict=True``. One call of ``scaled_dot_product_attention`` processes all
     graphs of a size, without padding or masks. On a CPU, memory is linear in the nodes, except in
     training with dropout, where it is quadratic for graphs below 512 nodes.

@@ -1,7 +1,7 @@
 """Read finished runs as untrusted data, and group them into tables.
 
 A row holds the seeds of one configuration, a table holds the rows on the same data. Rows that differ
-only in k form curves, shown with those of the paper's experiment on the influence of k.
+only in k form curves, shown with the curves of the paper's experiment on the influence of k.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from kmip_data.text import count_with_noun
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
 DEFAULT_BLOCK_METRES = (1_000, 500, 250, 150, 100, 50, 25, 10)  #: sizes tried by default, in order
-METRES_PER_DEGREE = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
+METRES_PER_DEGREE = 111_195.0  #: per degree of latitude, on a sphere of radius 6,371 km
 
 
 class CitySplitParams(BaseSplitParams):

@@ -77,7 +77,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
         level = key.partition("/")[0]
         return np.concatenate([shard.read(key, 0, getattr(shard, f"{level}s")) for shard in shards])
 
-    # Only a split of a single graph divides nodes; ``labels`` are those of the only shard.
+    # Only a split of a single graph divides nodes; ``labels`` are the labels of the only shard.
     node_labels = None
     if len(keys) == 1 and label is not None and label.level == "node" and len(labels):
         node_labels = (labels, label)

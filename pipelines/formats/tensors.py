@@ -309,7 +309,7 @@ def _is_count(value: Value) -> bool:
     return type(value) is int and 0 <= value < 2**48
 
 
-#: Globals of a pickled tensor, without those of its storage.
+#: Globals of a pickled tensor, without its storage's.
 TENSOR_GLOBALS: AllowedGlobals = {
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_parameter": lambda data, *_: data,

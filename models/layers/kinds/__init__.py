@@ -58,7 +58,7 @@ class StackComponent(MessagePassing):
         return self.build_convolution(layer)
 
     def build_convolution(self, layer: LayerInfo, **kind_options: object) -> nn.Module:
-        """Build the convolution with the common options and those of its kind."""
+        """Build the convolution with the common options and the options of its kind."""
         convolution: type[nn.Module] = pkgutil.resolve_name(self.convolution_class)
         return convolution(
             layer.dim,

@@ -515,7 +515,7 @@ def search_bytes(
 ) -> tuple[int, int]:
     """Search for rows ``start:stop`` of a graph's queries (R, d); count multiplied leaves and candidates.
 
-    Arguments are those of :func:`kmip_data.models.search.cpu.filter_scan.search_flat`.
+    Takes the arguments of :func:`kmip_data.models.search.cpu.filter_scan.search_flat`.
     """
     dim = keys.shape[1]
     quads = (dim + 3) // 4

@@ -334,7 +334,7 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
 
 
 def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
-    """Raise ``UsageError`` unless columns, classes and categories of the data match those of a run."""
+    """Raise ``UsageError`` unless columns, classes and categories of the data match the run's."""
     card = data.build.card
 
     # 1. Class names, whose order must match, as outputs have positions. The classes of a city are

@@ -477,7 +477,7 @@ class Loop:
         process_state = state["processes"][rank() % len(state["processes"])]
         self._unfinished = process_state["unfinished"] if batch else None
         checkpoint.set_random_state(process_state["random"])
-        self.write_metrics_and_weights()  # overwrite those of an epoch that was not saved
+        self.write_metrics_and_weights()  # overwrite the files of an epoch that was not saved
 
     def write_metrics_and_weights(self, *, best: bool = True) -> None:
         """Write the metrics and, if ``best``, the best weights."""

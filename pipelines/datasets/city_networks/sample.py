@@ -19,8 +19,8 @@ WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
 STEP_DEGREES = 0.001  #: distance between crossings
 STREET_FRACTION = 0.67  #: fraction of the grid edges that are streets
-METRES_PER_DEGREE = np.array([71_500.0, 111_200.0])  #: of longitude and latitude
-CATEGORY_COUNTS = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
+METRES_PER_DEGREE = np.array([71_500.0, 111_200.0])  #: per degree of longitude and latitude
+CATEGORY_COUNTS = (2, 9, 3, 9)  #: categories of oneway, lanes, reversed, highway
 
 
 def write_sample(

@@ -1,6 +1,6 @@
 """Swendsen-Wang sampler of the long-range Ising model, in time proportional to the nodes.
 
-Parallel spins are joined with probability 1 - exp(-2 J / T), that of an event in a Poisson process
+Parallel spins are joined with probability 1 - exp(-2 J / T), the probability of an event in a Poisson process
 of rate 2 J / T. Each node draws its number of events, with mean sum J / T, and the other node of
 each event from an alias table of J. Both ends draw each pair, which gives the rate (Luijten and
 Blöte, 1995; Fukui and Todo, 2009). Then each cluster takes a random sign.

@@ -168,7 +168,7 @@ def _feature_columns(
     means: tuple[F32, F32],
     column: Mapping[str, I8],
 ) -> Iterator[Array]:
-    """Yield the feature columns (N,) lazily; together those of a country would take 5 GB.
+    """Yield the feature columns (N,) lazily; together, the columns of a country would take 5 GB.
 
     ``means`` are length and speed of each street; ``column`` has the category of each edge, or for
     ``landuse`` of each node.

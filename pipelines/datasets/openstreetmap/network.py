@@ -317,7 +317,7 @@ def _street_starts(graph: Ways | StreetGraph, is_endpoint: Bools) -> I32:
         blocks.append(np.stack(segments)[:, begins_street])
     starts = np.concatenate(blocks, axis=1)
 
-    # Parallel segments to one neighbour begin a single street, that of the first segment.
+    # Parallel segments to one neighbour begin a single street, the first segment's.
     pair = starts[0].astype(np.int64) * graph.num_nodes + starts[1]
     first = np.unique(pair, return_index=True)[1]
     return np.ascontiguousarray(starts[:, first])

@@ -21,7 +21,7 @@ _MAX_FILES_SHOWN = 5  #: file names listed in a message
 
 
 def load_cloud(path: Path, name: str, labels: Path | None, options: ReadOptions) -> Columns:
-    """Read the columns of a cloud, including those of its label file."""
+    """Read the columns of a cloud, including the columns of its label file."""
     columns = read_points(path, name, options)
     return columns if labels is None else add_labels(columns, labels, labels.name, options)
 
@@ -39,7 +39,9 @@ class Survey:
     unusable: dict[str, DamagedInput] = field(default_factory=dict)  #: error of each unusable file
     points: int = 0
     clouds: int = 0
-    _label_columns: list[str] = field(default_factory=list)  #: of each cloud with labels
+    _label_columns: list[str] = field(
+        default_factory=list
+    )  #: label column of each cloud that has one
     _unused_columns: dict[str, None] = field(default_factory=dict)
     _ignored: dict[str, str] = field(default_factory=dict)  #: reason per ignored part of a file
     _files_by_note: dict[str, list[str]] = field(default_factory=dict)

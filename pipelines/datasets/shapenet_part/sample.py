@@ -158,7 +158,7 @@ def _tube_surface(
     unit[:, axis] = np.where(on_cap, ends, heights)
     unit[:, round_axes] = ring * radius[:, None]
 
-    # Normals of the caps point along the axis, those of the side away from it.
+    # Normals of the caps point along the axis, normals of the side away from it.
     outwards = ring / half[round_axes]
     normal = np.zeros((count, 3))
     normal[:, round_axes] = np.where(on_cap[:, None], 0.0, outwards)

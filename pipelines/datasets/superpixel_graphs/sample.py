@@ -113,7 +113,7 @@ def sample_picture_graph(
     edges = np.zeros((2, 1), np.int64) if is_single else _grid_edges(rows, columns)
     difference = mean[edges[0]] - mean[edges[1]]
     strength = np.linalg.norm(difference, axis=1) / 4
-    # Draw a length per node; both directions of an edge take that of its smaller end.
+    # Draw a length per node; both directions of an edge take the length of its smaller end.
     lengths = rng.integers(1, 60, len(cells))
     length = lengths[edges.min(axis=0)]
     attr = np.stack([strength, length], axis=1) * (not is_single)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 _EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
-_MAX_CHARACTERS = 10_000  #: of a SMILES; RDKit takes minutes for 10⁶ atoms
+_MAX_CHARACTERS = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _LISTED_ROWS = 10  #: rows that an error lists
 #: Column of a record without atoms yet: its SMILES and location, or "" and an error message.
 SMILES = "smiles"

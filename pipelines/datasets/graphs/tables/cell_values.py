@@ -191,7 +191,7 @@ def distinct_values(column: TableColumn, use: object) -> pd.Series:
 
 
 def _replace_missing(numbers: F64, kind: str, params: GraphParams) -> F64:
-    """Replace numbers that ``missing`` names, such as -9, by NaN; ``kind`` is that of their dtype."""
+    """Replace numbers that ``missing`` names, such as -9, by NaN; ``kind`` is the kind of their dtype."""
     missing = pd.to_numeric(pd.Series(list(params.missing), dtype=object), errors="coerce").dropna()
     if missing.empty or kind == "b":
         return numbers
