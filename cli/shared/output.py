@@ -29,7 +29,7 @@ JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the JSON object
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
-class _FilteredStream:
+class _SanitizedStream:
     """A text stream without control characters, which would move the cursor, and without passwords.
 
     It filters all output, including JSON, as any path or address may contain them.
@@ -53,8 +53,8 @@ class _FilteredStream:
 def strip_control_characters() -> Iterator[None]:
     """Strip control characters from stdout and stderr, except from progress bars."""
     # A stream is None if it was closed before the start.
-    out = sys.stdout and _FilteredStream(sys.stdout)
-    err = sys.stderr and _FilteredStream(sys.stderr)
+    out = sys.stdout and _SanitizedStream(sys.stdout)
+    err = sys.stderr and _SanitizedStream(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 

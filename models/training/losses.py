@@ -145,7 +145,7 @@ def squared_error(logits: Tensor, target: Tensor) -> Tensor:
     return _mean_over_known(mse_loss, logits, target)
 
 
-def squared_error_for_log10(logits: Tensor, target: Tensor) -> Tensor:
+def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
     """:func:`squared_error` of (N, T), or 1 without known targets, so that ``log10_mse`` is 0."""
     return squared_error(logits, target) + (count_known_targets(target) == 0)
 
@@ -280,7 +280,7 @@ LOSSES: dict[str, Loss] = {
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
     "l1": Loss(l1, "regression"),
     "mse": Loss(squared_error, "regression"),
-    "log10_mse": Loss(squared_error_for_log10, "regression", transform_mean=log10_of),
+    "log10_mse": Loss(squared_error_or_one, "regression", transform_mean=log10_of),
     "link_cross_entropy": Loss(link_cross_entropy, "links", weight=_sum_of_link_weights),
 }
 

@@ -72,14 +72,14 @@ def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None
         source = graph.graph["rows of the matrix"]
         for target, weight in enumerate(map(float, cells), 1):
             if weight:
-                graph.add_edge(source, _vertex_index(graph, str(target)), weight=weight)
+                graph.add_edge(source, _existing_vertex(graph, str(target)), weight=weight)
     else:
         raise ValueError(f"{' '.join(cells)[:80]!r} is in no section")
 
 
 def _add_vertex(graph: Any, cells: list[str]) -> None:
     """Add a vertex: number, label, up to three coordinates, shape, and name-value pairs."""
-    vertex = _vertex_index(graph, cells[0])
+    vertex = _existing_vertex(graph, cells[0])
     data: dict[str, object] = {"label": cells[1] if len(cells) > 1 else ""}
     rest = cells[2:]
     for axis in "xyz":
@@ -93,11 +93,11 @@ def _add_vertex(graph: Any, cells: list[str]) -> None:
 
 def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, object]) -> None:
     """Add the edge of a line, or all edges of a line in a list section."""
-    source = _vertex_index(graph, cells[0])
+    source = _existing_vertex(graph, cells[0])
     if section.endswith("list"):
-        targets = [_vertex_index(graph, cell) for cell in cells[1:]]
+        targets = [_existing_vertex(graph, cell) for cell in cells[1:]]
     else:
-        targets = [_vertex_index(graph, cells[1])]
+        targets = [_existing_vertex(graph, cells[1])]
         rest = cells[2:]
         if len(rest) % 2:
             data["weight"] = float(rest.pop(0))
@@ -108,7 +108,7 @@ def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, objec
             graph.add_edge(target, source, **data)
 
 
-def _vertex_index(graph: Any, cell: str) -> int:
+def _existing_vertex(graph: Any, cell: str) -> int:
     vertex = abs(int(cell))  # negative numbers mark dotted lines
     if vertex not in graph:
         raise ValueError(f"there is no vertex {cell}")

@@ -248,7 +248,7 @@ def _set_gate(coded: _Coded, i: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def _score_and_prune(coded: _Coded, i: int, spare: int) -> None:
+def _score_and_prune_candidates(coded: _Coded, i: int, spare: int) -> None:
     """Score new candidates, raise the floor to the k-th best score, and drop the candidates below it."""
     block = coded.block
     query = coded.first + i
@@ -271,7 +271,7 @@ def _add_candidate(coded: _Coded, query: int, key: int) -> None:
     filled += coded.number[key] >= 0
     block.filled[query] = filled
     if filled >= block.due[query]:
-        _score_and_prune(coded, query, block.k // 8)
+        _score_and_prune_candidates(coded, query, block.k // 8)
 
 
 @njit_nogil(error_model="numpy")
@@ -452,13 +452,13 @@ def _warm_up(
                 if filled >= due:
                     block.filled[query] = filled
                     scored += filled
-                    _score_and_prune(coded, query, block.k // 8)
+                    _score_and_prune_candidates(coded, query, block.k // 8)
                     filled = block.filled[query]
                     scored -= filled
                     due = block.due[query]
         scored += filled
         block.filled[query] = filled
-        _score_and_prune(coded, query, 0)
+        _score_and_prune_candidates(coded, query, 0)
     return scored
 
 
@@ -575,7 +575,7 @@ def search_bytes(
 
         for i in range(count):
             if block.floor[i] != OUT:
-                _score_and_prune(coded, i, 0)
+                _score_and_prune_candidates(coded, i, 0)
             failed[first + i] = block.floor[i] == OUT
             if block.floor[i] != OUT:
                 to = (first + i) * k

@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     torch_files,
     tudataset_files,
 )
-from kmip_data.pipelines.datasets.graphs.tables.matrices import refuse_matrices
+from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import refuse_matrices
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.

@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
 
 
 @dataclass(frozen=True)
-class IndexLists:
+class FeatureLists:
     """Features that are 0 or 1: for each node, the indices of those that are 1."""
 
     name: str  #: file name
@@ -63,7 +63,7 @@ class IndexLists:
         )
 
 
-def read_index_lists(path: Path, options: ReadOptions) -> IndexLists:
+def read_feature_lists(path: Path, options: ReadOptions) -> FeatureLists:
     """Read a file such as ``{"node": [index, …], …}``."""
     options.claim(20 * path.stat().st_size, path.name)
     try:
@@ -76,7 +76,7 @@ def read_index_lists(path: Path, options: ReadOptions) -> IndexLists:
             expected='{"node": [0, 7, …], …}: for each node, the indices of the features that are 1',
             next="leave the file out of the folder, or put its values into the table of nodes",
         )
-    return IndexLists(path.name, lists)
+    return FeatureLists(path.name, lists)
 
 
 def _are_indices(value: object) -> bool:
