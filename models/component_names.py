@@ -75,9 +75,8 @@ class RegisteredName:
 #: Builders called with the number of channels. The norm is then called as ``norm(x, batch)``.
 NORMS: dict[str, Builder] = {
     "batch": import_on_call("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
-    "graph-layer": import_on_call(
-        "kmip_data.models.layers.norms:GraphLayerNorm"
-    ),  # LRGB and cities
+    # LRGB and cities.
+    "graph-layer": import_on_call("kmip_data.models.layers.norms:GraphLayerNorm"),
     # One mean and variance per node, as the paper describes it.
     "layer": import_on_call("torch_geometric.nn.norm:LayerNorm", mode="node"),
     "graph": import_on_call("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer

@@ -32,9 +32,8 @@ COORDINATES = "node/coordinate_encoding"  #: column of cities
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"  #: doc of a column that defines a split
 #: column of your own node ids in a single graph: integers, or UTF-8 padded with zeros
 NODE_ID = "node/node_id"
-LOG10 = (
-    "log10"  #: unit of decimal logarithms; metrics are computed on 10 to the power of the values
-)
+#: unit of decimal logarithms; metrics are computed on 10 to the power of the values
+LOG10 = "log10"
 LINKS = "contact"  #: attribute of links to predict: one row of bits per node
 
 EdgeLayout = Literal["neighbor", "index", "none"]

@@ -49,9 +49,8 @@ class Encoding(ABC):
     about: ClassVar[str]  #: definition for the card, with the placeholder ``{parameter}``
     #: letter of a numeric parameter from 1 to :data:`MAX_PARAMETER`; empty if there is none
     metavar: ClassVar[str] = ""
-    choices: ClassVar[
-        tuple[str, ...]
-    ] = ()  #: values of a parameter that is no number, default first
+    #: values of a parameter that is no number, default first
+    choices: ClassVar[tuple[str, ...]] = ()
     seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to 999,999,999
     #: peak memory for estimates, measured on streets (2.8 edges per node)
     bytes_per_node: ClassVar[int] = 250

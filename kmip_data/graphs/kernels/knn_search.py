@@ -29,9 +29,8 @@ import numpy as np
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.runtime.parallel import njit_nogil
 
-SORTED_LEVELS = (
-    2  #: levels below the leaves by which points are sorted, so that nearby points are adjacent
-)
+#: levels below the leaves by which points are sorted, so that nearby points are adjacent
+SORTED_LEVELS = 2
 INDEX_MASK = 0xFFFFFFFF  #: bits of a key that hold the index
 LAST_KEY = 0x7F800000FFFFFFFF  #: key at infinite distance, after every other key
 MAX_SHARED = 1024  #: maximum number of candidates, plus 8 k, that the points of a leaf share

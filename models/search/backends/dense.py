@@ -32,9 +32,8 @@ MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch memory pe
 # Scratch memory of a scored pair: float64 sum, float32 score, two int64 keys, topk's scratch.
 _BYTES_PER_PAIR = 40
 _precision_lock = threading.Lock()  # guards PyTorch's process-wide precision
-_MAX_SMALL_ROWS = (
-    512  # queries and keys of a small graph, for which padding costs less than launches
-)
+# Queries and keys of a small graph, for which padding costs less than launches.
+_MAX_SMALL_ROWS = 512
 
 
 def why_unusable(device_type: str) -> str | None:

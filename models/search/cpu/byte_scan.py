@@ -80,9 +80,8 @@ class _Coded(NamedTuple):
     #: so that the sums of passing keys end at 0 or above
     gate: Pointer
     bias: Pointer  #: (B,) int64, 128 · Σ codes of the query, as the code of zero is 128 in keys
-    scored: (
-        Pointer  #: (B,) int64, number of candidates, from the first on, that have scores already
-    )
+    #: (B,) int64, number of candidates, from the first on, that have scores already
+    scored: Pointer
     shift: Pointer  #: (B,) float64, product of the query with the mean of the keys
     length: Pointer  #: (B,) float64, length of the query times length of the longest shifted key
     step: Pointer  #: (B,) float64, quantisation step of the query, scaled to length 1

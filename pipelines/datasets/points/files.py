@@ -28,9 +28,8 @@ from kmip_data.pipelines.datasets.points.text import read_labels, read_text
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
 _MAX_LASER_METRES = 10_000
 _MAX_BYTE_VALUE = 255  #: largest intensity, ring or colour
-_MAX_COLUMNS_OF_FEW_ROWS = (
-    16  #: two or three rows with more columns are taken for a transposed array
-)
+#: Two or three rows with more columns are taken for a transposed array.
+_MAX_COLUMNS_OF_FEW_ROWS = 16
 LABEL = "label"  #: column name of labels from a separate file
 LABEL_SUFFIXES = (".label", ".labels", ".seg")
 _LABEL_STEM_SUFFIXES = ("_label", "_labels", "-label", "-labels", ".label", ".labels")

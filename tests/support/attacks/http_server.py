@@ -162,9 +162,8 @@ class File:
     stalls: bool = False  #: be silent there instead
     ranges: bool = True  #: understand Range
     if_range: bool = True  #: understand If-Range
-    length: int | str | None = (
-        "true"  #: declare this length instead of the true one; ``None``: none
-    )
+    #: declare this length instead of the true one; ``None``: none
+    length: int | str | None = "true"
     chunked: bool = False  #: send without a length, in chunks
     shift: int = 0
     more: int = 0  #: zeros after the end

@@ -23,9 +23,8 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 
 CLASSES = 4
-OPERATORS = (
-    984  #: of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts
-)
+#: Operators of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts.
+OPERATORS = 984
 
 #: Columns of ``metrics.csv`` that no two runs have alike.
 OF_THE_MACHINE = {"seconds", "seconds_train", "peak_memory"}
