@@ -27,9 +27,8 @@ def rows(*, quick: bool = False) -> list[Row]:
     graphs, points, repeats = (2, 512, 3) if quick else (8, 4_096, 7)
     training_step("ours", 2, 64)()  # loads and compiles
     ours, theirs = training_step("ours", graphs, points), training_step("theirs", graphs, points)
-    memory = [
-        peak_bytes(side) / 2**20 for side in (ours, theirs)
-    ]  # before timing, because freed memory is reused later
+    # Before timing, because freed memory is reused later.
+    memory = [peak_bytes(side) / 2**20 for side in (ours, theirs)]
     times = compare(ours, theirs, repeats=repeats)
     what = f"GatedGCN layer, forward and backward, {graphs} × {points:,} × {K} edges, d = {DIM}"
     return [

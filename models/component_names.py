@@ -108,9 +108,8 @@ class Head:
 HEADS: dict[str, Head] = {
     "node": Head(import_on_call("kmip_data.models.heads:NodeHead"), level="node"),
     "graph": Head(import_on_call("kmip_data.models.heads:GraphHead"), level="graph"),
-    "san": Head(
-        import_on_call("kmip_data.models.heads:SANHead"), level="graph"
-    ),  # upstream ``san_graph``
+    # Upstream ``san_graph``.
+    "san": Head(import_on_call("kmip_data.models.heads:SANHead"), level="graph"),
     "link": Head(import_on_call("kmip_data.models.heads:LinkHead"), level="link"),
 }
 
@@ -205,9 +204,8 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "coco": _linear_encoder("node features", "coco-sp", "node/x"),  # upstream COCONode
     "block": Encoder(import_on_call("kmip_data.models.encoders:BlockEncoder")),
     "linear-norm": Encoder(import_on_call("kmip_data.models.encoders:LayerNormEncoder")),
-    "none": Encoder(
-        import_on_call("kmip_data.models.encoders:RawNodeFeatures")
-    ),  # the first layer maps them
+    # The first layer maps raw features.
+    "none": Encoder(import_on_call("kmip_data.models.encoders:RawNodeFeatures")),
 }
 _VOC_WALKS = EdgeRandomWalk(32)
 EDGE_ENCODERS: dict[str, Encoder] = {

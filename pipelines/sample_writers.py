@@ -196,9 +196,8 @@ class Tensor:
         self.array = np.ascontiguousarray(array)
 
 
-_PythonPickler: Any = vars(pickle)[
-    "_Pickler"
-]  #: pure-Python pickler, whose steps can be overridden
+#: Pure-Python pickler, whose steps can be overridden.
+_PythonPickler: Any = vars(pickle)["_Pickler"]
 
 
 class _Pickler(_PythonPickler):  # type: ignore[misc]

@@ -24,13 +24,8 @@ from kmip_data.models.training.run.evaluate import open_run
 RUNS = {"GCN": "helsinki/gcn/influence", "GPS with k-MIP attention": "helsinki/gps-kmip/influence"}
 LEVELS = 6  #: colours, of equal ratios
 SCALE = 2  #: units of the drawing in a pixel: whole numbers are short
-PANE, HIGH, TOP, LOW, MARGIN = (
-    400,
-    600,
-    52,
-    34,
-    14,
-)  #: pixels of a pane, its map, titles, legend, rim
+#: Pixels of a pane, its map, titles, legend, rim.
+PANE, HIGH, TOP, LOW, MARGIN = (400, 600, 52, 34, 14)
 
 
 def draw_influence(home: Home, path: Path) -> None:

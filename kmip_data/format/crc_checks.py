@@ -18,9 +18,8 @@ from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import ShardMember
 from kmip_data.runtime.progress import Progress
 
-RECEIPT_BYTES = (
-    2**30
-)  #: files above this size get a receipt, so that other processes skip the check
+#: Files above this size get a receipt, so that other processes skip the check.
+RECEIPT_BYTES = 2**30
 _CHUNK_BYTES = 2**20  #: read at once; fits the processor's cache
 #: resolution of file times: a later change within this time may leave them unchanged
 _TIMESTAMP_RESOLUTION_NS = 2 * 10**7

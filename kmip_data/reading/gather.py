@@ -146,9 +146,8 @@ def _copy_row_slices(destination: int, source: int, rows: int, stride: int, widt
             source_row = source + i * stride
             for j in range(0, width - 15, 16):
                 _copy(output_row + j, source_row + j, 16)
-            _copy(
-                output_row + width - 16, source_row + width - 16, 16
-            )  # overlaps the previous copy
+            # The last copy overlaps the previous one.
+            _copy(output_row + width - 16, source_row + width - 16, 16)
         return
     # Copy 16 bytes of a narrow slice too: the next row overwrites the excess. The last rows, with
     # fewer than 16 bytes of source or destination left, are copied exactly.

@@ -224,9 +224,8 @@ class GraphLoader(DataLoader[Data]):
             generator=generator,
         )
         if has_varying_batches and not self._has_user_sampler:
-            self.__dict__["batch_sampler"] = EpochBatches(
-                self._epoch_sampler
-            )  # torch forbids setting it
+            # torch forbids setting the attribute.
+            self.__dict__["batch_sampler"] = EpochBatches(self._epoch_sampler)
         self._records = graphs.records
         self._assembler = self._batch_assembler()
 

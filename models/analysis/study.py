@@ -31,9 +31,8 @@ from kmip_data.runtime.progress import Progress
 SCRATCH_BYTES = 64 * 2**20  #: largest size of a block
 Curves = Mapping[str, F64]  #: name -> one value per k
 LayerProjections = Sequence[Tensor]  #: queries, keys and values
-Measure = Callable[
-    ["Sample", Sequence[int]], Curves
-]  #: maps a sample and the values of k to curves
+#: Maps a sample and the values of k to curves.
+Measure = Callable[["Sample", Sequence[int]], Curves]
 
 
 class Sample(NamedTuple):

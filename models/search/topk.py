@@ -118,9 +118,8 @@ def _(
     k: int,
     *_: object,
 ) -> tuple[Tensor, Tensor]:
-    from torch.fx.experimental.symbolic_shapes import (
-        guard_or_true,
-    )  # loaded only under torch.compile
+    # Loaded only under torch.compile.
+    from torch.fx.experimental.symbolic_shapes import guard_or_true
 
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=torch.promote_types(queries.dtype, torch.float32))

@@ -174,9 +174,8 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     assert text.count("<dt>test</dt>") == 2
     assert "<b>53.15 ± 0.13</b>" in text
     assert "50.00 ± 0.00 †" in text
-    assert (
-        "#222222" not in text[text.index("<svg") :]
-    )  # letters of pictures have the colour of the page
+    # Letters of pictures have the colour of the page.
+    assert "#222222" not in text[text.index("<svg") :]
 
 
 def test_a_report_sorts_and_filters(runs, tmp_path):

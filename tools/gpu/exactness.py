@@ -28,13 +28,14 @@ PROCESSES = 14  #: parallel processes; each uses a core and less than 2 GiB of t
 COMPILE_SECONDS = 60.0  #: time limit of a process that compiles
 PRESETS = ("s3dis", "london", "peptides-func")  #: presets with the sizes to check
 PROBLEMS, SECONDS = 2_000, 15.0
+#: ordered, tiles, staged
 SHAPES = (
     (False, 1, 0),
     (True, 1, 0),
     (True, 2, 0),
     (True, 4, 1),
     (False, 4, 0),
-)  #: ordered, tiles, staged
+)
 DIMS = (5, 10, 19)
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -49,10 +49,8 @@ CASES = (
     Case((570_000,), 60, heads=4, d=19),
     Case((570_000,), 25, heads=4, k=15),
 )
-WARMED = (
-    *CASES[:4],
-    *CASES[5:],
-)  #: cases that the first section compiles; 10⁷ nodes use the kernels of 10⁶
+#: Cases that the first section compiles; 10⁷ nodes use the kernels of 10⁶.
+WARMED = (*CASES[:4], *CASES[5:])
 TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
 #: Nodes -> target for both passes in milliseconds on an H200.
 ATTENTION: dict[int, float | None] = {10**3: None, 10**4: None, 10**5: None, 10**6: 25}

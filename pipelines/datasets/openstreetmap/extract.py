@@ -55,9 +55,8 @@ class Ways:
     x: I32  #: (n,) longitude in 1e-7 degrees
     y: I32  #: (n,) latitude
     direction: I8  #: (W,) result of ``street_direction``
-    tags: Mapping[
-        str, I32
-    ]  #: (W,) per tag of :data:`VALUE_TAGS`: position in ``values``, -1 if missing
+    #: (W,) per tag of :data:`VALUE_TAGS`: position in ``values``, -1 if missing
+    tags: Mapping[str, I32]
     values: Mapping[str, list[TagValues]]  #: sorted distinct values of each tag
 
     def __len__(self) -> int:

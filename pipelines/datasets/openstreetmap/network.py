@@ -51,9 +51,8 @@ class StreetGraph:
     length: F64  #: (E,) metres
     oneway: I8  #: (E,) 0 no, 1 yes, or :data:`MIXED`
     reversed: I8
-    tags: Mapping[
-        str, I32
-    ]  #: (E,) per tag of ``VALUE_TAGS``: position in ``values``, -1 if missing
+    #: (E,) per tag of ``VALUE_TAGS``: position in ``values``, -1 if missing
+    tags: Mapping[str, I32]
     values: Mapping[str, list[TagValues]]  #: distinct values of each tag on one street
     street_count: I64 | None = None  #: (N,) streets at each node, once computed
 

@@ -39,9 +39,8 @@ class Survey:
     unusable: dict[str, DamagedInput] = field(default_factory=dict)  #: error of each unusable file
     points: int = 0
     clouds: int = 0
-    _label_columns: list[str] = field(
-        default_factory=list
-    )  #: label column of each cloud that has one
+    #: label column of each cloud that has one
+    _label_columns: list[str] = field(default_factory=list)
     _unused_columns: dict[str, None] = field(default_factory=dict)
     _ignored: dict[str, str] = field(default_factory=dict)  #: reason per ignored part of a file
     _files_by_note: dict[str, list[str]] = field(default_factory=dict)
