@@ -153,7 +153,9 @@ def built(name: str) -> kmip_data.ShardedDataset:
 
 
 def test_the_table_has_the_commonest_layouts():
-    assert {*commands()} == {*FILES}
+    assert {*commands()} == {*FILES}, (
+        "add the function that writes the files of a command, and its sizes, to FILES"
+    )
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -168,8 +168,22 @@ def attribute_tables(
 ) -> dict[Level, Table]:
     """Return the tables of graphs, nodes and edges given as attribute dictionaries.
 
-    Values may be strings: ``graphs_from_tables`` converts them to numbers or categories. Errors
-    name a row by its ``roles.LOCATION`` if all rows of a level have one.
+    Values may be strings: ``graphs_from_tables`` converts them to numbers or categories. Besides
+    attributes, rows have keys of :mod:`roles`, each in all rows of a level or in none:
+
+    =====  ====================  ======================
+    level  required              optional
+    =====  ====================  ======================
+    graph                        GRAPH, LOCATION
+    node   GRAPH if many graphs  NODE, LOCATION
+    edge   SOURCE, TARGET;       UNDIRECTED, LOCATION
+           GRAPH if many graphs
+    =====  ====================  ======================
+
+    There may be many graphs if ``rows`` has the level graph or any row has GRAPH. LOCATION names a
+    row in errors. Rows without NODE, or graphs without GRAPH, are numbered from 0 unless an
+    attribute is named like an id. Edges without UNDIRECTED are directed unless the attribute
+    ``type`` says otherwise.
     """
     frames: dict[Level, pd.DataFrame] = {}
     locations: dict[Level, Sequence[str]] = {}
