@@ -71,8 +71,8 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
         rows.append([name, run.begun[:10], run.seed, run.state, epochs, *values])
 
         remaining = None
-        if run.state == "running" and run.left:
-            remaining = f"{run.left} left, by the epochs so far"
+        if run.state == "running" and run.remaining:
+            remaining = f"{run.remaining} left, by the epochs so far"
         notes.append([remaining, run.reason, run.resume and f"resume: {run.resume}"])
     return add_row_notes(
         format_table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes

@@ -76,7 +76,7 @@ class RunStatus:
     val: float | None = None  #: value of the metric on val
     test: float | None = None  #: value of the metric on test
     edited: bool = False  #: True if the result file was edited
-    left: str = ""  #: estimated remaining time
+    remaining: str = ""  #: estimated remaining time
     reason: str = ""  #: reason for failing or stopping
     resume: str | None = None  #: command to resume the run, unless it is running or done
     begun: str = ""  #: date of the configuration; empty if not requested
@@ -147,7 +147,7 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
         # There may be no epoch yet, or absurd values in the file.
         with contextlib.suppress(ArithmeticError, ValueError):
             mean = sum(seconds) / len(seconds)
-            run.left = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
+            run.remaining = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
         log = next(home.path.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
         if not ((log is None or is_unlocked(log)) and is_unlocked(folder)):
             run.state = "running"

@@ -143,7 +143,7 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
             ("state", "running"),
             ("epoch", 2),
             ("epochs", 3),
-            ("left", "80 s"),
+            ("remaining", "80 s"),
         }
     log = log_path(cell, place(home, plan))
     log.parent.mkdir(parents=True)
