@@ -46,8 +46,8 @@ def test_a_dry_run_has_the_papers_cells_next_to_its_own():
     assert "exphormer" not in out
     cells = kmip("sweep", "paper-points", "--model", "gcn", "--dry-run", "--json").json["cells"]
     assert [cell["paper"] for cell in cells] == [
-        "f1 60.18 ± 0.04 %, 3 runs",
-        "miou 39.98 ± 1.47 %, 3 runs",
+        "macro F1 60.18 ± 0.04 %, 3 runs",
+        "mIoU 39.98 ± 1.47 %, 3 runs",
     ]
     assert [cell["seeds"] for cell in cells] == [[0, 1, 2]] * 2
 

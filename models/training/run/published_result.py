@@ -14,7 +14,7 @@ from kmip_data.models.training.config.presets import (
     paper_result_at_k,
     read_preset,
 )
-from kmip_data.models.training.metrics import is_percent
+from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import format_metric_with_unit
 from kmip_data.text import count_with_noun
 
@@ -39,7 +39,8 @@ class PublishedResult(NamedTuple):
         scale = 0.01 if is_percent(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
         value = format_metric_with_unit(figure.metric, scale * figure.mean, std)
-        return f"{figure.metric} {value}, {count_with_noun(figure.runs, 'run')}"
+        title = all_metrics()[figure.metric].title
+        return f"{title} {value}, {count_with_noun(figure.runs, 'run')}"
 
     @property
     def line(self) -> str:

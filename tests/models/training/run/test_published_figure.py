@@ -16,8 +16,8 @@ POINTS = "paper, table of point cloud results; hours from its plotting code"
 LINES = {
     "london/gps-kmip": f"accuracy 56.05 %, 1 run ({CITY})",
     "london/gat": f"accuracy 57.19 ± 1.09 %, 4 runs ({CITY})",
-    "peptides-struct/gcn": f"mae 0.2460 ± 0.0007, 4 runs ({LRGB}, which takes it from Tönshoff et al.)",
-    "s3dis/exphormer": f"miou 68.37 ± 0.23 %, 3 runs ({POINTS})",
+    "peptides-struct/gcn": f"MAE 0.2460 ± 0.0007, 4 runs ({LRGB}, which takes it from Tönshoff et al.)",
+    "s3dis/exphormer": f"mIoU 68.37 ± 0.23 %, 3 runs ({POINTS})",
 }
 
 
