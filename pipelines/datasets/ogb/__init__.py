@@ -23,7 +23,10 @@ _PIPELINES: dict[str, type[AnyPipeline]] = {
 }
 
 
-def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- called like a class
+def make_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline of the manifest's dataset."""
     pipeline = _PIPELINES.get(manifest.registered_name, OGBGraphsPipeline)
     return pipeline(manifest)
+
+
+PIPELINE = make_pipeline

@@ -35,6 +35,7 @@ TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
 )  # fmt: skip
+_LABELS = re.compile(r"\s*\[\s*[01]\s*(?:,\s*[01]\s*){9}\]\s*")
 MAX_TABLE_BYTES = 20_000_000_000  #: decompressed, including unused columns
 
 P = TypeVar("P", bound=MoleculeParams)
@@ -105,9 +106,6 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
                 f"{location}: not a list of ten labels 0 or 1: {ascii(labels)[:200]}"
             )
         return [float(digit) for digit in labels if digit in "01"]
-
-
-_LABELS = re.compile(r"\s*\[\s*[01]\s*(?:,\s*[01]\s*){9}\]\s*")
 
 
 class PeptidesStructParams(MoleculeParams):
@@ -183,8 +181,11 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return [*scaled, *super().folder_name_pieces(params)]
 
 
-def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- called like a class
+def make_pipeline(manifest: Manifest) -> PeptidesPipeline[Any]:
     """Return the pipeline of the manifest's dataset."""
     is_struct = manifest.registered_name == "peptides-struct"
     pipeline = PeptidesStructPipeline if is_struct else PeptidesFuncPipeline
     return pipeline(manifest)
+
+
+PIPELINE = make_pipeline
