@@ -159,6 +159,10 @@ NAMES = {
     "a,b\n5,6\n7,8\n": [5, 6],
     "5,6\n7,8\n": [5, 6],
     "5,\n7,8\n": [5, 0, 1],  # an empty cell is missing
+    "mass,kind\n5,p\nNA,q\n": [5, 0],  # a missing number; the kinds are distinct
+    "mass,kind\n5,p\nn/a,q\n": [5, 0],
+    "mass,kind\n5,p\nnull,q\n": [5, 0],
+    "mass,kind\n5,p\nnan,q\n": [5, 0],
     "big,big\n5,6\n7,8\n": [1, 1, 1, 0, 0, 1],  # twice the same: three texts
     "mass;size\n1,5;2\n2,5;3\n": [1.5, 2],  # decimal commas
 }

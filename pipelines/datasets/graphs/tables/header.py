@@ -9,6 +9,7 @@ import pandas as pd
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.cell_values import MISSING_STRINGS
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 
 
@@ -88,11 +89,27 @@ def _cells_look_like_names(first_cells: Sequence[str], body: pd.DataFrame) -> bo
         return False
     if body.empty:
         return None
-    if any(cell and body[column].dtype.kind in "iuf" for column, cell in enumerate(first_cells)):
+    possible_names = {
+        column: cell
+        for column, cell in enumerate(first_cells)
+        if cell and cell not in MISSING_STRINGS
+    }
+    if any(_has_only_numbers(body[column]) for column in possible_names):
         return True
-    if len(filled) < len(first_cells) or any(_is_in_body(cell, body) for cell in filled):
+    if len(possible_names) < len(first_cells):
+        return False
+    if any(_is_in_body(cell, body) for cell in possible_names.values()):
         return False
     return None
+
+
+def _has_only_numbers(cells: pd.Series) -> bool:
+    """True if all cells of a column are numbers or missing; words such as NA are missing."""
+    if cells.dtype.kind in "iuf":
+        return True
+    strings = cells.dropna().map(str).str.strip()
+    filled = strings[~strings.isin(MISSING_STRINGS)]
+    return bool(len(filled) and pd.to_numeric(filled, errors="coerce").notna().all())
 
 
 def _is_in_body(cell: str, body: pd.DataFrame) -> bool:
