@@ -127,12 +127,12 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
     )
 
     # 1. A finished run.
+    has_damaged_result = False
     if (folder / RESULT_NAME).is_file():
         try:
             result = read_result(folder)
         except DamagedInput:
-            run.state = "stopped"
-            run.reason = f"{RESULT_NAME} cannot be read; resuming rewrites it"
+            has_damaged_result = True
         else:
             run.state = "done"
             run.metric = result.metric
@@ -143,18 +143,20 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
 
     # 2. An unfinished run: running, failed or stopped. Test the log's lock first: a sweep that is
     #    starting a run holds it, and needs the folder's lock to be free.
-    else:
-        # There may be no epoch yet, or absurd values in the file.
-        with contextlib.suppress(ArithmeticError, ValueError):
-            mean = sum(seconds) / len(seconds)
-            run.remaining = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
-        log = next(home.path.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
-        if not ((log is None or is_unlocked(log)) and is_unlocked(folder)):
-            run.state = "running"
-            return run
-        if log is not None and (reason := last_logged_error(log)):
-            run.state = "failed"
-            run.reason = reason
+    # There may be no epoch yet, or absurd values in the file.
+    with contextlib.suppress(ArithmeticError, ValueError):
+        mean = sum(seconds) / len(seconds)
+        run.remaining = format_duration(mean * max(0, (epochs or 0) - len(seconds)))
+    log = next(home.path.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
+    if not ((log is None or is_unlocked(log)) and is_unlocked(folder)):
+        run.state = "running"
+        return run
+    if has_damaged_result:
+        run.state = "stopped"
+        run.reason = f"{RESULT_NAME} cannot be read; resuming rewrites it"
+    elif log is not None and (reason := last_logged_error(log)):
+        run.state = "failed"
+        run.reason = reason
 
     if has_begun:
         run.resume = f"kmip-data train --resume {shlex.quote(f'{dataset}/{model}/{name}')}"

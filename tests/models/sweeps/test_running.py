@@ -152,6 +152,21 @@ def test_a_running_cell_says_how_far_it_is(home, tmp_path):
         assert read_run_status(cell.folder, home).state == "running"
 
 
+def test_a_locked_run_with_a_damaged_result_is_running(home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
+    [cell] = expand_plan(read_plan(str(plan)), home)
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
+    (cell.folder / "result.json").write_text("{")
+    with folder_lock(cell.folder):
+        status = read_run_status(cell.folder, home)
+        assert (status.state, status.reason, status.resume) == ("running", "", None)
+    status = read_run_status(cell.folder, home)
+    assert status.state == "stopped"
+    assert "result.json cannot be read" in status.reason
+    assert status.resume is not None
+
+
 def test_an_interrupt_stops_the_runs_too(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     process = start_sweep(plan, home.path, seconds=0.5)
