@@ -196,7 +196,7 @@ def test_every_parameter_of_a_dataset_is_on_a_page():
     check_each(check, dataset_names())
 
 
-def test_variables_of_the_environment():
+def test_every_environment_variable_is_documented():
     named = set().union(*(VARIABLE.findall(page.read_text("utf-8")) for page in PAGES))
     folders = (*CODE, "benchmarks")
     code = (path.read_text("utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py"))
@@ -218,7 +218,7 @@ ADDRESSES = re.compile(
 )
 
 
-def test_the_address_of_the_project_is_that_of_setup():
+def test_the_project_address_equals_setup():
     """``make docs-tables`` writes ``PROJECT`` of setup.py into every page and notebook."""
 
     def addressed(match):

@@ -23,7 +23,7 @@ from tools.gpu.results import FILE, Recorder, append, read
 @needs_interpreter
 @pytest.mark.skipif(COMPILER is None, reason="no g++: the search cannot be emulated")
 @pytest.mark.slow
-def test_a_dry_run_of_all_sections(tmp_path) -> None:
+def test_a_dry_run_lists_all_sections(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tools.gpu", "check", "--dry", "--out", str(tmp_path), "--minutes", "200"],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -50,7 +50,7 @@ def recorded(tmp_path, monkeypatch, function, limit: float) -> str:
     return sections.process(0, tmp_path, limit, dry=True)
 
 
-def test_what_ends_a_section_is_recorded_with_what_it_found(tmp_path, monkeypatch) -> None:
+def test_errors_that_end_a_section_are_recorded_with_its_results(tmp_path, monkeypatch) -> None:
     def hangs(record: Recorder) -> None:
         record("before", 1.0, "ms")
         time.sleep(10_000)
@@ -96,7 +96,7 @@ else:
 """
 
 
-def test_a_row_that_the_time_stopped_continues_on_another_machine(tmp_path, monkeypatch) -> None:
+def test_a_row_stopped_by_its_time_limit_resumes_elsewhere(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(training, "TRAIN", (sys.executable, "-c", TRAINER))
     monkeypatch.setattr(training, "SAVE_SECONDS", 2.0)
     carried = tmp_path / "carried"

@@ -27,7 +27,7 @@ def test_import_kmip_data_loads_nothing_heavy():
     assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
 
 
-def test_modules_that_messages_name_are_there_at_once():
+def test_modules_named_by_messages_are_available_at_once():
     names = "kmip_data.errors.UsageError, kmip_data.plugins.load"
     names += ", kmip_data.graphs.expander_targets, kmip_data.models.evaluate_predictions"
     run(f"import kmip_data; {names}")
@@ -77,7 +77,7 @@ def test_every_module_imports_and_has_a_docstring():
         assert (importlib.import_module(name).__doc__ or "").split("\n")[0].strip(), name
 
 
-def test_public_names_are_there():
+def test_public_names_exist():
     """The lists are the stubs, which type checkers read."""
     stub = Path(kmip_data.__file__).with_suffix(".pyi").read_text("utf-8")
     assert {*re.findall(r"^from \S+ import \w+ as (\w+)", stub, re.MULTILINE)} <= {

@@ -54,7 +54,7 @@ def packed(folder: Path) -> bytes:
     return file.getvalue()
 
 
-def test_every_mirror_is_asked_for_size_first_bytes_and_digest(server) -> None:
+def test_every_mirror_is_checked_for_size_first_bytes_and_digest(server) -> None:
     manifest = load_manifest("mnist")
     [source] = manifest.sources
     mirror, *_ = source.mirrors

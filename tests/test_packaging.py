@@ -211,7 +211,7 @@ def test_clone_works_next_to_an_ordinary_install(installed):
 
 
 @pytest.mark.parametrize(("python_version", "code"), [("3.13", 2), ("3.14", 0)])
-def test_a_python_that_is_needed_and_not_here_fails(tmp_path, python_version, code):
+def test_a_missing_required_python_fails(tmp_path, python_version, code):
     """``make test-pythons`` where the PATH has no Python of that version."""
     for tool in ("make", "bash", "sh"):
         (tmp_path / tool).symlink_to(shutil.which(tool))

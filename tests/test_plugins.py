@@ -350,7 +350,7 @@ def test_every_fault_of_a_plugin_is_one_error(folder):
     check_each(check, ERRORS)
 
 
-def test_plugins_that_are_not_there(folder, package, monkeypatch):
+def test_missing_plugins_are_reported(folder, package, monkeypatch):
     monkeypatch.syspath_prepend(package)
     (folder / "json.py").write_text("")
     points = package / "lib_of_paths-1.0.dist-info/entry_points.txt"

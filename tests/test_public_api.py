@@ -50,7 +50,7 @@ def test_pages_and_notebooks_import_marked_names_alone():
     assert imported - set(marked_names()) == set()
 
 
-def test_exit_codes_of_the_page_are_those_of_the_code():
+def test_documented_exit_codes_equal_the_code():
     page = (ROOT / "docs" / "errors.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+)[\d, ]* \| `(\w+)`", page, re.MULTILINE)
     assert len(rows) == 11

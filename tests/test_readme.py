@@ -163,7 +163,7 @@ def above_the_fold() -> str:
     return re.sub(r"!\[[^]]*\]\([^)]*\)|\]\([^)]*\)", "", text)
 
 
-def test_what_a_new_user_reads_is_short():
+def test_first_pages_are_short():
     text = above_the_fold()
     assert len(text.split()) <= 500
     prose = re.sub(r"^(#|\|).*$", ".", text, flags=re.MULTILINE)

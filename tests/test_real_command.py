@@ -84,7 +84,7 @@ def test_other_counts_than_the_published_ones_fail(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("without_training")
-def test_nothing_is_built_from_what_could_not_be_fetched(tmp_path) -> None:
+def test_failed_downloads_are_not_built(tmp_path) -> None:
     with dry.served([NAME], tmp_path / "samples") as server:
         for path in server.routes:
             server.route(path, status(404))
@@ -135,7 +135,7 @@ def test_a_dry_run_writes_the_summary(tmp_path) -> None:
     assert (tmp_path / "summary.md").read_text().strip() == done.stdout.strip()
 
 
-def test_it_starts_from_the_clone_as_make_does() -> None:
+def test_the_real_command_starts_from_a_clone() -> None:
     words = [sys.executable, "-m", "tools.real"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, "Missing option '--out'" in done.stderr) == (2, True)

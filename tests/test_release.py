@@ -65,7 +65,7 @@ def test_actions_are_pinned_by_commit_and_leave_no_credentials():
                     assert step["with"]["persist-credentials"] is False, file.name
 
 
-def test_version_names_and_words_are_those_of_setup(metadata):
+def test_version_names_and_words_equal_setup(metadata):
     cff, zenodo, recipe = load("CITATION.cff"), load(".zenodo.json"), load("conda/recipe.yaml")
     version = kmip_data.__version__
     assert metadata["Version"] == version
@@ -112,7 +112,7 @@ def test_citation_is_valid_and_has_the_paper():
     assert {each["value"] for each in paper["identifiers"]} == set(others) == {f"arXiv:{number}"}
 
 
-def test_classifiers_are_of_what_was_run(metadata):
+def test_classifiers_list_only_tested_platforms(metadata):
     """Every Python with a classifier is in the table of tested versions, not as untested."""
     table = (
         (ROOT / "docs" / "install.md")
@@ -129,7 +129,7 @@ def test_classifiers_are_of_what_was_run(metadata):
     assert not [line for line in metadata.get_all("Classifier") if line.startswith("License")]
 
 
-def test_conda_asks_for_what_setup_asks_for(metadata):
+def test_conda_requirements_equal_setup(metadata):
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     pairs = [re.fullmatch(r"([\w-]+)(>=.+)", line).groups() for line in needed]
     wanted = {f"{CONDA.get(name, name)} {least}" for name, least in pairs}
@@ -145,7 +145,7 @@ def test_the_map_of_the_demo_is_an_extra_that_make_demo_has(metadata):
     assert "-e '.[dev]'" in makefile
 
 
-def test_what_never_ran_says_so_and_names_what_is_there():
+def test_untested_features_are_labelled_with_their_evidence():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
     def check(path):
@@ -172,7 +172,7 @@ def test_what_never_ran_says_so_and_names_what_is_there():
     assert f"PYTHONS ?= {' '.join(matrix)}\n" in (ROOT / "Makefile").read_text("utf-8")
 
 
-def test_forms_of_issues_have_what_a_forge_needs():
+def test_issue_forms_have_the_required_fields():
     def check(path):
         form = yaml.safe_load(path.read_text("utf-8"))
         assert {"name", "description", "body"} <= set(form)

@@ -65,7 +65,7 @@ def from_wheel(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["basedpyright", pytest.param("mypy", marks=pytest.mark.torture)])
-def test_a_users_script_passes_and_wrong_types_do_not(tool, tmp_path, from_wheel):
+def test_correct_types_pass_and_wrong_types_fail(tool, tmp_path, from_wheel):
     """basedpyright reads PyTorch Geometric too: ``dataset[0]`` is ``Data``, a batch has its attributes.
 
     Both files are checked at once, and mypy checks both installs with one cache: nearly all of the

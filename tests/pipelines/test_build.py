@@ -80,7 +80,7 @@ def test_a_finished_build_is_found_without_raw_files(toy: Toy) -> None:
     assert sorted(built_units(toy.folder)) == list(range(7))
 
 
-def test_other_parameters_other_folder(toy: Toy) -> None:
+def test_other_parameters_use_another_folder(toy: Toy) -> None:
     wanted: dict[str, dict[str, Any]] = {
         "toy-k2": {},
         "toy-k3": {"parameters": {"k": 3}},

@@ -78,7 +78,7 @@ def test_inputs_of_a_city_are_standardised_by_its_training_nodes(home: Path, cit
     assert item.edge_length.shape == (item.num_edges,)
 
 
-def test_labels_of_other_parameters(home: Path, archive: Path) -> None:
+def test_other_parameters_give_other_labels(home: Path, archive: Path) -> None:
     parameters = {"hops": 3, "classes": 4, "weight": "travel_time", "bands": 2}
     build = build_own(
         "city", "times", {"archive": archive}, parameters=parameters, home=Home(home), jobs=1, quiet=True,

@@ -407,14 +407,16 @@ def take_graphs(form: str, count: int, first_seed: int = 0) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_build_is_what_the_owner_of_the_format_reads(form: str) -> None:
+def test_builds_equal_the_reference_reader(form: str) -> None:
     take_graphs(form, 50)
     check_refusals(form)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("form", FORMATS)
-def test_200_graphs_of_a_format(form: str, torture_count: Callable[..., None]) -> None:
+def test_200_graphs_of_each_format_are_conserved(
+    form: str, torture_count: Callable[..., None]
+) -> None:
     take_graphs(form, 200, first_seed=1)
     torture_count(f"graphs of {form}", TRIED[form])
     for (name, reason), count in REFUSED.items():

@@ -28,7 +28,7 @@ REAL = ("minesweeper", "tolokers", "chameleon-filtered", "squirrel-filtered", "c
 @pytest.mark.parametrize(
     ("name", "real"), [*((name, False) for name in ORACLES), *((name, True) for name in REAL)]
 )
-def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path) -> None:
+def test_items_equal_the_original_dataset(name: str, real: bool, tmp_path: Path) -> None:
     """Items built from raw files equal the oracle's bit for bit, in the order of the published split."""
     manifest = load_manifest(name)
     oracle = ORACLES[name]

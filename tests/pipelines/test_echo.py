@@ -13,7 +13,7 @@ from kmip_data.pipelines.formats.tensors import stream_graphs
 PARTS = ("train", "val", "test")
 
 
-def test_more_graphs_than_the_reader_holds_at_once(tmp_path):
+def test_more_graphs_than_one_read_buffer_are_read(tmp_path):
     draw = torch.Generator().manual_seed(0)
     graphs = []
     for i in range(2_100):

@@ -56,7 +56,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     assert "warning" not in both.err
 
 
-def test_directions_are_said_with_their_reason(tmp_path):
+def test_edge_directions_are_reported_with_their_reason(tmp_path):
     both = "source,target\n1,2\n2,1\n"
     done = build_files(tmp_path / "a", edges_csv=both)
     assert done.json["files"]["directed"] == "no: each edge has its reverse"
@@ -137,7 +137,7 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
             assert unequal == still == sum(pairs)
 
 
-def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):
+def test_directions_of_a_large_graph_are_estimated_from_a_sample(monkeypatch):
     monkeypatch.setattr(edge_directions, "_MAX_CHECKED_EDGES", 1_000)
     rng = np.random.default_rng(0)
     edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T

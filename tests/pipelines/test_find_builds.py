@@ -29,7 +29,7 @@ def home(tmp_path):
     return tmp_path
 
 
-def test_part_of_the_published_set_says_so_and_gives_way_to_the_whole(tmp_path):
+def test_a_partial_build_is_labelled_and_yields_to_the_complete_one(tmp_path):
     options = {"parts": {"train": [0, 1], "val": [2], "test": []}, "parameters": {"k": 32, **S3DIS}}
     write_build(tmp_path / "built/a", s3dis_records(3), s3dis_schema(), complete=False, **options)
     with pytest.warns(PartialBuildWarning, match="3 graphs"):
@@ -61,7 +61,7 @@ def test_parameters_choose_the_build(home):
         assert kmip_data.open("s3dis", home=home, **arguments).build.path.name == f"s3dis-{folder}"
 
 
-def test_a_folder_or_a_name_of_your_own(home, monkeypatch):
+def test_a_folder_or_a_user_name_selects_a_build(home, monkeypatch):
     assert len(kmip_data.open(home / "built/s3dis-limit2")) == 2
     assert len(kmip_data.open(str(home / "built/mine"))) == 5
     assert len(kmip_data.open("mine", home=home)) == 5
@@ -116,7 +116,7 @@ def test_several_builds_of_a_published_dataset_are_listed(home):
         assert f"\n    {folder}: " in error.value.found
 
 
-def test_obtain_without_building(home):
+def test_obtaining_without_building_names_the_command(home):
     where = Home.locate(home)
     assert obtain("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
     built = home / "built"

@@ -193,7 +193,7 @@ def test_keys_that_number_the_edges_are_no_features(tmp_path):
     assert got.first.columns["edge/edge_attr"].tolist() == [[1.5], [2.5], [3.5]]
 
 
-def test_attributes_called_as_ids_are_kept(tmp_path):
+def test_attributes_named_like_ids_are_kept(tmp_path):
     """graph, node, source, target and id of nodes and edges, and the keys of a multigraph."""
     graph = nx.MultiDiGraph()
     names = ("graph", "node", "source", "weight2")
@@ -296,7 +296,7 @@ def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):
         assert got.first.num_nodes == 5
 
 
-def test_lists_of_features_of_musae(tmp_path):
+def test_feature_lists_of_musae_are_read(tmp_path):
     lists = {"0": [1, 3], "1": [0], "2": []}
     files = {
         "musae_DE_edges_csv": "from,to\n0,1\n1,2\n",

@@ -191,7 +191,7 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
 
 
 @pytest.mark.parametrize("layout", ["list", "pair", "new pair", "one", "pair of one", "files"])
-def test_tensors_are_those_that_were_saved(tmp_path, layout):
+def test_saved_tensors_are_read_unchanged(tmp_path, layout):
     import torch
     from torch_geometric.data import Data, InMemoryDataset
 
@@ -282,7 +282,7 @@ def test_arrays_equal_scipy(tmp_path, form):
 
 @pytest.mark.parametrize("symmetry", ["symmetric", "general"])
 @pytest.mark.parametrize("field", ["real", "pattern"])
-def test_matrix_market_is_what_scipy_reads(tmp_path, symmetry, field):
+def test_matrix_market_equals_scipy(tmp_path, symmetry, field):
     from scipy import io, sparse
 
     matrix = sparse.random_array((8, 8), density=0.3, rng=0)
@@ -318,7 +318,7 @@ def test_the_name_of_an_array_of_edges_says_which_axis_has_their_ends(
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_graphml_is_what_networkx_reads(tmp_path, directed):
+def test_graphml_equals_networkx(tmp_path, directed):
     import networkx as nx
 
     folder = write_files(tmp_path / "g")
@@ -367,7 +367,7 @@ NETWORKS = ["a.graphml", "a.gexf", "a.gml", "node_link_data.json", "adjacency_da
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "cytoscape_data.json"])
-def test_files_of_networkx_are_what_it_reads(tmp_path, name):
+def test_files_of_networkx_equal_networkx(tmp_path, name):
     folder = write_files(tmp_path / "n")
     graph = club()
     write_network(folder / name, graph)

@@ -30,7 +30,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import text_tables
 
 
-def test_tables_of_edges_nodes_and_graphs(tmp_path):
+def test_tables_of_edges_nodes_and_graphs_are_read(tmp_path):
     folder = write_files(
         tmp_path / "t", edges_csv=EDGES, nodes_tsv=NODES.replace(",", "\t"), graphs_csv=GRAPHS
     )
@@ -47,7 +47,7 @@ def test_tables_of_edges_nodes_and_graphs(tmp_path):
     assert schema.label_column.num_classes == 2
 
 
-def test_an_edge_list_alone(tmp_path):
+def test_an_edge_list_alone_is_read(tmp_path):
     """Nodes are the ids that occur, sorted; a table of numbers needs no names; gzip and comments, too."""
     text = "# made here\n10 30\n30 20\n"
     path = tmp_path / "e" / "list.txt.gz"
@@ -122,7 +122,7 @@ def test_one_long_id_takes_the_memory_of_one(tmp_path):
     assert record.num_nodes == 20_003
 
 
-def test_rows_of_a_graph_may_lie_anywhere(tmp_path):
+def test_rows_of_a_graph_need_not_be_contiguous(tmp_path):
     rng = np.random.default_rng(0)
     graph = rng.integers(0, 12, 100)
     ends = rng.integers(0, 9, (100, 2))
@@ -249,7 +249,7 @@ def test_features_that_are_not_finite_are_a_warning(tmp_path):
     assert "not finite everywhere: x" in done.err
 
 
-def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
+def test_one_hot_rows_become_classes_on_request(tmp_path):
     classes = np.array([2, 0, 1, 2])
     file = npz_bytes(edge_index=[[0, 1], [1, 2]], labels=np.eye(3)[classes])
     folder = write_files(tmp_path / "n", a_npz=file)
@@ -265,7 +265,7 @@ def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
     assert data.y.tolist() == classes.tolist()
 
 
-def test_columns_without_names(tmp_path):
+def test_columns_without_names_are_read(tmp_path):
     """The index that pandas writes is no feature, and no number of a node that its row has not."""
     index = {"edges_csv": ",source,target\n0,0,1\n1,1,2\n", "nodes_csv": ",mass\n0,5\n1,6\n2,7\n"}
     schema, (record,) = read_folder(write_files(tmp_path / "i", **index))
@@ -319,7 +319,7 @@ LABELS = [
 ]
 
 
-def test_labels_say_what_the_task_is(tmp_path):
+def test_labels_determine_the_task(tmp_path):
     def check(case):
         values, task, expected = case
         rows = [f"{number},1,1,{value}" for number, value in enumerate(values)]

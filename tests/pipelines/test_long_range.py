@@ -61,7 +61,7 @@ def test_targets_equal_networkx(task):
             assert record.columns["graph/y"].tolist() == [nx.diameter(graph)]
 
 
-def test_the_dataset(tmp_path):
+def test_long_range_records_follow_the_schema(tmp_path):
     """Parts of one size for each topology, equal bytes from equal parameters, others from another seed."""
     parts = {
         part: LongRange(root=tmp_path, graphs=120, nodes=16, split=part)

@@ -60,7 +60,7 @@ def test_one_archive_with_graphs_and_lists_is_both_sources():
     assert [len(plan.members) for plan in plans] == [5000, 3]
 
 
-def test_items_of_malnet_tiny_equal_pygs(real, tmp_path):
+def test_items_of_malnet_tiny_equal_pyg(real, tmp_path):
     archives = [
         shared_data("malnet-graphs-tiny_100.tar.gz"),
         shared_data("split_info_tiny_100.zip"),

@@ -66,7 +66,7 @@ def test_values_are_checked_before_the_cast_and_the_record_is_named(
         list(batches)
 
 
-def test_a_batch_is_its_graphs_one_behind_the_other() -> None:
+def test_a_batch_concatenates_its_graphs() -> None:
     graphs = [a_graph(), a_graph(x=np.array([[1], [2], [5]], np.int8)), a_graph(y=np.float32(2))]
     arrays, rows = conform_graphs(graphs, SCHEMA, MANIFEST.layout, "file")
     assert arrays["x"].dtype == np.uint8
@@ -75,7 +75,7 @@ def test_a_batch_is_its_graphs_one_behind_the_other() -> None:
     assert rows.tolist() == [[2, 2, 1, 2], [3, 2, 1, 2], [2, 2, 1, 2]]
 
 
-def test_a_batch_gets_the_other_direction_of_the_edges_of_each_graph() -> None:
+def test_a_batch_adds_reverse_edges_to_each_graph() -> None:
     rng = np.random.default_rng(0)
     graphs = []
     for nodes in (2, 5, 3, 4):
@@ -101,7 +101,7 @@ def test_a_batch_gets_the_other_direction_of_the_edges_of_each_graph() -> None:
         (lambda: np.zeros(3).reshape(2), "file, item 2 is not laid out as published."),
     ],
 )
-def test_errors_of_a_reader_name_the_place_in_no_words_of_pythons(
+def test_reader_errors_name_the_record_without_python_terms(
     code: Any, message: str, tmp_path: Path
 ) -> None:
     raw = RawFiles(tmp_path, "file")
@@ -117,7 +117,7 @@ def test_errors_of_a_reader_name_the_place_in_no_words_of_pythons(
     assert str(caught.value) == message
 
 
-def test_columns_are_in_the_key_of_a_dataset_but_of_those_that_a_digest_pins() -> None:
+def test_dataset_keys_include_columns_unless_a_digest_pins_them() -> None:
     raw = RawFolder(Path(), {}, ())
     for name, keyed in (("minesweeper", True), ("zinc", False)):
         pipeline = load_pipeline(load_manifest(name))
@@ -131,7 +131,7 @@ def test_columns_are_in_the_key_of_a_dataset_but_of_those_that_a_digest_pins() -
     assert Layout().keyed
 
 
-def test_other_columns_under_the_same_key_ask_for_a_version(tmp_path: Path, monkeypatch) -> None:
+def test_changed_columns_under_one_key_need_a_new_version(tmp_path: Path, monkeypatch) -> None:
     build = build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
     pipeline = type(load_pipeline(load_manifest("zinc")))
     schema = replace(build.card.schema_, max_nodes=99)

@@ -30,7 +30,7 @@ def assert_equals_ogb(smiles):
         assert np.array_equal(ours, theirs[key]), (smiles, key)
 
 
-def test_molecules_of_smiles_equal_ogbs():
+def test_molecules_of_smiles_equal_ogb():
     check_each(assert_equals_ogb, [*SMILES, *(row["smiles"] for row in real_rows(every=150))])
 
 

@@ -37,7 +37,7 @@ def raw(tmp_path_factory):
     return write_sample("ogbg-molhiv", tmp_path_factory.mktemp("molecules"), limit=24, seed=3)
 
 
-def test_a_row_at_a_time_gives_the_same(raw):
+def test_reading_row_by_row_gives_equal_records(raw):
     """The tables by Python's csv reader, a number at a time."""
     for name, columns in (("node-feat", 9), ("edge-feat", 3), ("edge", 2)):
         path = raw / "raw" / f"{name}.csv.gz"
@@ -105,7 +105,7 @@ def test_edges_are_made_undirected_as_pyg_makes_them(made, tmp_path):
     assert both.schema.label_column.num_classes == (40 if made is OGBNArxiv else 47)
 
 
-def test_tables_of_two_graphs_are_not_one(tmp_path):
+def test_tables_of_two_graphs_are_refused(tmp_path):
     write_sample("ogbn-arxiv", tmp_path, limit=90, seed=3)
     for name in ("node", "edge"):
         path = tmp_path / f"raw/num-{name}-list.csv.gz"
@@ -214,7 +214,7 @@ def graphgps_parts(lists, *, subset):
 
 
 @pytest.mark.parametrize("made", [PCQM4Mv2, PCQM4Mv2Subset])
-def test_molecules_of_the_challenge(made, smiles, tmp_path):
+def test_challenge_molecules_equal_ogb(made, smiles, tmp_path):
     """Parts as in GraphGPS and in OGB; the subset has no other molecules."""
     with gzip.open(smiles / "raw/data.csv.gz", "rt") as file:
         table = list(csv.DictReader(file))
@@ -237,7 +237,7 @@ def test_molecules_of_the_challenge(made, smiles, tmp_path):
     assert len(whole) == (sum(map(len, wanted["graphgps"].values())) if subset else len(table))
 
 
-def test_bad_files_of_the_challenge(smiles):
+def test_bad_challenge_files_are_refused(smiles):
     name = "pcqm4mv2"
     table, lists = smiles / "raw/data.csv.gz", smiles / "split_dict.pt"
     sound = {path: path.read_bytes() for path in (table, lists)}

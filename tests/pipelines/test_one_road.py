@@ -132,7 +132,7 @@ def comparable(schema: Schema) -> Schema:
 
 
 @pytest.mark.parametrize("kind", ["one", "halves", "fine", "numbers"])
-def test_the_same_graphs_by_every_door_are_stored_alike(tmp_path: Path, kind: str) -> None:
+def test_equal_graphs_are_stored_equally_from_every_source(tmp_path: Path, kind: str) -> None:
     graphs = graphs_of(kind)
     first, *others = [built(door, graphs, tmp_path) for door in DOORS]
     expected = {"one": "uint8", "halves": "uint8", "fine": "uint8", "numbers": "float32"}[kind]

@@ -65,7 +65,7 @@ def test_quoted_cells_keep_separators_line_ends_and_number_signs(tmp_path):
     assert any(line.startswith("note: names or free text") for line in got.files["ignored"])
 
 
-def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
+def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
     """GML and Pajek had the same mark for each letter that UTF-8 does not know: two classes were one."""
     gml = 'graph [ node [ id 0 kind "{}" ] node [ id 1 kind "{}" ] edge [ source 0 target 1 ] ]'
     pajek = '*Vertices 2\n1 "{}"\n2 "{}"\n*Arcs\n1 2\n'
@@ -187,7 +187,7 @@ def test_the_first_line_has_names_or_data(tmp_path):
     check_each(check, NAMES.items())
 
 
-def test_a_first_line_that_may_be_either_is_asked(tmp_path):
+def test_an_ambiguous_first_line_needs_a_choice(tmp_path):
     x = np.arange(6).reshape(3, 2) / 2
     nodes = pd.DataFrame(x).to_csv(index=False)
     folder = write_files(tmp_path / "n", edges_csv="source,target\n0,1\n1,2\n", nodes_csv=nodes)
@@ -210,7 +210,7 @@ def variants(name):
         yield from (f"{name[:-1]}_{name[-1]}", f"{name[:-1]} {name[-1]}", f"{name[:-1]}-{name[-1]}")
 
 
-def test_the_names_of_the_ends_are_known(tmp_path):
+def test_common_names_of_edge_ends_are_recognised(tmp_path):
     folders = number_folders(tmp_path)
 
     def check(case):
@@ -244,7 +244,7 @@ FILES = [
 ]
 
 
-def test_files_are_known_by_the_words_in_their_names(tmp_path):
+def test_files_are_recognised_by_words_in_their_names(tmp_path):
     folders = number_folders(tmp_path)
 
     def check(case):
@@ -311,7 +311,7 @@ def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
     check_each(check, IDS)
 
 
-def test_y_next_to_x_is_a_coordinate_or_asked(tmp_path):
+def test_y_next_to_x_is_a_coordinate_or_needs_a_choice(tmp_path):
     nodes = pd.DataFrame({"id": range(6), "x": np.arange(6) / 4, "y": np.arange(6) / 8})
     files = {"edges_csv": "u,v\n0,1\n", "nodes_csv": nodes.to_csv(index=False)}
     folder = write_files(tmp_path / "asked", **files)
@@ -333,7 +333,7 @@ def test_y_next_to_x_is_a_coordinate_or_asked(tmp_path):
     )
 
 
-def test_molecules_in_three_tables(tmp_path):
+def test_molecules_in_three_tables_are_read(tmp_path):
     """begin, end and mol_id; names of graphs are those of the file."""
     folder = write_files(
         tmp_path / "m",
@@ -435,7 +435,7 @@ def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
     assert "edges.csv and nodes.csv" in caught.value.next
 
 
-def test_graphs_in_one_table_of_edges(tmp_path):
+def test_several_graphs_in_one_edge_table_are_read(tmp_path):
     """Ends are columns with names alike, and a column of ids that repeats may name the graph."""
     rows = [f"s{graph},R1,R{end},0.5\n" for graph in range(3) for end in (2, 3)]
     folder = write_files(tmp_path / "t", a_csv="participant_id,roi_a,roi_b,fc\n" + "".join(rows))
@@ -492,7 +492,7 @@ def test_graphs_without_nodes_or_without_a_row_are_refused_or_left_out(tmp_path,
     assert any("2 without any row" in line for line in got.files["ignored"])
 
 
-def test_edges_without_a_node_are_left_out_only_if_asked(tmp_path):
+def test_edges_without_a_node_are_dropped_only_on_request(tmp_path):
     edges = "source,target,w\na,b,1\nb,ghost,2\nb,a,3\nghost,ghost2,4\n"
     folder = write_files(tmp_path / "t", edges_csv=edges, nodes_csv="id,f\na,1\nb,2\n")
     with pytest.raises(DamagedInput, match=r"line 3: the node ghost.*nor are 1 other end"):
@@ -503,7 +503,7 @@ def test_edges_without_a_node_are_left_out_only_if_asked(tmp_path):
     assert "rows of edges.csv: 2 edges with an end that is not a node" in got.files["ignored"]
 
 
-def test_a_note_behind_the_nodes_is_warned_of(tmp_path):
+def test_a_note_after_the_nodes_is_a_warning(tmp_path):
     nodes = "id;f\na;1\nb;2\nc;\nSource: office;\n"
     folder = write_files(tmp_path / "t", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
     got = read_files(folder)

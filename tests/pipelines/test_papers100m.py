@@ -59,7 +59,7 @@ def arrays_of(folder):
         return dict(data)
 
 
-def test_papers100m_equals_ogbs_reader(raw, tmp_path):
+def test_papers100m_equals_the_ogb_reader(raw, tmp_path):
     """Every value as OGB's reader has it; edges by target, those into a node in their order."""
     (theirs,) = read_binary_graph_raw(str(raw / "raw"))
     labels = np.load(raw / "raw" / "node-label.npz")["node_label"]
@@ -76,7 +76,7 @@ def test_papers100m_equals_ogbs_reader(raw, tmp_path):
     assert 0 < (ours.y >= 0).sum() == sum(map(len, parts.values())) < 300
 
 
-def test_both_ways_and_half_precision(raw, tmp_path):
+def test_papers100m_supports_reverse_edges_and_half_precision(raw, tmp_path):
     """Undirected edges are PyG's, whose first row is sorted and ours the second; float16 is the nearest."""
     arrays = arrays_of(raw)
     (ours,) = OGBNPapers100M(
@@ -90,7 +90,7 @@ def test_both_ways_and_half_precision(raw, tmp_path):
     assert (np.abs(ours.x.numpy() - arrays["node_feat"]) <= most).all()
 
 
-def test_layouts_of_the_archives(raw, tmp_path):
+def test_every_archive_layout_is_read(raw, tmp_path):
     """Stored or deflated, inside and outside, in any order and by columns: the same shards."""
     arrays = arrays_of(raw)
     wanted = []
@@ -123,7 +123,7 @@ def test_layouts_of_the_archives(raw, tmp_path):
     check_each(check, [(i, *layout) for i, layout in enumerate([*layouts, (stored, stored, True)])])
 
 
-def test_sorted_runs_by_a_slow_sort(tmp_path):
+def test_sorted_runs_equal_a_slow_sort(tmp_path):
     """Any number of nodes, edges and buckets, hubs and nodes without edges, by a sort of pairs."""
     rng = np.random.default_rng(0)
 

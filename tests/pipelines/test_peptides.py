@@ -81,7 +81,7 @@ def test_the_published_set_is_complete(tmp_path):
 # --- peptides-struct -----------------------------------------------------------------------------
 
 
-def test_struct_from_the_table_of_func(raw, tmp_path):
+def test_struct_can_be_built_from_the_func_table(raw, tmp_path):
     build = ["build", "peptides-struct", "--home", tmp_path / "home", "--unpinned", "--archive"]
     for archive in (raw, raw / FUNC_TABLE):
         message = expect_refusal(*build, archive, code=4)

@@ -233,7 +233,7 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("blocks", [False, True])
-def test_folders_called_as_parts_are_the_split(blocks):
+def test_folders_named_like_parts_define_the_split(blocks):
     def keys(*folders: str) -> list[str]:
         clouds = [f"{folder}/{number}.npy" for folder in folders for number in range(10)]
         return (
@@ -356,7 +356,7 @@ def test_names_are_read_above_the_points_in_any_case(tmp_path, content):
     assert record.columns["node/x"].tolist() == [[0, 0, 0, 5, 3], [8, 0, 0, 5, 3]]
 
 
-def test_a_first_line_of_0_1_2_is_asked_about(tmp_path):
+def test_a_first_line_of_0_1_2_needs_a_choice(tmp_path):
     text = "0,1,2\n3,4,5\n"
     assert list(columns_of(tmp_path, text, header="yes")) == ["0", "1", "2"]
     assert columns_of(tmp_path, text, header="no")["x"] == [0, 3]
@@ -454,7 +454,7 @@ def test_labels_of_a_cloud_are_found_by_name():
     }  # fmt: skip
 
 
-def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
+def test_kitti_scans_are_read_with_semantic_kitti_labels(tmp_path):
     rng = np.random.default_rng(0)
     points = rng.random((50, 4)).astype("<f4")
     for folder in ("velodyne", "labels"):
@@ -689,7 +689,7 @@ def test_bad_text_is_an_error(tmp_path):
     check_each(check, TEXTS)
 
 
-def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
+def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
     """Two classes became one: both had the same mark for the letter that UTF-8 does not know."""
     cloud = tmp_path / "cloud.txt"
     cloud.write_bytes("x y z label\n1 2 3 Bjør\n4 5 6 Bjår\n7 8 9 Bjør\n".encode("latin-1"))

@@ -45,7 +45,7 @@ def split(keys, **parameters):
 # --- equal to the references ---------------------------------------------------------------------
 
 
-def test_built_items_equal_those_of_pyg(real, tmp_path):
+def test_built_items_equal_pyg(real, tmp_path):
     """Items built from the archive have the dtypes, shapes, values and order of PyTorch Geometric's."""
     from kmip_data import S3DIS
 
@@ -112,7 +112,7 @@ def full_keys():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_upstream_split_at_full_size(full_keys, seed):
+def test_full_size_split_equals_upstream(full_keys, seed):
     drawn = split(full_keys, split_seed=seed)
     assert drawn.name == f"upstream-area6-seed{seed}"
     state = random.getstate()
@@ -208,7 +208,7 @@ def test_wrong_arrays_are_named(copy):
     fails(copy, "ply_data_all_0.h5", "chunk at")
 
 
-def test_too_few_points_for_k(copy):
+def test_too_few_points_for_k_are_refused(copy):
     few = np.random.default_rng(0).random((18, 32, 9), dtype=np.float32)
     replace(copy, {"data": few, "label": np.zeros((18, 32), np.uint8)})
     fails(

@@ -54,7 +54,7 @@ def sample(tmp_path_factory):
 # --- equal to the references ---------------------------------------------------------------------
 
 
-def test_built_items_equal_those_of_pyg(real, tmp_path):
+def test_built_items_equal_pyg(real, tmp_path):
     """Items built from the archive have the dtypes, shapes, values and order of PyTorch Geometric's."""
     from kmip_data import ShapeNetPart
 
@@ -83,7 +83,7 @@ def test_edges_equal_brute_force(real):
         assert np.array_equal(edges, torch_cluster_edges(pos, 8, every=7))
 
 
-def test_categories_are_those_of_pyg():
+def test_categories_equal_pyg():
     assert {c.name: c.synset for c in CATEGORIES} == ShapeNet.category_ids
     assert {c.name: list(range(c.first, c.last + 1)) for c in CATEGORIES} == ShapeNet.seg_classes
     names = [

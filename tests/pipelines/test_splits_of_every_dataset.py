@@ -51,7 +51,7 @@ def test_every_dataset_takes_the_rule():
 
 
 @pytest.mark.parametrize("name", ["malnet-tiny", "s3dis", "paris"])
-def test_samples_by_the_command_line(name, tmp_path):
+def test_the_command_line_splits_samples(name, tmp_path):
     limit = [] if name == "paris" else ["--limit", 12 if name == "s3dis" else 60]
     options = [name, "--sample", *limit, "--jobs", 1, "--quiet", "--home", tmp_path, "--json"]
     published = kmip("build", *options).json
@@ -131,7 +131,7 @@ def test_stratification_uses_the_labels_of_graphs():
     assert "chance" in what
 
 
-def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
+def test_nodes_in_no_part_stay_excluded():
     from kmip_data.pipelines.parameters import BaseSplitParams
 
     rng = np.random.default_rng(0)

@@ -157,7 +157,7 @@ PT_FAULTS = [
 ]
 
 
-def test_a_pt_file_with_other_contents(name, pyg, tmp_path):
+def test_a_pt_file_with_other_contents_is_refused(name, pyg, tmp_path):
     folder = Path(shutil.copytree(pyg[1], tmp_path / "pt"))
     data, slices, _ = torch.load(folder / "val.pt", weights_only=False)
     for problem in PT_FAULTS:

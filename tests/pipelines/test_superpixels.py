@@ -309,7 +309,7 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
     assert "are missing and not drawn" in without.err
 
 
-def test_masks_of_0_and_255_are_asked_about_once(pictures, home):
+def test_masks_of_0_and_255_need_one_choice(pictures, home):
     for path in (pictures / "masks").iterdir():
         Image.fromarray((np.asarray(Image.open(path)) > 1).astype(np.uint8) * 255).save(path)
     (pictures / "masks" / "more.png").write_bytes(path.read_bytes())

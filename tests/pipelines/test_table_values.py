@@ -13,7 +13,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import RawFolder
 
 
-def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
+def test_thousands_separators_need_a_choice(tmp_path):
     folders = number_folders(tmp_path)
 
     def check(case):
@@ -72,7 +72,7 @@ def test_lossless_conversions_are_made_and_reported(tmp_path):
     assert reasons["note"].startswith("names or free text")
 
 
-def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
+def test_a_choice_is_requested_once_for_all_columns(tmp_path):
     rows = ["id,country,city,since,score\n"]
     for i in range(300):
         country = ("NA", "DE", "FR")[i % 3]
@@ -343,7 +343,7 @@ def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal
 
 
 @pytest.mark.parametrize("last", ["7", "k. A."])
-def test_points_before_three_digits_are_asked_next_to_semicolons(tmp_path, last):
+def test_points_before_three_digits_need_a_choice_next_to_semicolons(tmp_path, last):
     folder = table_of(tmp_path / "a", [last, "155.565", "65.124"])
     with pytest.raises(DamagedInput, match=r"line 3: 'sum' is '155\.565'.*two ways") as caught:
         read_files(folder, missing=("k. A.",))
@@ -361,7 +361,7 @@ def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
     assert parse_advice(caught.value) == {"decimal": ","}
 
 
-def test_all_words_among_numbers_are_asked_at_once(tmp_path):
+def test_all_words_among_numbers_are_reported_at_once(tmp_path):
     folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<-4.5", "7,25", "8", "n.d."])
     with pytest.raises(DamagedInput, match=r"'k\. A\.' among numbers, and 2 other texts") as caught:
         read_files(folder)
@@ -370,7 +370,7 @@ def test_all_words_among_numbers_are_asked_at_once(tmp_path):
     np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
 
 
-def test_words_among_many_different_numbers_are_asked_alone(tmp_path):
+def test_words_among_many_distinct_numbers_are_reported_separately(tmp_path):
     """The advice was to leave the column out, as a column of too many texts."""
     cells = ["k. A.", *(f"{number},5" for number in range(70))]
     with pytest.raises(DamagedInput) as caught:

@@ -206,7 +206,7 @@ def test_graphs_without_a_label_are_in_no_part(tmp_path):
         assert sorted(train.records.tolist()) == [0, 2]
 
 
-def test_two_labels_of_which_one_is_minus_one_are_asked_about(tmp_path):
+def test_two_labels_including_minus_one_need_a_choice(tmp_path):
     y = torch.tensor([1, -1, 1, -1])
     path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
     with pytest.raises(DamagedInput) as caught:
@@ -257,7 +257,7 @@ def test_every_layout_of_a_file_has_the_same_graphs(tmp_path, layout):
     assert [record.num_nodes for record in records] == [graph.num_nodes for graph in graphs]
 
 
-def test_what_all_graphs_of_a_pair_share_is_ignored_with_its_reason(tmp_path):
+def test_attributes_shared_by_paired_graphs_are_ignored_with_a_reason(tmp_path):
     data, slices = InMemoryDataset.collate(graphs_with())
     data.num_classes = 7
     _, _, findings = read_records(saved(tmp_path / "a", (data, slices)))
@@ -325,7 +325,7 @@ REFUSED = {
 }
 
 
-def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
+def test_refused_inputs_have_a_working_remedy(tmp_path):
     """The remedy is Python, typed where the object is called ``data``."""
 
     def check(case):
@@ -358,7 +358,7 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
     check_each(check, REFUSED.values())
 
 
-def test_edges_of_a_sparse_adjacency_are_those_that_were_saved(tmp_path):
+def test_edges_of_a_sparse_adjacency_are_read_unchanged(tmp_path):
     data = T.ToSparseTensor()(plain())
     edges, _ = to_edge_index(data.adj_t.t())
     assert {*zip(*edges.tolist(), strict=True)} == {*zip(*EDGES.tolist(), strict=True)}
@@ -368,7 +368,7 @@ def test_edges_of_a_sparse_adjacency_are_those_that_were_saved(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
-def test_every_sparse_format_is_what_scipy_loads(tmp_path, form):
+def test_every_sparse_format_equals_scipy(tmp_path, form):
     rng = np.random.default_rng(0)
     for number in range(12):
         matrix = sparse.random_array((8, 8), density=0.3, format="csr", rng=rng)
@@ -496,7 +496,7 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
         read_records(path)
 
 
-def test_arrays_of_unknown_names_are_warned_of(tmp_path):
+def test_arrays_with_unknown_names_are_a_warning(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(
         path, edge_index=EDGES.numpy(), feat=np.eye(6), labels=np.arange(6) % 2, readme="by Jo"

@@ -98,7 +98,7 @@ def test_digests_of_private_builds_are_not_written(tmp_path, monkeypatch) -> Non
     assert private.key not in written
 
 
-def test_digests_are_of_the_versions_of_today() -> None:
+def test_published_digests_match_the_current_versions() -> None:
     """A pipeline whose version was raised, as for a changed column, has none of an earlier one left."""
     stale = []
     for name in PUBLISHED:
@@ -110,6 +110,6 @@ def test_digests_are_of_the_versions_of_today() -> None:
     assert not stale, "build these again, then `python tools/published.py digests HOME`"
 
 
-def test_every_table_is_of_a_dataset() -> None:
+def test_every_digest_table_belongs_to_a_dataset() -> None:
     assert len(published_builds()) >= len(set(dataset_names()) - OWN_FILES)
     assert all(table["about"] for table in published_builds().values())

@@ -103,14 +103,14 @@ def test_edges_out_of_range_are_refused_by_every_reader(copy, key, value):
 
 
 @pytest.mark.parametrize("position", [-1, 4, -(2**63), 2**62])
-def test_positions_out_of_range(copy, position):
+def test_positions_out_of_range_are_refused(copy, position):
     folder = copy("index")
     put(folder, "splits/default.h5", "split/train", 0, position)
     with pytest.raises(DamagedInput, match=f"{position}"):
         ShardedDataset(folder, "train")
 
 
-def test_a_split_of_other_nodes(copy):
+def test_a_split_with_unknown_nodes_is_refused(copy):
     folder = copy("one")
     put(folder, "splits/default.h5", "split/node_code", 0, 3)
     with pytest.raises(DamagedInput, match=r"\[3\]"):
@@ -128,7 +128,7 @@ def test_a_split_of_other_nodes(copy):
 # Added columns
 
 
-def test_a_column_with_a_key_of_the_build(copy):
+def test_a_column_with_a_key_of_the_build_is_refused(copy):
     folder = copy("index")
 
     def rename(schema):

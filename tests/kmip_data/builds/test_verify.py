@@ -141,7 +141,7 @@ def test_every_bit_of_the_card_counts(points):
         ]
 
 
-def test_cards_that_cannot_be_read(points):
+def test_unreadable_cards_are_reported(points):
     for text in ("", "[]", '{"version": 3}', "\xff", "[" * 100_000):
         (points / CARD_NAME).write_text(text, encoding="latin-1")
         report = verify_build(points)
@@ -152,7 +152,7 @@ def test_cards_that_cannot_be_read(points):
     assert not verify_build(points).ok
 
 
-def test_missing_extra_swapped_and_longer_shards(points):
+def test_missing_extra_swapped_and_longer_shards_are_reported(points):
     data = [(points / file).read_bytes() for file in SHARDS]
     for changed in (data[2] + b"\0", data[2][:-1], b""):
         (points / SHARDS[2]).write_bytes(changed)
@@ -217,7 +217,7 @@ def test_wrong_values_are_found(tmp_path, monkeypatch, case, block):
     assert report.broken_shards == [SHARDS[0]]
 
 
-def test_pointers_out_of_order(points):
+def test_unordered_pointers_are_reported(points):
     patch(points, SHARDS[0], "graph/node_ptr", 2, 39)
     report = verify_build(points)
     assert problems_of(report) == [
@@ -257,14 +257,14 @@ def test_shards_of_other_builds_are_found(points):
         ),
     ],
 )
-def test_cards_that_contradict_the_files(points, part, change, what):
+def test_cards_that_contradict_the_files_are_reported(points, part, change, what):
     change_card(points, lambda card: vars(part(card)).update(change))
     assert problems_of(verify_build(points)) == [(CARD_NAME, what)]
     change_card(points, lambda card: card.counts.update(nodes=1))
     assert (CARD_NAME, "has a different number of nodes") in problems_of(verify_build(points))
 
 
-def test_files_that_are_missing_or_have_no_end(points):
+def test_missing_and_truncated_files_are_reported(points):
     """A link to a device, or a pipe, in the place of a file is not read."""
     for name in (SHARDS[0], "splits/stride.h5"):
         data = (points / name).read_bytes()
@@ -304,7 +304,7 @@ SPLIT = {"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KE
         (dict(parts={**PARTS, "more": []}), "has different records in more"),
     ],
 )
-def test_splits_that_are_not_those_of_the_card(points, changes, what):
+def test_splits_that_differ_from_the_card_are_reported(points, changes, what):
     put_split(points, encode_split(**{**SPLIT, **changes})[0])
     assert problems_of(verify_build(points)) == [("splits/stride.h5", what)]
 

@@ -40,13 +40,13 @@ def test_the_signature_names_every_argument_with_its_default():
         assert ("split" in parameters) == getattr(kmip_data, name).has_parts
 
 
-def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):
+def test_an_unknown_part_is_refused_before_building(tmp_path):
     with pytest.raises(UsageError, match="'trains'"):
         kmip_data.S3DIS(split="trains", sample=True, root=tmp_path / "home")
     assert not (tmp_path / "home").exists()
 
 
-def test_a_part_in_the_place_of_root_is_refused_unless_it_is_a_folder(tmp_path, monkeypatch):
+def test_a_part_passed_as_root_is_refused_unless_it_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for part in ("train", "valid", "trainval"):
         with pytest.raises(UsageError, match=f"'{part}'"):
@@ -57,7 +57,7 @@ def test_a_part_in_the_place_of_root_is_refused_unless_it_is_a_folder(tmp_path, 
         kmip_data.S3DIS("train", build=False)
 
 
-def test_root_and_home_are_two_names_of_one_folder(tmp_path):
+def test_root_and_home_name_the_same_folder(tmp_path):
     arguments = {"sample": True, "limit": 2, "quiet": True}
     by_root = kmip_data.S3DIS(root=tmp_path, **arguments)
     by_home = kmip_data.S3DIS(home=Home(tmp_path), build=False, **arguments)
@@ -81,7 +81,7 @@ def test_root_and_home_are_two_names_of_one_folder(tmp_path):
         build_own("points", "mine", {"path": tmp_path}, root=tmp_path, home=tmp_path)
 
 
-def test_a_subclass_of_your_own_keeps_its_signature():
+def test_a_user_subclass_keeps_its_signature():
     class Mine(kmip_data.S3DIS):
         def __init__(self, level, **others):
             super().__init__(**others)

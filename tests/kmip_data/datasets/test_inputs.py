@@ -25,7 +25,7 @@ def card_of(folder, dataset, **columns):
     ).card
 
 
-def test_stored_columns_a_view_of_them_and_a_degree_profile(tmp_path):
+def test_inputs_include_stored_columns_views_and_a_degree_profile(tmp_path):
     card = card_of(tmp_path / "b", "s3dis", **{"node/x": tuple("abcdefghi")})
     inputs = network_inputs(card, "all", "replace")
     assert (inputs.attributes, inputs.names) == (("x",), tuple("abcdefghi"))

@@ -145,7 +145,7 @@ def test_resumes_in_the_middle_of_an_epoch(build, tmp_path):
         assert torch.equal(second.weight, whole.weight)
 
 
-def test_from_a_name_and_from_a_folder(build, tmp_path):
+def test_a_datamodule_opens_a_name_or_a_folder(build, tmp_path):
     data = GraphDataModule(build.path, batch_size=4, columns=["x", "y"])
     data.setup()
     assert set(data.parts) == set(PARTS)
@@ -154,7 +154,7 @@ def test_from_a_name_and_from_a_folder(build, tmp_path):
         GraphDataModule("s3dis", batch_size=4, home=tmp_path, k=4).setup()
 
 
-def test_parts_that_are_not_there(tmp_path):
+def test_missing_parts_are_refused(tmp_path):
     records = s3dis_records(6)
     some = write_build(
         tmp_path / "some", records, s3dis_schema(), parts={"train": [0, 1, 2, 3], "test": []}

@@ -209,7 +209,7 @@ WRONG = {
 }
 
 
-def test_what_cannot_be_names_the_way(tmp_path, monkeypatch, subtests):
+def test_unsupported_arguments_name_the_alternative(tmp_path, monkeypatch, subtests):
     monkeypatch.chdir(tmp_path)
     for name, (call, text) in WRONG.items():
         with subtests.test(name), pytest.raises(UsageError, match=text):
@@ -227,7 +227,7 @@ def home(tmp_path_factory):
 QUIET = {"quiet": True, "jobs": 1, "k": 4, "limit": 24, "sample": True}
 
 
-def test_train_of_s3dis_is_all_outside_the_test_area(home):
+def test_s3dis_trains_on_all_areas_except_the_test_area(home):
     """PyTorch Geometric's train part is all blocks outside the test area."""
     whole = S3DIS(home, split=None, **QUIET)
     in_area = [key.startswith("Area_6") for key in whole.keys]
@@ -269,7 +269,7 @@ def test_filters_select_and_transforms_are_applied_in_order(home):
     )
 
 
-def test_what_users_of_ogb_ask_for(home):
+def test_ogb_attributes_are_available(home):
     whole = S3DIS(home, split=None, **QUIET)
     divided = whole.get_idx_split()
     assert list(divided) == ["train", "valid", "test"]

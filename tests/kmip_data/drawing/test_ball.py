@@ -50,7 +50,7 @@ def graph_of(pairs, lengths, count):
 
 @pytest.mark.parametrize("hops", [1, 16])
 @pytest.mark.parametrize("whole", [True, False], ids=["ties", "reals"])
-def test_balls_and_paths_are_those_of_networkx(hops, whole):
+def test_balls_and_paths_equal_networkx(hops, whole):
     rng = np.random.default_rng(hops)
     graph = nx.gnm_random_graph(150, 190, seed=hops)
     pairs = np.array(graph.edges).T
@@ -77,7 +77,7 @@ def test_balls_and_paths_are_those_of_networkx(hops, whole):
         assert walked == answer["length"]
 
 
-def test_the_path_is_as_long_as_the_eccentricity_that_makes_the_label(city):
+def test_path_length_equals_the_eccentricity_of_the_label(city):
     nodes = [0, 1, 700, 1234, 2525]
     answers = ask(len(city.position), city.streets, city.lengths, nodes, city.hops)
     assert [np.float32(each["length"]) for each in answers] == city.eccentricity[nodes].tolist()

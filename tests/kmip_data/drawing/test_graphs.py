@@ -14,7 +14,7 @@ from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
 
 
-def test_colours_are_those_of_the_features():
+def test_colours_match_the_features():
     shades = np.array([[0, 0.5, 1], [1, 1, 1], [0, 0, 0], [0, 0.5, 1]], np.float32)
     for top, form in itertools.product((1, 255, 65_535), ("{} [0-1]", "mean {} [0-1]", "{}")):
         columns = {f"deviation of {color}": shades[:, 0] for color in CHANNELS}

@@ -33,12 +33,12 @@ def test_colours_rise_along_the_ramp_and_missing_values_are_grey(style):
         assert tuple(colors[1]) == to_rgba(current_style().missing)
 
 
-def test_limits_are_those_of_other_values_where_rows_share_them():
+def test_rows_share_colour_limits():
     alone = node_colors(Scale("a", np.array([1.0]), "", limit_values=np.array([0.0, 1.0])))
     assert to_hex(alone[0]) == sequential_colors(256)[-1]
 
 
-def test_a_page_has_the_limits_of_pictures():
+def test_pages_and_pictures_use_equal_limits():
     values = np.random.default_rng(0).normal(size=500).astype(np.float32)
     values[:7] = np.nan
     packed, limits = Packer().add_column(values)["limits"], limits_of_scale(values)
@@ -47,7 +47,7 @@ def test_a_page_has_the_limits_of_pictures():
     }  # fmt: skip
 
 
-def test_negative_classes_are_called_so():
+def test_negative_classes_are_labelled_negative():
     layer = class_layer("class", np.array([1, -1, 0, -5]), ["a", "b"])
     assert layer.labels == ("a", "b", "no class")
     assert layer.counts == [1, 1, 2]

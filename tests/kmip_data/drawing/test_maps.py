@@ -30,7 +30,7 @@ from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
 
 
-def test_the_map_is_the_build(build, city):
+def test_the_map_contains_the_data_of_the_build(build, city):
     data = kmip_data.open(build.path)[0]
     assert city.classes.tolist() == data.y.tolist()
     assert city.eccentricity.tolist() == data.eccentricity.tolist()
@@ -54,7 +54,7 @@ def test_the_map_is_the_build(build, city):
 
 
 @pytest.mark.parametrize("center", [(24.9, 60.2), (179.99, -17.0)])
-def test_distances_on_the_map_are_those_on_the_ground(center):
+def test_map_distances_equal_ground_distances(center):
     """Over 20 km, against geodesics of the ellipsoid."""
     rng = np.random.default_rng(0)
     lon_lat = np.asarray(center) + rng.uniform(-0.09, 0.09, (60, 2))
@@ -69,7 +69,7 @@ def test_distances_on_the_map_are_those_on_the_ground(center):
     assert (east[0] > first[0], north[1] > first[1]) == (True, True), "north is up"
 
 
-def test_one_hot_columns_say_what_they_stand_for_and_other_builds_are_refused(city, tmp_path):
+def test_one_hot_columns_are_labelled_and_other_builds_are_refused(city, tmp_path):
     assert "highway footway" in city.columns
     assert "lanes 2" in city.columns
     assert not [name for name in city.columns if re.search(r"\[.*[,']|True|False", name)]
@@ -121,7 +121,7 @@ def test_a_map_shows_right_and_wrong_predictions(city):
     assert elsewhere.counts[0] == (guess == city.classes).sum()
 
 
-def test_the_picture_has_all_colours_and_in_print_the_width_of_a_page(city, tmp_path):
+def test_pictures_have_all_colours_and_print_at_page_width(city, tmp_path):
     layers = city_layers(city)
     heights, one = [], tmp_path / "one.png"
     for count in (1, 4):
@@ -137,7 +137,7 @@ def test_the_picture_has_all_colours_and_in_print_the_width_of_a_page(city, tmp_
     assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
 
 
-def test_of_many_intersections_some_are_drawn(city, tmp_path, monkeypatch):
+def test_large_maps_draw_a_subset_of_intersections(city, tmp_path, monkeypatch):
     layers = city_layers(city)
     pictures = []
     for most in (10**6, len(city.position) - 1):
@@ -165,7 +165,7 @@ def test_scale_bars_have_round_lengths():
         assert float(f"{length:.0e}"[0]) in {1, 2, 5}
 
 
-def test_a_map_shows_the_mass_of_a_city_and_not_a_village_far_away():
+def test_a_map_shows_the_city_and_omits_distant_outliers():
     rng = np.random.default_rng(0)
     town = rng.normal(size=(5_000, 2)) * 500
     low, high = dense_area(town)
@@ -177,7 +177,7 @@ def test_a_map_shows_the_mass_of_a_city_and_not_a_village_far_away():
     assert inside > 0.98
 
 
-def test_streets_much_longer_than_their_line_are_told(city):
+def test_streets_much_longer_than_their_line_are_reported(city):
     longer = streets_longer_than_drawn(city)
     a, b = city.position[city.streets[0]], city.position[city.streets[1]]
     line = np.hypot(*(a - b).T)

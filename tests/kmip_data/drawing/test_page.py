@@ -82,7 +82,7 @@ def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_
     assert np.trace(matrix) == (answer.classes == city.classes)[test].sum()
 
 
-def test_keys_of_a_draw_say_so(build, answer, tmp_path):
+def test_random_keys_are_labelled_random(build, answer, tmp_path):
     some = np.arange(0, len(answer.nodes), 5)
     layers = tuple(ChosenKeys(one.indices[:, some], one.weights[:, some]) for one in answer.layers)
     drawn = replace(answer, nodes=some, layers=layers)
@@ -166,7 +166,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert page["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
 
-def test_the_middle_is_picked_by_a_key_and_a_search_may_fail(build, city, tmp_path):
+def test_a_key_selects_the_centre_and_a_failed_search_is_handled(build, city, tmp_path):
     page = write(build, None, tmp_path / "page.html")
     header, _ = read(page)  # without a run there are labels, balls and paths alone
     assert not {"runs", "keys"} & header["explore"].keys()
@@ -217,13 +217,13 @@ def test_confusion_counts_each_node():
     ]
 
 
-def test_levels_of_influence_are_logarithms_and_nought_is_none():
+def test_influence_levels_are_logarithmic_and_zero_has_no_level():
     values = np.array([[8.0, 1.0, 0.1, 1e-9, 0.0], [0.0, 5.0, 0.0, 0.0, 0.0]])
     levels = Influence(np.array([0, 1]), values, []).log_levels()
     assert levels.tolist() == [[255, 255, round(255 * 0.75), 1, 0], [0, 255, 0, 0, 0]]
 
 
-def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
+def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     """The held node's rows are the values of the page.
 
     A click holds the nearest node that has them.

@@ -58,7 +58,7 @@ def test_a_drawing_has_the_values_of_its_record(tmp_path):
 @pytest.mark.parametrize(
     ("name", "limit"), [("s3dis", 2), ("zinc", 9), ("cora", None), ("ogbg-molpcba", 9)]
 )
-def test_records_read_without_pytorch_are_the_items(tmp_path, name, limit):
+def test_records_read_without_pytorch_equal_the_items(tmp_path, name, limit):
     """Equal to the items of the dataset: a table of neighbours, edges, views, one graph, NaN."""
     build = build_dataset(name, sample=True, home=tmp_path, parameters={"limit": limit}, quiet=True)
     records = Records(build)
@@ -90,7 +90,7 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     assert picture.position_source == ""
 
 
-def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
+def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_path):
     schema = Schema(columns=(), edges="none", max_nodes=100_000)
     records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
@@ -129,7 +129,7 @@ def test_more_records_make_a_taller_picture(tmp_path):
     assert len(pixels(two)) > len(pixels(one))
 
 
-def test_layout_places_parts_apart_and_is_repeatable():
+def test_layout_separates_components_and_is_reproducible():
     ring = np.array([np.arange(12), (np.arange(12) + 1) % 12])
     more = [[12, 13, 14], [13, 12, 14]]  # a pair, a self loop, two alone
     edges = np.concatenate([ring, ring[::-1], more], axis=1)
@@ -244,7 +244,7 @@ def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_
     assert len(figure_of(monkeypatch, tmp_path, [many]).axes) == 4
 
 
-def test_a_label_is_marked_among_those_of_all_graphs(monkeypatch, tmp_path):
+def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_path):
     two = Labels(("a", "b", "c"), "", counts=np.array([5, 0, 2]))
     one = replace(drawing(5, 2, classes=0), label="c", label_value=np.array(2))
     panel = figure_of(monkeypatch, tmp_path, [one], labels=two).axes[2]
@@ -271,7 +271,7 @@ def test_a_label_is_marked_among_those_of_all_graphs(monkeypatch, tmp_path):
     assert [tick.get_text() for tick in panel.get_yticklabels()] == ["x: 10", "y: 1"]
 
 
-def test_rows_share_axes_and_a_logarithmic_axis_has_no_nought(monkeypatch, tmp_path):
+def test_rows_share_axes_and_logarithmic_axes_exclude_zero(monkeypatch, tmp_path):
     hub = np.stack([np.arange(1, 200), np.zeros(199, np.int64)])
     star = Drawing("star", np.random.default_rng(0).random((200, 2)), None, hub)
     figure = figure_of(monkeypatch, tmp_path, [star, drawing(60, 2, classes=0)])

@@ -53,7 +53,7 @@ def test_equal_pictures_are_equal_bytes(tmp_path, ending):
 
 
 @pytest.mark.parametrize("name", STYLES)
-def test_ground_and_width_are_those_of_the_style(tmp_path, name):
+def test_background_and_width_follow_the_style(tmp_path, name):
     before = dict(mpl.rcParams)
     with using_style(name):
         wanted = current_style()
@@ -117,7 +117,7 @@ def least_distance(colors, sight, step=None):
 OKABE_ITO = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
 
 
-def test_distances_are_those_that_are_published():
+def test_colour_distances_equal_published_values():
     """Of Okabe and Ito's seven, measured with another library."""
     found = [round(float(least_distance(OKABE_ITO, sight)), 1) for sight in SEEN]
     assert found == [21.7, 11.6, 12.2]

@@ -32,7 +32,7 @@ def _name(machine=atomic_writes._MACHINE):
     return f"a.h5.{machine}-{'0' * 16}.partial"
 
 
-def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
+def test_partial_files_of_dead_writers_are_removed(tmp_path):
     cases = [  # name, age in seconds, locked by a writer, removed
         (_name(), 0, False, True),
         (_name(), 10**6, True, False),
@@ -59,9 +59,7 @@ def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"a.h5", "a.h5.partial"}
 
 
-def test_a_new_file_that_is_taken_for_stale_before_it_is_locked_is_made_again(
-    tmp_path, monkeypatch
-):
+def test_a_new_file_removed_as_stale_is_created_again(tmp_path, monkeypatch):
     real, taken = fcntl.flock, []
 
     def late(descriptor, how):
@@ -190,7 +188,7 @@ def test_nothing_is_done_through_a_link_below_the_root(tmp_path, monkeypatch, op
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("operation", "swapped"), SWAPS)
-def test_a_link_that_is_put_in_between_leads_nowhere(
+def test_a_link_planted_during_a_write_is_not_followed(
     tmp_path, monkeypatch, operation, swapped, torture_count
 ):
     calls = _swapped(tmp_path / "0", monkeypatch, operation, 0, swapped)
@@ -240,7 +238,7 @@ def test_an_interrupt_as_soon_as_a_call_has_returned_leaves_nothing(tmp_path, mo
 
 
 @pytest.mark.parametrize("place", ["absent/a.h5", "file/a.h5", "a" * 300, "/", None, "folder"])
-def test_a_place_that_cannot_be_written_is_named(tmp_path, place):
+def test_an_unwritable_path_is_named(tmp_path, place):
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     path = Path() if place is None else tmp_path / place
@@ -267,7 +265,7 @@ write_file(Path(sys.argv[1]) / "a.h5", b"new" * 1000)
 """
 
 
-def test_killed_before_any_call(tmp_path):
+def test_a_writer_killed_before_any_call_leaves_a_consistent_file(tmp_path):
     """Death at each step leaves the old file or the new one, and the next write succeeds."""
     for name, turn in (("write", 1), ("replace", 1), ("fsync", 2)):
         path = tmp_path / "a.h5"
@@ -278,7 +276,7 @@ def test_killed_before_any_call(tmp_path):
         assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
 
 
-def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_resumed_file_appears_once_complete(tmp_path: Path) -> None:
     def stopped(data: bytes) -> None:
         with open_resumable_file(tmp_path / "a", ".a", root=tmp_path) as file:
             file.write(data)

@@ -21,7 +21,7 @@ from kmip_data.files.atomic_writes import (
 MINE = "years of work"
 
 
-def test_a_missing_or_empty_folder_becomes_ours(tmp_path: Path) -> None:
+def test_a_missing_or_empty_folder_gets_a_marker(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("new", "a/b/c", "empty"):
         folder = tmp_path / name
@@ -88,7 +88,7 @@ def _killed(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None:
+def test_scratch_folders_are_removed_and_user_folders_stay(tmp_path: Path) -> None:
     for begin in (
         atomic_writes.scratch_folder,
         lambda path: atomic_writes.new_folder(path, "export"),
@@ -110,7 +110,7 @@ def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None
     assert read_contents(mine) == {"thesis.tex": MINE.encode()}
 
 
-def test_a_folder_goes_with_its_marker_alone(tmp_path: Path) -> None:
+def test_a_folder_is_removed_only_with_its_marker(tmp_path: Path) -> None:
     create_marked_folder(tmp_path / "D", "run")
     (tmp_path / "D/notes.txt").write_text(MINE)
     atomic_writes.remove_empty_folder(tmp_path / "D")

@@ -38,7 +38,7 @@ def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[
     return child
 
 
-def test_a_waiter_says_so_and_goes_on_when_the_holder_is_killed(
+def test_a_waiter_logs_and_resumes_when_the_lock_holder_is_killed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(atomic_writes, "WAIT_MESSAGE_SECONDS", 0.3)
@@ -104,7 +104,7 @@ def test_a_file_system_without_locks_is_named_and_used(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_in_turn_never_meet(tmp_path: Path) -> None:
+def test_lock_holders_never_overlap(tmp_path: Path) -> None:
     """Lock files come and go with each holder; still no two are inside at once."""
     inside = tmp_path / "inside"
     code = (
@@ -137,7 +137,7 @@ def test_four_processes_build_once_and_agree(tmp_path: Path) -> None:
     assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
 
 
-def test_the_lock_of_a_folder_is_ours_alone(tmp_path: Path) -> None:
+def test_the_lock_of_a_folder_is_private_to_the_user(tmp_path: Path) -> None:
     """An empty lock of a killed process is taken, and goes with ours."""
     (tmp_path / ".x.lock").touch()
     with folder_lock(tmp_path / "x"):

@@ -31,7 +31,7 @@ def test_system_errors_become_package_errors(number, kind):
         assert part in text
 
 
-def test_room_is_required_beforehand(tmp_path):
+def test_disk_space_is_checked_before_writing(tmp_path):
     require_room(tmp_path, 1, "A byte")
     with pytest.raises(OutOfResources, match="A mountain"):
         require_room(tmp_path, 10**18, "A mountain")

@@ -89,11 +89,11 @@ def check_pushes(graphs: Path, folder: Path, step: int) -> int:
     return len(numbers)
 
 
-def test_a_build_and_its_column_after_a_power_cut(graphs: Path, tmp_path: Path) -> None:
+def test_a_build_and_its_column_survive_a_power_cut(graphs: Path, tmp_path: Path) -> None:
     check_builds(graphs, tmp_path, 12)
 
 
-def test_a_push_after_a_power_cut(graphs: Path, tmp_path: Path) -> None:
+def test_a_push_survives_a_power_cut(graphs: Path, tmp_path: Path) -> None:
     check_pushes(graphs, tmp_path, 6)
 
 

@@ -14,7 +14,7 @@ from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 
 
-def test_what_is_read(tmp_path):
+def test_files_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"abc")
     assert read_small_file(path) == read_small_file(path, 3) == b"abc"
@@ -57,7 +57,7 @@ def test_json_is_read_or_a_value_error(tmp_path):
             read(path)
 
 
-def test_the_first_fault_of_many():
+def test_the_first_of_several_faults_is_reported():
     class Model(BaseModel, extra="forbid"):
         numbers: list[int]
 

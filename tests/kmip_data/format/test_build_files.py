@@ -30,7 +30,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return build_toy(folder, jobs=1, quiet=True)
 
 
-def test_the_page_says_what_a_user_needs(build: Build) -> None:
+def test_the_page_describes_the_build(build: Build) -> None:
     page = (build.path / "README.md").read_text()
     assert page == render_card(read_card(build.path))
     for text in (
@@ -93,7 +93,7 @@ def markdown(page: str) -> str:
     return str(MarkdownIt("commonmark", {"html": True}).enable("table").render(page))
 
 
-def test_the_page_begins_with_the_picture_that_is_there(build: Build) -> None:
+def test_the_page_begins_with_an_existing_picture(build: Build) -> None:
     assert "preview.png" not in render_card(build.card)
     write_output(build.path / PICTURE_NAME, b"picture")
     write_card(build.path, build.card)
@@ -106,7 +106,7 @@ def test_the_page_begins_with_the_picture_that_is_there(build: Build) -> None:
     assert PICTURE_NAME not in (build.path / "README.md").read_text()
 
 
-def test_pages_of_samples_and_incomplete_builds_say_so(build: Build) -> None:
+def test_pages_label_samples_and_incomplete_builds(build: Build) -> None:
     values = build.card.model_dump()
     sample = Card.model_validate(
         {**values, "sample": True, "complete": False, "class_names": [], "notes": []}
@@ -165,7 +165,7 @@ RESPONSIBLE = {
 OWNERS = RESPONSIBLE - {"prov:wasDerivedFrom", "prov:wasGeneratedBy"}
 
 
-def test_croissant_of_a_build_of_every_dataset(tmp_path, caplog, build) -> None:
+def test_every_dataset_gets_valid_croissant_metadata(tmp_path, caplog, build) -> None:
     for name in dataset_names():
         manifest = load_manifest(name)
         made = {

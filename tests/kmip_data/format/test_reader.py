@@ -41,7 +41,7 @@ def path(tmp_path):
     return tmp_path / "s.h5"
 
 
-def test_mapped_is_a_read_only_view(path, tmp_path):
+def test_mapped_values_are_read_only_views(path, tmp_path):
     shard = Shard(path)
     view = shard.mapped_view("node/x")
     assert view is shard.mapped_view("node/x")
@@ -224,13 +224,13 @@ def test_faulty_shards_are_refused(path, change, words):
     assert caught.value.next
 
 
-def test_keys_that_are_not_text(path):
+def test_keys_that_are_not_text_are_refused(path):
     replace("graph/key", np.array([b"a", b"\xff", b"c", b"d"], "S64"))(path)
     with pytest.raises(DamagedInput, match="0xff"):
         _ = Shard(path).keys
 
 
-def test_file_that_changes_after_opening(path):
+def test_a_file_changed_after_opening_is_refused(path):
     """A shorter file must not be mapped: reading past its end would kill the process."""
     shard = Shard(path)
     path.write_bytes(path.read_bytes()[:3000])
@@ -287,7 +287,7 @@ def test_mutated_shards_give_only_our_errors(tmp_path):
 # The format page
 
 
-def test_example_of_the_format_page(tmp_path, monkeypatch):
+def test_the_example_of_the_format_page_runs(tmp_path, monkeypatch):
     """Five lines of plain h5py read what the reader reads."""
     page = (Path(__file__).resolve().parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
     example = page.split("```python\n")[1].split("```")[0]

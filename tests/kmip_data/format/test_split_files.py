@@ -49,7 +49,7 @@ def test_a_split_is_read_as_it_was_written(tmp_path):
         ({"node_code": [0]}, "'node_code'"),
     ],
 )
-def test_parts_that_are_no_split(parts, message):
+def test_invalid_split_parts_are_refused(parts, message):
     with pytest.raises(DamagedInput, match=message):
         encode(parts)
 

@@ -301,13 +301,13 @@ UNSTORABLE = [
 
 
 @pytest.mark.parametrize(("changes", "words"), UNSTORABLE)
-def test_schemas_that_cannot_be_stored(changes, words):
+def test_unsupported_schemas_are_refused(changes, words):
     with pytest.raises(UsageError) as caught:
         encode([], dataclasses.replace(POINT_SCHEMA, **changes))
     assert words in str(caught.value)
 
 
-def test_what_a_shard_cannot_hold():
+def test_unsupported_values_are_refused():
     many = tuple(
         dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60)
         for i in range(200)

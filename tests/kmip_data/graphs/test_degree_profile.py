@@ -40,7 +40,7 @@ def slow(edges, nodes, rule):
     return out
 
 
-def test_equals_the_definition():
+def test_degree_profile_equals_its_definition():
     for rule, (edges, nodes) in product(["2.0", "2.8"], graphs()):
         if edges.shape[1] < 1_000:
             profile = local_degree_profile(edges, nodes, rule)
@@ -50,7 +50,7 @@ def test_equals_the_definition():
         local_degree_profile(np.zeros((2, 0), np.int64), 1, "2.5")
 
 
-def test_the_degree_profile_equals_pygs():
+def test_the_degree_profile_equals_pyg():
     for edges, nodes in graphs():
         data = Data(edge_index=torch.from_numpy(np.ascontiguousarray(edges)), num_nodes=nodes)
         theirs = PyGProfile()(data.clone()).x

@@ -59,7 +59,7 @@ def test_eccentricity_of_many_groups_equals_a_slow_search() -> None:
         ), hops
 
 
-def test_a_path_longer_than_any_ball() -> None:
+def test_eccentricity_of_a_long_path_is_exact() -> None:
     n = 3_000
     edges = np.stack([np.arange(n - 1), np.arange(1, n)])
     eccentricities = local_eccentricity(edges, np.ones(n - 1), n, 16, quiet=True)

@@ -55,7 +55,7 @@ def test_quantiles_equal_scipy() -> None:
     assert np.array_equal(quantiles.astype(np.float32), ndtri(shares).astype(np.float32))
 
 
-def test_shapes_and_angles_that_are_none() -> None:
+def test_invalid_shapes_and_angles_are_refused() -> None:
     sine, cosine = sine_cosine(np.array([[np.nan, np.inf], [0.0, 1e9]]))
     assert sine.shape == cosine.shape == (2, 2)
     assert np.isnan(sine[0]).all()

@@ -203,7 +203,7 @@ def test_an_eigenvector_lives_on_one_component() -> None:
 
 
 @pytest.mark.parametrize("name", ["rwse5", "edge-rwse3", "lappe4", "degree-profile-2.8"])
-def test_an_encoding_of_several_graphs_is_that_of_each(name: str) -> None:
+def test_encodings_of_several_graphs_equal_the_encoding_of_each(name: str) -> None:
     graphs = [of_networkx(nx.random_labeled_tree(n, seed=n)) for n in (3, 12, 1, 25)]
     encoding = parse_encoding(name)
     stops: list[int] = []
@@ -216,7 +216,7 @@ def test_an_encoding_of_several_graphs_is_that_of_each(name: str) -> None:
         np.testing.assert_array_equal(rows, np.concatenate([arrays[key] for arrays in alone]))
 
 
-def test_edges_that_lead_to_missing_nodes() -> None:
+def test_edges_to_missing_nodes_are_refused() -> None:
     functions = (local_degree_profile, laplacian_encoding, random_walk_encoding)
     for function, node, row in itertools.product(functions, (-1, 3, 2**40), (0, 1)):
         edges = np.array([[0, 1, 2], [1, 2, 0]])

@@ -102,7 +102,7 @@ def some_graphs(folder: Path, per_shard: int = 7) -> Build:
     return write_build(folder, records, Schema(columns=(x,), edges="index"), per_shard=per_shard)
 
 
-def test_records_have_expanders_of_their_own_wherever_they_are(tmp_path: Path) -> None:
+def test_expanders_depend_on_the_record_and_not_its_position(tmp_path: Path) -> None:
     by_layout = {}
     for per_shard, jobs, seed in ((7, 1, 1), (2, 2, 1), (7, 1, 5)):
         build = some_graphs(tmp_path / f"{per_shard} {seed}", per_shard)

@@ -115,7 +115,7 @@ def test_neighbours_do_not_depend_on_memory_order():
     assert np.array_equal(features, before)
 
 
-def test_edges_of_short_graphs():
+def test_graphs_with_few_nodes_have_all_neighbours():
     for n in [0, 1, 2, 5, 32, 33, 34]:
         cloud = np.random.default_rng(n).random((n, 3), dtype=np.float32)
         edges = knn_edges(cloud, 32)
@@ -125,7 +125,7 @@ def test_edges_of_short_graphs():
         )
 
 
-def test_what_cannot_be_done_is_an_error():
+def test_invalid_neighbour_requests_are_refused():
     zeros, nowhere = np.zeros((5, 3), np.float32), np.zeros((9, 3), np.float32)
     nowhere[7, 1] = np.nan
     for cloud, k in (

@@ -55,7 +55,7 @@ def test_grouped_split_keeps_groups_whole_and_comes_nearest(sizes, share, seed):
     assert parts == grouped_split(pool, test, groups, val=val, seed=seed)
 
 
-def test_grouped_split_of_one_group_or_none():
+def test_grouped_split_needs_several_groups():
     one = grouped_split([0, 1], [2], {0: "a", 1: "a"}, val=1, seed=0)
     assert one == {"train": [0, 1], "val": [], "test": [2]}
     assert grouped_split([], [2], {}, val=0, seed=0) == {"train": [], "val": [], "test": [2]}
@@ -124,7 +124,7 @@ def test_a_draw_can_be_undone():
     assert order_before_draw(labels[:0], labels[:0]).tolist() == []
 
 
-def test_meta_labels_against_a_loop():
+def test_meta_labels_equal_a_loop():
     """LRGB's: the most frequent label but 0, the smallest of those that tie, 0 where there is no other."""
     rng = np.random.default_rng(0)
     nodes = [rng.integers(0, rng.integers(1, 6), rng.integers(1, 9)) for _ in range(300)]

@@ -53,7 +53,7 @@ def _collect(records: list[GraphRecord], schema: Schema) -> dict[str, Any]:
     cuts=st.lists(st.integers(0, 12), max_size=4),
     k=st.sampled_from([None, 1, 3]),
 )
-def test_any_dealing_gives_the_counts_of_a_plain_loop(
+def test_statistics_do_not_depend_on_the_partition(
     seed: int, cuts: list[int], k: int | None
 ) -> None:
     schema = Schema(columns=(LABEL,), edges="index" if k is None else "neighbor", k=k)

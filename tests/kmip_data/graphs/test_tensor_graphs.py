@@ -71,7 +71,7 @@ RADII = ((0.0, 32), (0.3, 4), (1.0, 32), (1.0, None), (9.0, None))  #: and most 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 20])
 @pytest.mark.parametrize("name", ["random", "ties", "coincident", "zeros"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_to_brute_force_in_the_order_that_is_defined(columns, name, dtype):
+def test_neighbours_equal_brute_force_in_the_defined_order(columns, name, dtype):
     x = cloud(name, columns).to(dtype)
     exact = x.float() if dtype == torch.bfloat16 else x
     kind = squares(exact, 0).dtype.type
@@ -113,7 +113,7 @@ def test_many_coincident_points_take_no_quadratic_work():
     assert neighbors[4].tolist() == [0, 2, 6, 8, 10, 12, 14, 16]
 
 
-def test_arguments_are_pygs():
+def test_arguments_match_pyg():
     for ours, theirs in ((knn_graph, pyg.knn_graph), (radius_graph, pyg.radius_graph)):
         wanted = {name: p.default for name, p in inspect.signature(theirs).parameters.items()}
         assert {name: p.default for name, p in inspect.signature(ours).parameters.items()} == wanted
@@ -164,7 +164,7 @@ def test_wrong_arguments_are_named(options, named):
 
 
 @needs_pyg_lib
-def test_equal_to_pyg_where_nothing_ties():
+def test_neighbours_without_ties_equal_pyg():
     x = torch.rand(90, 3)
     for loop in (False, True):
         assert torch.equal(knn_graph(x, 5, BATCH, loop), pyg.knn_graph(x, 5, BATCH, loop))

@@ -65,7 +65,7 @@ def test_cut_by_nodes_is_greedy(nodes, limit, random):
     )
 
 
-def test_one_rank_takes_them_in_order_and_epochs_and_seeds_differ():
+def test_one_rank_keeps_the_order_and_epochs_and_seeds_differ():
     nodes = np.ones(10, np.int64)
     batches = BatchRule(batch_size=4).batches(nodes, epoch=5)
     assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -74,7 +74,7 @@ def test_one_rank_takes_them_in_order_and_epochs_and_seeds_differ():
     assert len(orders) == 9
 
 
-def test_buckets_hold_graphs_of_like_size():
+def test_buckets_hold_graphs_of_similar_size():
     nodes = np.random.default_rng(0).integers(1, 1000, 400)
     spread = {}
     for bucket in (None, 100):
@@ -86,7 +86,7 @@ def test_buckets_hold_graphs_of_like_size():
     assert spread[100] < spread[None] / 5
 
 
-def test_divided_batches_are_those_of_one_process():
+def test_divided_batches_equal_batches_of_one_process():
     for graphs, world_size in [(23, 2), (23, 3), (21, 4), (2, 3)]:
         rule = BatchRule(batch_size=5, shuffle=True, seed=1, even=True, divide=True)
         nodes = np.ones(graphs, np.int64)

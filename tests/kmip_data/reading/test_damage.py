@@ -136,7 +136,7 @@ def test_damage_is_refused(originals, tmp_path):
     assert count_outcomes(originals, tmp_path / "build", 48) == {"refused": 48}
 
 
-def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_path):
+def test_threads_pickles_and_forks_refuse_changed_files(originals, tmp_path):
     """Opened while it was sound, damaged before the first map."""
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     dataset = ShardedDataset(folder, "train")
@@ -159,7 +159,7 @@ def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_p
 
 
 @pytest.mark.parametrize("change", ["replaced", "rewritten"])
-def test_a_private_map_is_of_the_file_that_was_checked(originals, tmp_path, monkeypatch, change):
+def test_a_private_map_reads_the_checked_file(originals, tmp_path, monkeypatch, change):
     """Columns that are large enough are mapped anew for each item."""
     monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
@@ -182,7 +182,7 @@ def test_a_private_map_is_of_the_file_that_was_checked(originals, tmp_path, monk
         list(DataLoader(dataset, batch_size=None, num_workers=1))  # a fork
 
 
-def test_a_change_whose_time_is_put_back_is_read_again(originals, tmp_path):
+def test_a_change_with_a_restored_mtime_is_detected(originals, tmp_path):
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     list(ShardedDataset(folder, "train"))
     file = folder / "shards/00001.h5"
@@ -194,7 +194,7 @@ def test_a_change_whose_time_is_put_back_is_read_again(originals, tmp_path):
         list(ShardedDataset(folder, "train"))
 
 
-def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
+def test_a_state_is_checked_once_even_after_unpickling(originals, tmp_path, monkeypatch):
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     counted: list[Path] = []
     read_crc32 = crc_checks._read_crc32

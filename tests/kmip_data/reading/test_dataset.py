@@ -88,7 +88,7 @@ INDICES = [
 ]
 
 
-def test_selecting_as_pyg_does(dataset, records, subtests):
+def test_selection_equals_pyg(dataset, records, subtests):
     memory = Memory(list(dataset))
     for index in INDICES:
         with subtests.test(str(index)):
@@ -109,7 +109,7 @@ def test_selecting_as_pyg_does(dataset, records, subtests):
             dataset[index]
 
 
-def test_properties_are_pygs(dataset):
+def test_properties_equal_pyg(dataset):
     theirs = Memory(list(dataset))
     for name in ("num_node_features", "num_features", "num_edge_features"):
         assert getattr(dataset, name) == getattr(theirs, name)
@@ -118,7 +118,7 @@ def test_properties_are_pygs(dataset):
     assert dataset.has_process is False
 
 
-def test_an_attribute_of_all_graphs_is_pygs(dataset):
+def test_attributes_of_all_graphs_equal_pyg(dataset):
     for ours in (dataset, dataset[[7, 2, 11]]):
         theirs = Memory(list(ours))
         for name in ("x", "y", "pos"):
@@ -140,7 +140,7 @@ def test_properties_follow_the_transform(build):
     assert (dataset.num_node_features, dataset.num_edge_features, dataset.num_classes) == (2, 1, 2)
 
 
-def test_classes_without_a_number_in_the_schema(tmp_path):
+def test_classes_are_counted_without_a_number_in_the_schema(tmp_path):
     column = Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(3,))
     targets = [
         GraphRecord(key=str(i), num_nodes=i, columns={"graph/y": np.ones(3, "f4")})
@@ -154,7 +154,7 @@ def test_classes_without_a_number_in_the_schema(tmp_path):
     assert dataset[:0].num_classes == 0
 
 
-def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
+def test_a_replaced_build_is_opened_again(tmp_path):
     """Even if its card names the digests of the one before, as a damaged one's may."""
     values, cards = {"node/y": np.array([0, 1, 1], np.uint8)}, []
     for classes in (3, 2):
@@ -189,7 +189,7 @@ def test_the_text_of_a_dataset_states_name_size_and_split(build, records, tmp_pa
     assert "default" in caught.value.expected
 
 
-def test_chosen_columns_and_views(build, records):
+def test_columns_and_views_can_be_selected(build, records):
     dataset = ShardedDataset(build, columns=["y", "pos"])
     wanted = expected(records[2])
     assert_same_data(dataset[2], Data(y=wanted.y, pos=wanted.pos))

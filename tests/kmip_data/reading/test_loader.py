@@ -66,7 +66,7 @@ def assert_batches(batches, wanted):
         assert_same_data(batch, other)
 
 
-def test_batches_equal_pygs_whatever_is_prefetched(dataset, subtests):
+def test_batches_equal_pyg_at_any_prefetch_depth(dataset, subtests):
     wanted = list(DataLoader(dataset, 3, sampler=ORDER))
     for prefetch in (0, 1, 5):
         with subtests.test(f"{prefetch} ahead"):
@@ -102,7 +102,7 @@ def test_a_batch_is_not_kept_while_the_next_one_is_made(dataset):
     assert yielded[1]
 
 
-def test_a_selection_a_part_and_a_subset(build, dataset):
+def test_selections_parts_and_subsets_can_be_loaded(build, dataset):
     train = ShardedDataset(build, "train")
     for chosen in (train, train[::2], Subset(train, [3, 0, 1]), random_split(dataset, [20, 10])[1]):
         assert_batches(GraphLoader(chosen, 4), DataLoader(chosen, 4))
@@ -123,7 +123,7 @@ def test_compact_batches_expand_to_pygs(dataset):
             assert torch.equal(batch_neighbors(item).flatten().long(), other.edge_index[0])
 
 
-def test_neighbours_of_large_graphs(tmp_path):
+def test_neighbour_tables_of_large_graphs_are_correct(tmp_path):
     """Above 65,536 nodes the table is uint32; indices above 32,767 have no sign."""
     from dataclasses import replace
 
@@ -245,7 +245,7 @@ def test_a_restored_state_keeps_its_epoch(numbers):
         assert numbers_of(resumed) == wanted
 
 
-def test_a_state_and_loaders_of_another_order(numbers):
+def test_a_state_of_another_order_is_refused(numbers):
     loader = GraphLoader(numbers, 4, shuffle=True)
     before, iterator = loader.state_dict(), iter(loader)
     next(iterator)
@@ -418,7 +418,7 @@ def test_samplers_of_pyg_draw_the_same_batches(dataset, numbers):
     assert len(GraphLoader(dataset, batch_sampler=batches)) == 5
 
 
-def test_samplers_of_any_kind(numbers):
+def test_any_sampler_can_be_used(numbers):
     for sampler in (np.array([3, 1, 2]), torch.tensor([3, 1, 2]), (3, 1, 2)):
         assert numbers_of(GraphLoader(numbers, 2, sampler=sampler)) == [[3, 1], [2]]
     assert numbers_of(GraphLoader(numbers, 2, sampler=[])) == []

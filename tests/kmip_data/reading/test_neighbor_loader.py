@@ -87,7 +87,7 @@ def slow_choice(edges: list[int], fanout: int, key: int, position: int) -> list[
 
 @pytest.mark.parametrize("fanouts", [[4, 2], [-1, 1], [40]])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_draw_is_that_of_a_slow_loop(fanouts, ordered):
+def test_draws_equal_a_slow_loop(fanouts, ordered):
     """The same random numbers, node by node; one has more edges than are drawn."""
     edges = np.random.default_rng(0).integers(0, 90, (2, 600)).astype(np.uint32)
     edges[1, :64] = 7
@@ -137,7 +137,7 @@ def test_replace_draws_every_fanout_and_repeats(data):
     assert first.e_id.unique().numel() < first.num_edges
 
 
-def test_all_neighbours_are_the_graph_of_the_hops(data):
+def test_unlimited_fanouts_give_the_k_hop_subgraph(data):
     for batch in drawn(data, num_neighbors=[-1, -1], batch_size=7):
         nodes, _, _, _ = k_hop_subgraph(batch.n_id[:7][: batch.batch_size], 1, data.edge_index)
         two, _, _, mask = k_hop_subgraph(nodes, 1, data.edge_index)
@@ -167,7 +167,7 @@ def test_draws_follow_seed_and_epoch_not_workers(data):
         assert torch.equal(ids(persistent), ids(loader))
 
 
-def test_repeated_seeds_have_edges_each(data):
+def test_repeated_seeds_have_separate_edges(data):
     batch = next(iter(NeighborLoader(data, [2], torch.tensor([9, 9, 30]), batch_size=3, seed=0)))
     assert torch.bincount(batch.edge_index[1]).tolist() == [2, 2, 2]
 

@@ -22,7 +22,7 @@ def run(folder: Path, before: str = "", **environment: str) -> list[str]:
     return python("-B", "-c", code, **environment).out.split()
 
 
-def test_machine_code_is_kept_until_a_kernel_of_the_package_changes(tmp_path):
+def test_machine_code_is_cached_until_a_kernel_changes(tmp_path):
     """Numba itself looks at the file of the outer kernel alone, which holds the code of the others."""
     cache = str(tmp_path / "cache")
     newer = "import kmip_data.runtime.parallel as t; t._newest_kernel_time = lambda: 7\n"
@@ -41,9 +41,7 @@ def test_kernels_without_a_cache_folder_are_not_cached(tmp_path):
 
 
 @pytest.mark.parametrize(("silent", "notices"), [(0, [NOTICE]), (1000, [])])
-def test_compiling_is_announced_once_if_it_takes_long_and_counts_in_no_working_time(
-    tmp_path, silent, notices
-):
+def test_slow_compilation_is_logged_once_and_excluded_from_timings(tmp_path, silent, notices):
     """The clock of trainings stands still. A notice comes before a further kernel, on the first run."""
     code = (
         "import sys, time; sys.path.insert(0, {folder!r})\n"

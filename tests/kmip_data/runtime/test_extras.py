@@ -24,7 +24,7 @@ from kmip_data.runtime.extras import MODULES, install_command
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
 
 
-def test_which_datasets_need_an_extra() -> None:
+def test_datasets_that_need_an_extra_are_listed() -> None:
     assert NEEDY == [
         "pcqm-contact",
         "pcqm4mv2",
@@ -79,7 +79,7 @@ def test_the_extra_is_named_before_anything_is_fetched(monkeypatch, tmp_path, ex
     assert not (tmp_path / "home").exists()
 
 
-def test_helsinki_without_its_map(monkeypatch, tmp_path: Path) -> None:
+def test_helsinki_without_its_map_names_the_extra(monkeypatch, tmp_path: Path) -> None:
     """Whatever builds it names the extra before it writes a file.
 
     A file of your own is taken instead.

@@ -83,7 +83,7 @@ def test_a_forked_child_writes_into_pages_of_its_own(in_use):
     assert (here == 1).all()
 
 
-def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
+def test_the_pool_keeps_as_much_memory_as_its_peak_use(monkeypatch):
     monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFERS", 0)
     size = 4 << 20
     held = [reused_buffers.reused_array((size,), np.dtype(np.uint8)) for _ in range(3)]
@@ -105,7 +105,7 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
     assert reused_buffers.free_buffer_bytes() == 0
 
 
-def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
+def test_work_beyond_memory_is_refused_before_it_starts(monkeypatch) -> None:
     monkeypatch.setattr(memory, "free_host_memory", lambda: 1_000)
     memory.require_memory(1_000, "a city", "free some")
     with pytest.raises(OutOfResources) as raised:
@@ -114,7 +114,7 @@ def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone returns holes of its heap")
-def test_holes_of_the_heap_are_returned() -> None:
+def test_free_heap_memory_is_returned_to_the_system() -> None:
     code = """
 import ctypes
 from kmip_data.runtime import memory

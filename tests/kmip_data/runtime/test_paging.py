@@ -17,7 +17,7 @@ def shares(mapped, *rows):
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone drops a file's pages")
-def test_pages_of_the_rows_come_and_no_others(tmp_path):
+def test_only_pages_of_the_requested_rows_are_read(tmp_path):
     path = tmp_path / "rows"
     rng = np.random.default_rng(0)
     path.write_bytes(rng.bytes(4096 * PAGE))

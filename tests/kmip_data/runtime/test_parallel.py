@@ -58,7 +58,7 @@ def test_a_nested_call_covers_every_row_once():
     assert (seen == 1).all()
 
 
-def test_a_child_forked_from_a_busy_pool_has_its_own():
+def test_a_child_forked_from_a_busy_pool_has_its_own_pool():
     code = (
         "import os; from kmip_data.runtime import parallel; parallel.set_num_threads(2)\n"
         "parallel._lock.acquire(); parallel._thread.is_running_ranges = True\n"
@@ -135,7 +135,7 @@ def test_a_child_forked_after_torchs_threads_ran_has_its_own(torchs_threads):
 # Results made ahead
 
 
-def test_in_order_whatever_takes_long():
+def test_results_are_in_order_whatever_their_duration():
     def make(number):
         time.sleep(0.02 if number % 3 == 0 else 0)
         return number * number
@@ -144,7 +144,7 @@ def test_in_order_whatever_takes_long():
     assert list(prepare_ahead([], make, threads=2, depth=2)) == []
 
 
-def test_no_more_is_made_than_asked_for():
+def test_no_more_results_are_computed_than_requested():
     made = []
     results = prepare_ahead(range(100), made.append, threads=2, depth=3)
     for number in range(5):
@@ -156,7 +156,7 @@ def test_no_more_is_made_than_asked_for():
     assert len(made) <= 8
 
 
-def test_errors_come_in_their_place():
+def test_errors_are_raised_in_order():
     def make(number):
         return 1 // (number - 4)
 
@@ -185,7 +185,7 @@ def test_a_fork_does_not_wait_for_the_threads_of_its_parent():
     assert list(results) == list("12345678")
 
 
-def test_collected_in_one_of_its_own_threads():
+def test_a_pool_can_be_collected_in_its_own_thread():
     """The last reference may go in a background thread, which cannot wait for itself."""
     results, only_one_left, closed_by = {}, threading.Event(), []
 

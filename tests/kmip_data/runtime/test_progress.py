@@ -31,7 +31,7 @@ def test_a_terminal_gets_a_bar(monkeypatch, no_color, green):
     assert "1.50M/2.00M" in text
 
 
-def test_elsewhere_a_line_after_each_interval(monkeypatch, capsys):
+def test_without_a_terminal_progress_is_a_line_per_interval(monkeypatch, capsys):
     with Progress("build toy", None, unit="graphs") as lines:
         lines.update(1)
         monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0)

@@ -168,7 +168,7 @@ def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(
     assert wanted.items() <= shapes.items()
 
 
-def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys) -> None:
+def test_views_contain_only_the_push(graphs, pushed, tmp_path, monkeypatch, capsys) -> None:
     again = push_build(graphs, str(pushed), view=parquet_view, quiet=True)
     pulled = pull(str(pushed), Home(tmp_path / "home"), quiet=True)
     assert not (pulled.path / "parquet").exists()

@@ -227,7 +227,7 @@ def test_masks_of_several_columns_are_several_splits(tmp_path):
         )
 
 
-def test_splits_that_do_not_fit(tmp_path):
+def test_mismatched_splits_are_refused(tmp_path):
     def check(split):
         with pytest.raises(UsageError):
             kmip_data.save(TUDatasetLike(), tmp_path / "b", split=split)
@@ -254,7 +254,7 @@ def several(**values):
     return items
 
 
-def test_labels_of_plus_and_minus_one_are_asked(tmp_path):
+def test_labels_of_plus_and_minus_one_need_a_choice(tmp_path):
     """-1 is no label next to several classes; next to one it may be the other."""
     labels = torch.tensor([1, -1, 1])
     with pytest.raises(UsageError, match="labels y are -1 to 1") as error:
@@ -360,7 +360,7 @@ def test_the_target_is_a_new_folder(tmp_path):
         kmip_data.save(KarateClub(), tmp_path / "file" / "below")
 
 
-def test_many_shards_and_the_same_bytes(tmp_path, monkeypatch):
+def test_bytes_do_not_depend_on_the_number_of_shards(tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.pipelines.datasets.graphs.inference.MAX_SHARD_BYTES", 5_000)
     one, two = (
         kmip_data.save(TUDatasetLike(), tmp_path / name, name="tu") for name in ("one", "two")

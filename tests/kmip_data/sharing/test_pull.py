@@ -73,7 +73,7 @@ def test_files_with_names_of_partial_files_are_kept(small, tmp_path) -> None:
                 assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
-def test_a_damaged_copy_is_mended(shares, tmp_path, subtests) -> None:
+def test_a_damaged_copy_is_repaired(shares, tmp_path, subtests) -> None:
     home = Home(tmp_path / "home")
     for kind, share in shares.items():
         folder = pull(str(share), home, output=tmp_path / kind, quiet=True).path

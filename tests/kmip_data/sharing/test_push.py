@@ -128,7 +128,7 @@ def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path, subtests) 
                 pull(str(folder), home, output=tmp_path / f"pulled-{kind}-{number}", quiet=True)
 
 
-def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path, subtests) -> None:
+def test_a_push_repairs_a_damaged_push(pushes, tmp_path, subtests) -> None:
     for kind, push in pushes.items():
         folder = tmp_path / kind
         push(str(folder))

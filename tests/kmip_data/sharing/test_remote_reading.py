@@ -58,7 +58,7 @@ def first_batches(far, local, **options):
         assert_same_data(batch, other)
 
 
-def test_items_splits_and_batches_are_those_of_the_local_build(pushed, server):
+def test_remote_items_splits_and_batches_equal_the_local_build(pushed, server):
     local, _ = pushed
     far = kmip_data.open(server.address, k=4)
     assert far.keys == local.keys
@@ -71,7 +71,7 @@ def test_items_splits_and_batches_are_those_of_the_local_build(pushed, server):
         first_batches(far, local, batch_size=7, shuffle=True, seed=5, **options)
 
 
-def test_edge_lists_texts_empty_graphs_and_added_columns(tmp_path):
+def test_edge_lists_texts_empty_graphs_and_added_columns_are_read(tmp_path):
     graphs = []
     for n, e in ((50_000, 90_000), (0, 0), (20_000, 0), (3, 5)):
         edges = torch.randint(max(n, 1), (2, e))
@@ -135,7 +135,7 @@ def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server):
     assert_same_data(kmip_data.open(server.address)[70], pushed[0][70])  # nothing wrong was kept
 
 
-def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
+def test_cut_connections_are_retried(pushed, server, monkeypatch):
     monkeypatch.setattr("kmip_data.sharing.remote.time.sleep", lambda seconds: None)
     server.resets = 3
     far = kmip_data.open(server.address)
@@ -150,7 +150,7 @@ def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
     assert_same_data(far[75], pushed[0][75])
 
 
-def test_pickled_forked_and_read_in_workers(pushed, server):
+def test_remote_datasets_can_be_pickled_forked_and_read_in_workers(pushed, server):
     far = kmip_data.open(server.address)
     far[0]
     assert_same_data(pickle.loads(pickle.dumps(far))[31], pushed[0][31])
@@ -178,7 +178,7 @@ def test_other_schemes_are_read_by_fsspec(pushed, tmp_path, scheme, request):
         kmip_data.open(f"{address}/shards")
 
 
-def test_an_epoch_asks_for_no_block_twice_and_the_next_for_none(pushed, server, tmp_path):
+def test_blocks_are_requested_once_over_two_epochs(pushed, server, tmp_path):
     for _ in GraphLoader(kmip_data.open(server.address), batch_size=8):
         pass
     blocks = blocks_asked(server)
@@ -194,7 +194,7 @@ def test_an_epoch_asks_for_no_block_twice_and_the_next_for_none(pushed, server, 
     assert_same_data(kmip_data.open(server.address)[40], pushed[0][40])
 
 
-def test_rows_that_cannot_be_held_are_not_fetched(server):
+def test_rows_beyond_memory_are_not_fetched(server):
     store = kmip_data.open(server.address)._store
     server.asked.clear()
     with pytest.raises(MemoryError):
@@ -252,7 +252,7 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):
         (folder / name).write_bytes(sound)
 
 
-def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
+def test_cards_that_contradict_the_push_are_refused(pushed, tmp_path):
     """A push with valid digests is refused if its card names another or an empty shard."""
     source = tmp_path / "b"
     shutil.copytree(pushed[0].build.path, source)

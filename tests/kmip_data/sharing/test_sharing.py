@@ -96,7 +96,7 @@ def test_a_push_and_a_pull_give_the_same_build(build, address, home) -> None:
     )
 
 
-def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> None:
+def test_manifest_and_side_file_follow_the_documentation(build, tmp_path) -> None:
     push_build(build, str(tmp_path / "share"), quiet=True)
     share = json.loads((tmp_path / "share" / SHARE_NAME).read_text())
     assert set(share) == {"version", "kind", "name", "files", "blocks", "digest"}
@@ -120,7 +120,7 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
     assert hashlib.sha256(text.encode()).hexdigest() == digest
 
 
-def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) -> None:
+def test_the_manifest_is_written_last_and_removed_first(build, monkeypatch, tmp_path) -> None:
     address, order = str(tmp_path / "share"), []
     write_file = remote.Remote.write_file
     remove_file = remote.Remote.remove_file
@@ -144,7 +144,7 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
     assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
 
 
-def test_a_spoilt_push_is_refused(build, tmp_path, home, subtests) -> None:
+def test_a_damaged_push_is_refused(build, tmp_path, home, subtests) -> None:
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
     for file in ("shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME):
@@ -234,7 +234,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     assert read_contents(pull(str(share), home, quiet=True).path) == read_contents(build.path)
 
 
-def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
+def test_added_columns_can_be_pulled_separately(build, tmp_path, home) -> None:
     share = str(tmp_path / "share")
     push_build(build, share, quiet=True)
     pulled = pull(share, home, columns=[], quiet=True)
@@ -295,7 +295,7 @@ def test_a_build_with_an_edited_card_is_not_pushed(build, tmp_path) -> None:
         assert not (tmp_path / "share").exists()
 
 
-def test_names_and_addresses_that_cannot_be_are_refused(build, home, tmp_path) -> None:
+def test_invalid_names_and_addresses_are_refused(build, home, tmp_path) -> None:
     for address in ("nope://x/y", "", "reference://x"):
         with pytest.raises(UsageError, match=address or "empty") as error:
             push_build(build, address)
@@ -349,7 +349,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, monkeypatch) -> None:
+def test_a_pull_over_http_resumes_within_a_file(build, knows, tmp_path, home, monkeypatch) -> None:
     """After an earlier pull that left a block and a damaged one, and after a cut connection."""
     monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)
     push_build(build, str(tmp_path / "share"), quiet=True)
@@ -377,7 +377,7 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
     assert asked[:2] == [f"bytes={BLOCK_BYTES}-", f"bytes={2 * BLOCK_BYTES}-"] or not knows
 
 
-def test_a_pull_tries_again_before_the_first_piece_of_a_file(
+def test_a_pull_retries_before_the_first_bytes_of_a_file(
     build, tmp_path, home, monkeypatch
 ) -> None:
     monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)

@@ -118,7 +118,7 @@ def test_too_large_blocks_are_refused() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(3, 14), st.integers(0, 5), st.data())
-def test_the_buffer_parts_the_parts(n: int, hops: int, data) -> None:
+def test_a_buffer_separates_the_parts(n: int, hops: int, data) -> None:
     """Against breadth-first search in NetworkX, node by node; and no node is dropped in vain."""
     node = st.integers(0, n - 1)
     streets = data.draw(st.lists(st.tuples(node, node), max_size=2 * n))

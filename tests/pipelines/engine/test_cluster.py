@@ -184,7 +184,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
     assert digests(resumed.path) == digests(whole.path)
 
 
-def test_without_a_scheduler_one_is_started_here(tmp_path: Path) -> None:
+def test_a_local_scheduler_is_started_by_default(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
     build = build_toy(tmp_path, engine="dask", jobs=2, quiet=True)
     assert digests(build.path) == digests(build_toy(tmp_path, jobs=1, home=tmp_path / "other").path)
@@ -207,7 +207,9 @@ def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:
         check_view(SharedView(str(token), "secret", folders, older))
 
 
-def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_scheduler_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kmip_data.pipelines.engine.cluster.CONNECT_SECONDS", 1)
     write_raw(tmp_path / "raw", 3)
     for address in ("tcp://127.0.0.1:9", "nonsense"):

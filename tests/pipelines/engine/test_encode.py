@@ -159,6 +159,6 @@ def test_a_column_of_another_build_is_not_joined(copy: Build, tmp_path: Path) ->
     assert ShardedDataset(other, columns=["rwse5"])[0].rwse.shape == (9, 5)
 
 
-def test_a_build_without_edges(tmp_path: Path) -> None:
+def test_a_build_without_edges_can_be_encoded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="edges"):
         encode_build(numbered_build(tmp_path / "numbers", 3), ENCODINGS, jobs=1)

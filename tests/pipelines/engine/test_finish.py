@@ -77,13 +77,13 @@ def test_other_parameters_may_give_other_nodes_and_edges():
     )
 
 
-def test_what_a_recipe_makes_has_a_title_of_its_own():
+def test_recipe_outputs_have_their_own_title():
     for recipe in ("city", "graphs", "points", "superpixels"):
         assert with_build_name(load_manifest(recipe), "marais").title.startswith("marais: ")
     assert with_build_name(load_manifest("s3dis"), "s3dis") == load_manifest("s3dis")
 
 
-def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
+def test_a_partial_source_is_used_until_the_complete_one_exists(tmp_path, monkeypatch):
     archive, home = shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), Home(tmp_path)
     options = {"home": home, "parameters": {"k": 3}, "unpinned": True, "jobs": 1, "quiet": True}
     part = building.build_dataset("s3dis", archives=[archive], **options)

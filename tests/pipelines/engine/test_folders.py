@@ -85,7 +85,7 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_another_build_leaves_an_unfinished_one_and_what_lies_in_it(
+def test_another_build_keeps_an_unfinished_build_and_its_files(
     tmp_path: Path, place: Path, after: bool
 ) -> None:
     _interrupted(tmp_path, place, after=after)
@@ -132,9 +132,7 @@ def test_a_failed_build_leaves_nothing_of_its_own(tmp_path: Path, place: Path) -
 
 
 @pytest.mark.parametrize("card", [None, "{}", '{"dataset": "mine", "key": 3}', "{"])
-def test_a_folder_of_somebody_else_is_refused(
-    tmp_path: Path, place: Path, card: str | None
-) -> None:
+def test_a_foreign_folder_is_refused(tmp_path: Path, place: Path, card: str | None) -> None:
     for name in ("src/thesis.tex", "work/notes", "shards/00000.h5", "draft.partial"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(MINE)

@@ -62,7 +62,7 @@ def _resume(folder: Path, reference: dict[str, str], *, jobs: int) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_a_worker_killed_at_a_named_point(
+def test_a_worker_killed_at_a_named_point_loses_nothing(
     tmp_path: Path, reference: dict[str, str], point: Point
 ) -> None:
     call, n, when = point
@@ -90,7 +90,9 @@ def _check_failure(code: int, err: str, folder: Path, reference: dict[str, str])
 
 
 @pytest.mark.parametrize("limit", [20, 64, 9_000])
-def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit: int) -> None:
+def test_a_limit_on_file_sizes_is_reported(
+    tmp_path: Path, reference: dict[str, str], limit: int
+) -> None:
     """RLIMIT_FSIZE: 20 bytes stop the marker, 64 the result of ``prepare``, 9,000 the first shard."""
     write_raw(tmp_path / "raw", GRAPHS)
     (tmp_path / "bootstrap").mkdir()

@@ -124,7 +124,9 @@ class _Callback:
         time.sleep(0)  # the handler runs here
 
 
-def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_swallowed_by_python_is_raised_again(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     shown = sys.unraisablehook
 
     def swallow() -> None:

@@ -175,7 +175,7 @@ def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
         ({"memory": 2**30, "engine": "dask"}, "does not reach Dask workers"),
     ],
 )
-def test_a_bound_of_memory_that_cannot_be_kept(options: dict[str, Any], words: str) -> None:
+def test_an_unenforceable_memory_limit_is_reported(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         ExecutionOptions.from_arguments("toy", options)
     assert words in str(caught.value)
@@ -240,7 +240,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: not _group(child.pid))
 
 
-def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:
+def test_builds_run_from_unguarded_scripts_and_stdin(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 4)
     code = (
         "import sys\nfrom pathlib import Path\nfrom support.builds.toy_pipeline import build_toy\n"

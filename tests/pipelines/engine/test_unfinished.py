@@ -43,7 +43,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("damage", ["shard", "missing", "result", "another version"])
-def test_a_damaged_step_is_done_again(tmp_path: Path, stopped: Path, damage: str) -> None:
+def test_a_damaged_step_is_repeated(tmp_path: Path, stopped: Path, damage: str) -> None:
     shard = stopped / "shards/00001.h5"
     result = stopped / "work/00001.json"
     before = digests(stopped)["shards/00001.h5"]
@@ -62,7 +62,7 @@ def test_a_damaged_step_is_done_again(tmp_path: Path, stopped: Path, damage: str
     assert not (stopped / "work").exists()
 
 
-def test_a_preparation_of_another_version_is_done_again(tmp_path: Path, stopped: Path) -> None:
+def test_a_preparation_of_another_version_is_repeated(tmp_path: Path, stopped: Path) -> None:
     before = digests(stopped)["shards/00001.h5"]
     (stopped / "work/prepared-0.json").write_text('{"plan": {}}')
     build = build_toy(tmp_path, jobs=1, quiet=True)

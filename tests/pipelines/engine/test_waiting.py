@@ -59,7 +59,7 @@ def _replace(tmp_path: Path) -> Callable[[Path], object]:
     return other
 
 
-def test_a_build_that_waited_is_not_the_build_of_another(
+def test_a_waiting_build_keeps_its_own_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_raw(tmp_path / "raw", 6)
@@ -90,7 +90,7 @@ def test_nothing_is_added_to_the_build_of_another(
     assert list(read_card(build.path).splits) == ["graph-fold0"]
 
 
-def test_repair_writes_no_shard_of_the_build_that_went(
+def test_repair_writes_no_shard_of_a_removed_build(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = build.path / "shards/00001.h5"

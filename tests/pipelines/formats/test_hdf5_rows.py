@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.s3dis import read_rows
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_rows_equal_h5pys(data, tmp_path_factory):
+def test_rows_equal_h5py(data, tmp_path_factory):
     shape = tuple(data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
     array = np.arange(np.prod(shape), dtype=data.draw(st.sampled_from(["f4", "u1", "i8"]))).reshape(
         shape

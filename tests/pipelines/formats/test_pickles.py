@@ -152,7 +152,7 @@ STATES = [
 ]
 
 
-def test_arrays_must_be_what_they_say():
+def test_arrays_must_match_their_header():
     class Array:
         def __init__(self, state):
             self.state = state
@@ -213,7 +213,7 @@ def test_persistent_ids_go_to_the_caller():
     assert read(b"(Vkey\nI3\ntQ.", {}, persistent=lambda pid: pid[1]) == 3
 
 
-def test_names_are_those_of_the_list_only():
+def test_only_listed_names_are_allowed():
     assert read(b"cmine\nf\n(I2\nI3\ntR.", {"mine.f": lambda a, b: a * b}) == 6
     with pytest.raises(DamagedInput, match=r"numpy\.ndarray"):
         read(b"cnumpy\nndarray\n.", {})
@@ -263,7 +263,7 @@ def test_equal_to_pickle_and_torch(tmp_path):
         assert_same_value(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
 
 
-def test_lists_of_every_length(tmp_path):
+def test_lists_of_every_length_are_read(tmp_path):
     for protocol, count in itertools.product((1, 2, 4), (0, 1, 1_001, 2_500)):
         items = [(i, str(i % 7), np.full(2, i)) for i in range(count)]
         assert_same_value(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)

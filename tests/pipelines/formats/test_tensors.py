@@ -58,7 +58,7 @@ def test_tensors_equal_torch_load(tmp_path: Path, protocol: int) -> None:
         read_torch_file(path)
 
 
-def test_one_tensor_of_a_shape(tmp_path: Path) -> None:
+def test_one_tensor_has_the_requested_shape(tmp_path: Path) -> None:
     torch.save(torch.ones(4, 2), tmp_path / "x.pt")
     assert read_tensor(tmp_path / "x.pt", "float32", (None, 2)).shape == (4, 2)
     for dtype, shape in (("float32", (None, 3)), ("int64", (4, 2)), ("float32", (4,))):
@@ -69,7 +69,7 @@ def test_one_tensor_of_a_shape(tmp_path: Path) -> None:
         read_tensor(tmp_path / "x.pt", "float32", (None,))
 
 
-def test_cut_and_changed_files(tmp_path: Path) -> None:
+def test_cut_and_changed_tensor_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save([torch.arange(100), {"a": torch.ones(3)}], path)
     data = path.read_bytes()
@@ -88,7 +88,7 @@ def test_cut_and_changed_files(tmp_path: Path) -> None:
             continue
 
 
-def test_compressed_and_lying_members(tmp_path: Path) -> None:
+def test_compressed_and_inconsistent_members_are_refused(tmp_path: Path) -> None:
     source, path = tmp_path / "a.pt", tmp_path / "b.pt"
     torch.save(torch.zeros(1000), source)
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
@@ -103,7 +103,7 @@ def test_compressed_and_lying_members(tmp_path: Path) -> None:
         read_torch_file(path)
 
 
-def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
+def test_a_tensor_larger_than_its_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save(torch.zeros(1, 37).expand(10**9, 37), path)  # to write it out would take 148 GB
     with pytest.raises(DamagedInput, match=r"\(1000000000, 37\) .* 37 "):
@@ -121,7 +121,7 @@ def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
         (0, 2, (1,), "other"),
     ],
 )
-def test_a_tensor_beyond_its_storage(offset, size, stride, problem) -> None:
+def test_a_tensor_beyond_its_storage_is_refused(offset, size, stride, problem) -> None:
     rebuild = TENSOR_GLOBALS["torch._utils._rebuild_tensor_v2"]
     assert rebuild(np.arange(4.0), 1, (3,), (1,)).tolist() == [1, 2, 3]
     assert rebuild(np.arange(4.0), 0, (2, 2), (1, 2)).tolist() == [[0, 2], [1, 3]]

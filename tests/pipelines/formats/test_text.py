@@ -48,7 +48,7 @@ def as_python(words: list[str]) -> np.ndarray:
 @example(
     ["00000000000000000000000000001", "0.1000000000000000055511151231257827", "5.", ".5", "+.5e+01"]
 )
-def test_rounds_as_python_does(words):
+def test_numbers_are_rounded_as_in_python(words):
     expected = as_python(words)
     text = " ".join(words).encode()
     if np.isfinite(expected).all():
@@ -90,7 +90,7 @@ WRONG = (
 )
 
 
-def test_what_cannot_be_read_names_the_line():
+def test_unreadable_text_names_the_line():
     for wrong in WRONG:
         with pytest.raises(DamagedInput, match=r"a\.txt, line 2: not 3 ") as error:
             parse_points(b"1 2 3\n" + wrong + b"\n7 8 9", 3, name="folder/a.txt")
@@ -134,7 +134,7 @@ def read(path, *columns, max_bytes=10**6, **options):
     return list(read_columns(path, columns or ("smiles", "id"), max_bytes=max_bytes, **options))
 
 
-def test_columns_in_the_order_asked_for(tmp_path):
+def test_columns_are_returned_in_the_requested_order(tmp_path):
     assert read(write(tmp_path)) == [("CC", "1"), ("C=O", "2"), ("N", "3")]
     assert read(write(tmp_path), "note")[1:] == [("a, b",), ("two\nlines",)]
     assert read(write(tmp_path, TEXT.replace(",", "\t")), "smiles", delimiter="\t")[0] == ("CC",)

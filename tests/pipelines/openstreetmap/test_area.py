@@ -44,7 +44,7 @@ def raw() -> RawFolder:
     return RawFolder(path.parent, {path.name: "0" * 64}, (receipt,))
 
 
-def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
+def test_a_box_equals_the_osmnx_graph_of_its_polygon(raw, tmp_path):
     write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
     with osm_servers(tmp_path / "streets.osm", shapely.box(*BOX)):
         theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
@@ -65,7 +65,7 @@ def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
 
 
 @pytest.mark.parametrize("center", [(24.94, 60.17), (-70.6, -33.4), (-176.5, 0.001)])
-def test_the_margin_is_that_of_osmnx(center):
+def test_the_margin_equals_osmnx(center):
     area = shapely.Point(center).buffer(0.01) & shapely.box(-180, -90, 180, 90)
     theirs = osmnx.utils_geo.buffer_geometry(area, 500)
     assert (extend_by_margin(area) ^ theirs).area < 1e-9
@@ -103,7 +103,7 @@ OUTLINES = [
 ]
 
 
-def test_boxes_and_outlines_that_are_none_are_refused(tmp_path):
+def test_invalid_boxes_and_outlines_are_refused(tmp_path):
     def check_box(text):
         with pytest.raises(ValueError):
             parse_bbox(text)

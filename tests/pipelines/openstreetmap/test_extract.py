@@ -43,7 +43,7 @@ def assert_same(ours: Extract, theirs: Extract) -> None:
 @pytest.mark.parametrize(
     ("end", "kinds"), [("osm", "nwr"), ("osm.gz", "wnr"), ("osm.bz2", "rwn"), ("osm.pbf", "wrn")]
 )
-def test_every_format_and_order_gives_the_same(end, kinds, tmp_path):
+def test_every_format_and_order_gives_the_same_extract(end, kinds, tmp_path):
     write_sample(tmp_path / "map.osm.pbf")
     copy = convert(tmp_path / "map.osm.pbf", tmp_path / f"copy.{end}", seed=1, kinds=kinds)
     assert file_format(copy) == end
@@ -53,7 +53,7 @@ def test_every_format_and_order_gives_the_same(end, kinds, tmp_path):
     assert not any(work.iterdir())
 
 
-def test_of_an_element_that_comes_twice_the_newest_version_counts(tmp_path):
+def test_the_newest_version_of_a_repeated_element_is_used(tmp_path):
     path = tmp_path / "map.osm"
     make = osmium.osm.mutable
     with osmium.SimpleWriter(str(path)) as writer:

@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
 
 
-def test_trocadero_is_what_osmnx_loads():
+def test_trocadero_equals_osmnx():
     path = shared_data("osm", "paris_trocadero.graphml")
     ours, theirs = read_graphml(path), osmnx.load_graphml(path)
     theirs = osmnx.truncate.largest_component(theirs)
@@ -35,7 +35,7 @@ def test_swapped_coordinates_are_refused(tmp_path):
         read_graphml(write(tmp_path, swapped))
 
 
-def test_what_osmnx_saves_is_the_graph_of_the_file(tmp_path):
+def test_graphs_saved_by_osmnx_are_read_unchanged(tmp_path):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
     write_streets(source, tmp_path / "streets.osm")
     extract = read_extract(source, "all", tmp_path)
@@ -66,7 +66,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_small_file(tmp_path):
+def test_a_small_graphml_file_is_read(tmp_path):
     graph = read_graphml(write(tmp_path, GOOD))
     assert graph.node_id.tolist() == [1, 2]
     assert graph.length.tolist() == [7200.5]

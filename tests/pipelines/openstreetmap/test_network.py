@@ -49,7 +49,7 @@ HELSINKI = {"drive": (165, 317), "walk": (2_277, 6_294)}
 
 
 @pytest.mark.parametrize("kind", HELSINKI)
-def test_helsinki_is_osmnx_graph_of_the_same_streets(kind, tmp_path):
+def test_helsinki_equals_osmnx(kind, tmp_path):
     write_streets(streets_of_helsinki(), tmp_path / "cut.osm", kind)
     ours = read(streets_of_helsinki(), kind, tmp_path)
     assert (ours.num_nodes, ours.num_edges) == HELSINKI[kind]
@@ -59,7 +59,7 @@ def test_helsinki_is_osmnx_graph_of_the_same_streets(kind, tmp_path):
 PAIR = sum(INTERSECTIONS)  #: of a block of each extract
 
 
-def test_two_blocks_of_a_generated_country_are_osmnx_graph_of_the_same_streets(tmp_path):
+def test_blocks_of_a_generated_country_equal_osmnx(tmp_path):
     path = write_country(tmp_path / "generated.osm.pbf", PAIR)
     write_streets(path, tmp_path / "cut.osm")
     ours = read(path, "all", tmp_path)
@@ -127,7 +127,7 @@ def test_parts_and_streets_are_worked_on_in_pieces_of_any_size(tmp_path, monkeyp
     assert all(np.array_equal(codes, whole.tags[key]) for key, codes in pieces.tags.items())
 
 
-def test_equally_large_components_are_told_apart_by_the_least_node(tmp_path):
+def test_ties_between_components_go_to_the_lowest_node(tmp_path):
     nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 5)]
     ways = [(1, [3, 4], {"highway": "path"}), (2, [1, 2], {"highway": "path"})]
     graph = read(write_map(tmp_path / "map.osm", nodes, ways), "all", tmp_path)

@@ -119,7 +119,7 @@ def test_options_make_other_builds(home):
     assert "kmip-data build city --name centre --archive PATH --set hops=4" in str(caught.value)
 
 
-def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
+def test_builds_of_one_name_are_distinguished_by_their_folders(home):
     small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 2, "classes": 3}
     sources = {"osm_file": helsinki()}, {"osm_file": helsinki(), "vocabulary": "helsinki"}
     builds = [build_city("twice", source, parameters=small, home=home) for source in sources]
@@ -202,7 +202,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     assert not (empty.raw / "centre").exists()
 
 
-def test_the_commands_know_a_city_by_its_name(empty):
+def test_commands_accept_the_name_of_a_city(empty):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
     line = (
         "build",
@@ -295,7 +295,7 @@ def test_a_failed_download_of_a_place_leaves_nothing(empty, servers):
     assert not left(empty)
 
 
-def test_a_table_is_no_city(tmp_path):
+def test_a_table_is_refused_as_a_city(tmp_path):
     table = tmp_path / "roads.csv"
     table.write_text("source,target\n1,2\n")
     code = DamagedInput.exit_code

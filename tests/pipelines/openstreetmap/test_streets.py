@@ -14,7 +14,7 @@ from support.maps.osm_maps import write_map
 from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
 
 
-def test_each_network_type_leaves_out_what_osmnx_does():
+def test_each_network_type_filters_streets_as_osmnx():
     def check(kind):
         query = _overpass._get_network_filter(kind)
         filters = re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)

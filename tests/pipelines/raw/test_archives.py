@@ -277,7 +277,7 @@ def test_a_member_may_have_its_limit_and_not_a_byte_more(tmp_path, more):
         unpack(tmp_path / "a.zip", tmp_path / "target")
 
 
-def test_two_copies_in_one_archive_are_a_question(tmp_path):
+def test_two_copies_in_one_archive_need_a_choice(tmp_path):
     good_zip(
         tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()]
     )
@@ -295,14 +295,14 @@ NO_ARCHIVES = {
 
 
 @pytest.mark.parametrize("data", NO_ARCHIVES.values(), ids=NO_ARCHIVES)
-def test_a_file_that_is_no_archive(tmp_path, data):
+def test_a_file_that_is_no_archive_is_refused(tmp_path, data):
     (tmp_path / "a.zip").write_bytes(data)
     with pytest.raises(DamagedInput) as caught:
         unpack(tmp_path / "a.zip", tmp_path / "target")
     assert repr(data[:24]) in caught.value.found
 
 
-def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
+def test_an_archive_instead_of_a_plain_file_is_reported(tmp_path):
     good_zip(tmp_path / "a.zip")
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.add(tmp_path / "a.zip", "index.txt")
@@ -313,7 +313,7 @@ def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
         assert kind not in caught.value.next
 
 
-def test_a_path_that_is_not_there(tmp_path):
+def test_a_missing_path_is_reported(tmp_path):
     with pytest.raises(UsageError, match=r"nothing\.zip"):
         list(files_in(tmp_path / "nothing.zip"))
 

@@ -106,7 +106,7 @@ def test_a_download_is_whole_and_has_a_receipt(server, target):
     assert server.requests[0][1]["Accept-Encoding"] == "identity"
 
 
-def test_a_finished_download_is_asked_for_again_only_if_it_changed(server, target):
+def test_a_finished_download_is_repeated_only_if_it_changed(server, target):
     wanted = source(server.route("/toy.zip", File(DATA)))
     first = fetch(wanted, target)
     assert fetch(wanted, target) == first is not None
@@ -301,7 +301,7 @@ def test_a_mirror_never_continues_the_bytes_of_another(server, target):
     assert "Range" not in server.requests[-1][1]
 
 
-def test_the_mirror_of_an_unfinished_part_is_asked_first(server, target):
+def test_the_mirror_of_a_partial_download_is_tried_first(server, target):
     one, two = (
         server.route("/one", status(404)),
         server.route("/two", File(DATA, cut=500_000), status(503)),
@@ -393,7 +393,7 @@ NOT_PINNED = [
 ]
 
 
-def test_what_is_not_the_pinned_file_is_dropped(server, target):
+def test_files_with_another_digest_are_dropped(server, target):
     for number, (step, pinned, reason) in enumerate(NOT_PINNED):
         error = assert_fails(source(server.route(f"/{number}", step), **pinned), target, reason)
         assert "on disk" not in str(error)
@@ -418,7 +418,7 @@ def test_an_archive_of_other_content_is_dropped(server, target):
     assert_whole(target, data)
 
 
-def test_retry_after_is_waited_for(server, target):
+def test_retry_after_is_respected(server, target):
     begun = time.monotonic()
     fetch(source(server.route("/toy.zip", status(503, Retry_After="1"), File(DATA))), target)
     assert time.monotonic() - begun >= 1
@@ -431,7 +431,7 @@ def test_retry_after_may_be_a_date():
 
 
 @pytest.mark.parametrize("text", ["soon", "-3", None])
-def test_another_retry_after_says_nothing(text):
+def test_an_invalid_retry_after_is_ignored(text):
     assert parse_retry_after(text) is None
 
 
@@ -533,9 +533,7 @@ except SourceUnavailable:
 
 
 @pytest.mark.parametrize("planted", ["link", "hard link", "pipe", "folder"])
-def test_what_is_planted_at_the_partial_name_is_not_written_through(
-    server, target, tmp_path, planted
-):
+def test_a_link_at_the_partial_name_is_not_followed(server, target, tmp_path, planted):
     victim, partial = tmp_path / "victim", target.with_name("toy.zip.partial")
     victim.write_bytes(b"precious")
     target.parent.mkdir(parents=True)

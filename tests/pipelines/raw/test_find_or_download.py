@@ -154,7 +154,7 @@ def test_two_archives_of_one_source_are_refused(home, archive, tmp_path):
     assert left_in(home) == set()
 
 
-def test_an_archive_that_is_not_there_is_refused(home, tmp_path):
+def test_a_missing_archive_is_refused(home, tmp_path):
     with pytest.raises(UsageError, match=r"none\.zip"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
     assert left_in(home) == set()
@@ -173,7 +173,7 @@ def test_a_hostile_archive_leaves_nothing(home, tmp_path, name):
 # --- which copy -------------------------------------------------------------------------------------
 
 
-def test_several_partial_copies_are_a_question(home, archive, tmp_path):
+def test_several_partial_copies_need_a_choice(home, archive, tmp_path):
     one = obtain(toy(), home, archives=[archive])
     two = obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
     with pytest.raises(UsageError) as caught:
@@ -298,7 +298,7 @@ def test_a_file_may_differ_where_one_of_its_mirrors_has_no_pin(home, tmp_path):
     assert obtain(manifest, home, archives=[good]).pinned is None
 
 
-def test_fetch_does_not_take_a_partial_copy_for_the_set(home, tmp_path, server, mirrored):
+def test_fetch_does_not_accept_a_partial_copy(home, tmp_path, server, mirrored):
     obtain(mirrored, home, archives=[other_archive(tmp_path / "other.zip")])
     with pytest.raises(SourceUnavailable):
         fetch_dataset(mirrored, home, offline=True, quiet=True)
@@ -306,7 +306,7 @@ def test_fetch_does_not_take_a_partial_copy_for_the_set(home, tmp_path, server, 
 
 
 @pytest.mark.parametrize("damage", ["change", "grow", "remove", "receipt"])
-def test_a_damaged_copy_is_noticed_and_made_again(home, archive, damage):
+def test_a_damaged_copy_is_detected_and_replaced(home, archive, damage):
     raw = obtain(toy(), home, archives=[archive])
     part, receipt = raw.path / "parts" / "1.bin", raw.path / "receipt.json"
     data = part.read_bytes()
@@ -570,7 +570,7 @@ def test_two_sources_become_one_copy(home, tmp_path):
     assert "https://nowhere.invalid/g" not in str(caught.value)
 
 
-def test_a_downloaded_file_may_be_called_other_than_its_anchor(home, server):
+def test_a_downloaded_file_may_differ_in_name_from_its_anchor(home, server):
     source = two_sources().sources[1]
     mirrors = (Mirror(url=server.route("/labels", File(b"a,b"))),)
     source = source.model_copy(update={"name": "elsewhere.gz", "mirrors": mirrors})
