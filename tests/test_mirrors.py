@@ -61,28 +61,28 @@ def test_every_mirror_is_checked_for_size_first_bytes_and_digest(server) -> None
     data = b"PK\3\4" + bytes(2000)
     digest = hashlib.sha256(data).hexdigest()
 
-    def ask(answer, mirror=mirror) -> mirrors.Answer:
+    def check_mirror(answer, mirror=mirror) -> mirrors.Answer:
         server.route(path_of(mirror), answer)
         return mirrors.ask(manifest, source, mirror)
 
-    good = ask(File(data))
+    good = check_mirror(File(data))
     assert (good.size, good.first, good.problem) == (2004, "zip", "")
     assert good.digest == f"{digest[:12]}…, none is pinned"
     asked = [headers.get("Range") for _, headers in server.requests]
     assert asked == ["bytes=0-511", None]
 
     known = mirror.model_copy(update={"sha256": digest, "bytes": 2004})
-    assert ask(File(data), known).digest == f"{digest[:12]}…, as pinned"
-    assert ask(File(data, ranges=False), known).problem == ""
+    assert check_mirror(File(data), known).digest == f"{digest[:12]}…, as pinned"
+    assert check_mirror(File(data, ranges=False), known).problem == ""
     changed = data[:-1] + b"x"
-    assert ask(File(changed), known).problem.endswith(f"pinned {digest[:12]}…")
-    assert ask(File(data + b"x"), known).problem == "2,004 bytes are pinned"
-    assert ask(page()).problem == "no archive"
-    assert ask(status(404)).problem == "answers 404 Not Found"
-    assert ask(status(404)).line.endswith("| – | – | not asked | answers 404 Not Found |")
+    assert check_mirror(File(changed), known).problem.endswith(f"pinned {digest[:12]}…")
+    assert check_mirror(File(data + b"x"), known).problem == "2,004 bytes are pinned"
+    assert check_mirror(page()).problem == "no archive"
+    assert check_mirror(status(404)).problem == "answers 404 Not Found"
+    assert check_mirror(status(404)).line.endswith("| – | – | not asked | answers 404 Not Found |")
 
     server.requests.clear()
-    large = ask(File(b"PK\3\4" + bytes(mirrors.MAX_DOWNLOADED_BYTES)))
+    large = check_mirror(File(b"PK\3\4" + bytes(mirrors.MAX_DOWNLOADED_BYTES)))
     assert (large.problem, large.digest, len(server.requests)) == ("", "not asked", 1)
 
 

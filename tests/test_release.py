@@ -145,7 +145,7 @@ def test_the_map_of_the_demo_is_an_extra_that_make_demo_has(metadata):
     assert "-e '.[dev]'" in makefile
 
 
-def test_untested_features_are_labelled_with_their_evidence():
+def test_untested_files_are_labelled_and_name_existing_paths():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
     def check(path):

@@ -166,7 +166,7 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
         tar.extractall(tmp_path, filter="data")
     folder = tmp_path / "paris"
 
-    def refused(name: str, change, match: str) -> None:
+    def expect_refused_tensor(name: str, change, match: str) -> None:
         path = folder / name
         whole = path.read_bytes()
         torch.save(change(torch.load(path, weights_only=True)), path)
@@ -174,19 +174,23 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
             read_city_archive(folder)
         path.write_bytes(whole)
 
-    def at(row, value):
+    def set_value(row, value):
         def change(tensor):
             tensor[row] = value
             return tensor
 
         return change
 
-    refused("node_features_augmented.pt", lambda t: t[:, :36], "36")
-    refused("node_features_augmented.pt", at((5, 0), torch.nan), "nan, row 5")
-    refused("edge_indices.pt", at((0, 0), NODES), f" {NODES}")
-    refused("10-chunk_16-hop_node_labels.pt", at(0, 10), "labels 0 to 10")
-    refused("10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "node_labels.*order")
-    refused("16-hop_eccentricities.pt", at(0, torch.nan), "eccentricities.*order")
+    expect_refused_tensor("node_features_augmented.pt", lambda t: t[:, :36], "36")
+    expect_refused_tensor("node_features_augmented.pt", set_value((5, 0), torch.nan), "nan, row 5")
+    expect_refused_tensor("edge_indices.pt", set_value((0, 0), NODES), f" {NODES}")
+    expect_refused_tensor("10-chunk_16-hop_node_labels.pt", set_value(0, 10), "labels 0 to 10")
+    expect_refused_tensor(
+        "10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "node_labels.*order"
+    )
+    expect_refused_tensor(
+        "16-hop_eccentricities.pt", set_value(0, torch.nan), "eccentricities.*order"
+    )
     (folder / "edge_features.pt").unlink()
     with pytest.raises(DamagedInput, match=r"edge_features\.pt"):
         read_city_archive(folder)

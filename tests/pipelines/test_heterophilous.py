@@ -50,7 +50,7 @@ def test_bad_arrays_are_named(arrays: dict[str, Any], message: str, tmp_path: Pa
     refused_folder("minesweeper", raw, message, "minesweeper.npz")
 
 
-def test_published_files_have_their_published_names(tmp_path: Path) -> None:
+def test_files_with_published_digests_are_pinned(tmp_path: Path) -> None:
     """Files from anywhere count as the published ones if the manifest has their digests."""
     (source,) = load_manifest("chameleon-filtered").sources
     raw = shared_data("node_benchmarks") / source.name

@@ -61,8 +61,8 @@ def test_targets_equal_networkx(task):
             assert record.columns["graph/y"].tolist() == [nx.diameter(graph)]
 
 
-def test_long_range_records_follow_the_schema(tmp_path):
-    """Parts of one size for each topology, equal bytes from equal parameters, others from another seed."""
+def test_long_range_parts_are_balanced_and_reproducible(tmp_path):
+    """Topologies are balanced in each part; equal parameters give equal bytes, another seed does not."""
     parts = {
         part: LongRange(root=tmp_path, graphs=120, nodes=16, split=part)
         for part in ("train", "val", "test")

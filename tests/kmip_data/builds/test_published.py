@@ -99,7 +99,7 @@ def test_digests_of_private_builds_are_not_written(tmp_path, monkeypatch) -> Non
 
 
 def test_published_digests_match_the_current_versions() -> None:
-    """A pipeline whose version was raised, as for a changed column, has none of an earlier one left."""
+    """No digest of an earlier pipeline version remains."""
     stale = []
     for name in PUBLISHED:
         version = load_pipeline(load_manifest(name)).version

@@ -128,7 +128,7 @@ class Stop(Exception):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return what a call asks for: the arguments of ``_open`` without functions that are made anew."""
+    """Return the recorded arguments of ``_open``, without functions created per call."""
     calls = []
 
     def note(self, root, arguments, *, name=None, class_transform=None, **others):
@@ -137,12 +137,12 @@ def opened(monkeypatch):
 
     monkeypatch.setattr(base.BuiltDataset, "_open", note)
 
-    def ask(call):
+    def recorded_arguments(call):
         with pytest.raises(Stop):
             call()
         return calls.pop()
 
-    return ask
+    return recorded_arguments
 
 
 def test_pyg_calls_equal_our_calls(opened, subtests):

@@ -24,7 +24,7 @@ console.log(JSON.stringify(nodes.map((node) => {
 """
 
 
-def ask(count, pairs, lengths, nodes, hops):
+def ball_of_each_node(count, pairs, lengths, nodes, hops):
     if shutil.which("node") is None:
         pytest.skip("no node on this machine")
     asked = {"count": count, "nodes": nodes, "hops": hops}
@@ -60,7 +60,9 @@ def test_balls_and_paths_equal_networkx(hops, whole):
         else rng.random(pairs.shape[1], dtype=np.float32)
     )
     graph, nodes = graph_of(pairs, lengths, 150), list(range(0, 150, 7))
-    for node, answer in zip(nodes, ask(150, pairs, lengths, nodes, hops), strict=True):
+    for node, answer in zip(
+        nodes, ball_of_each_node(150, pairs, lengths, nodes, hops), strict=True
+    ):
         reached = nx.single_source_shortest_path_length(graph, node, cutoff=hops)
         assert dict(answer["ball"]) == reached
         ball = graph.subgraph(reached)
@@ -79,7 +81,7 @@ def test_balls_and_paths_equal_networkx(hops, whole):
 
 def test_path_length_equals_the_eccentricity_of_the_label(city):
     nodes = [0, 1, 700, 1234, 2525]
-    answers = ask(len(city.position), city.streets, city.lengths, nodes, city.hops)
+    answers = ball_of_each_node(len(city.position), city.streets, city.lengths, nodes, city.hops)
     assert [np.float32(each["length"]) for each in answers] == city.eccentricity[nodes].tolist()
-    (answers,) = ask(3, np.array([[0], [1]]), [2.0], [2], 16)
+    (answers,) = ball_of_each_node(3, np.array([[0], [1]]), [2.0], [2], 16)
     assert answers == {"ball": [[2, 0]], "to": 2, "length": 0, "path": [2]}

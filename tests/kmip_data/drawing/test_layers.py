@@ -47,7 +47,7 @@ def test_pages_and_pictures_use_equal_limits():
     }  # fmt: skip
 
 
-def test_negative_classes_are_labelled_negative():
+def test_negative_classes_are_labelled_no_class():
     layer = class_layer("class", np.array([1, -1, 0, -5]), ["a", "b"])
     assert layer.labels == ("a", "b", "no class")
     assert layer.counts == [1, 1, 2]

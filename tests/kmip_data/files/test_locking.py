@@ -137,8 +137,8 @@ def test_four_processes_build_once_and_agree(tmp_path: Path) -> None:
     assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
 
 
-def test_the_lock_of_a_folder_is_private_to_the_user(tmp_path: Path) -> None:
-    """An empty lock of a killed process is taken, and goes with ours."""
+def test_a_folder_lock_replaces_stale_locks_and_no_user_file(tmp_path: Path) -> None:
+    """An empty lock of a killed process is reused, then removed."""
     (tmp_path / ".x.lock").touch()
     with folder_lock(tmp_path / "x"):
         pass

@@ -44,7 +44,7 @@ def cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
     return saved(tmp_path / "cut", monkeypatch)
 
 
-def test_a_shard_read_in_members_is_unchanged(tmp_path, monkeypatch):
+def test_a_shard_saved_as_members_equals_the_single_file(tmp_path, monkeypatch):
     whole = saved(tmp_path / "whole", monkeypatch, 2**32)
     cut = saved(tmp_path / "cut", monkeypatch)
     [one], [entry] = whole.card.shards, cut.card.shards
@@ -107,7 +107,7 @@ def test_the_damaged_file_is_named(change, file, what, cut):
             kmip_data.open(cut.path)[0]
 
 
-def test_non_contiguous_members_are_refused(cut):
+def test_truncated_members_are_refused(cut):
     path = cut.path / FIRST
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-7])

@@ -201,7 +201,7 @@ print(refused, peak_host_memory() // 2**20)
     assert megabytes < 300
 
 
-def test_limits_and_filters_of_the_caller_are_unchanged(tmp_path):
+def test_callers_choose_limits_and_filters(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.zeros(1000), compression="gzip")

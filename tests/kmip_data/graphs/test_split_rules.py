@@ -55,7 +55,7 @@ def test_grouped_split_keeps_groups_whole_and_comes_nearest(sizes, share, seed):
     assert parts == grouped_split(pool, test, groups, val=val, seed=seed)
 
 
-def test_grouped_split_needs_several_groups():
+def test_grouped_split_accepts_one_group_or_none():
     one = grouped_split([0, 1], [2], {0: "a", 1: "a"}, val=1, seed=0)
     assert one == {"train": [0, 1], "val": [], "test": [2]}
     assert grouped_split([], [2], {}, val=0, seed=0) == {"train": [], "val": [], "test": [2]}

@@ -137,7 +137,7 @@ def test_damage_is_refused(originals, tmp_path):
 
 
 def test_threads_pickles_and_forks_refuse_changed_files(originals, tmp_path):
-    """Opened while it was sound, damaged before the first map."""
+    """The file is damaged between opening and first mapping."""
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     dataset = ShardedDataset(folder, "train")
     flip_bit(folder / "shards/00000.h5")

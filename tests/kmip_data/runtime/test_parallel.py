@@ -185,7 +185,7 @@ def test_a_fork_does_not_wait_for_the_threads_of_its_parent():
     assert list(results) == list("12345678")
 
 
-def test_a_pool_can_be_collected_in_its_own_thread():
+def test_prepared_results_can_be_collected_in_their_own_thread():
     """The last reference may go in a background thread, which cannot wait for itself."""
     results, only_one_left, closed_by = {}, threading.Event(), []
 

@@ -54,8 +54,8 @@ def pushes(small: Build, runs: list[Path]) -> dict[str, Callable[[str], object]]
 
 
 @contextlib.contextmanager
-def killed_at(number: int) -> Iterator[None]:
-    """End the process, as it seems, before the write of this number, and after half of a file."""
+def kill_at_copy(number: int) -> Iterator[None]:
+    """Simulate a kill before the write with this number."""
     write_file, calls = remote.Remote.write_file, iter(range(1000))
 
     def dying(at: remote.Remote, name: str, content: Path | bytes) -> None:
@@ -114,7 +114,7 @@ def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path, subtests) 
         for number in range(len(whole)):
             folder = tmp_path / f"{kind}-{number}"
             with subtests.test(f"{kind} at file {number}"):
-                with killed_at(number), contextlib.suppress(Killed):
+                with kill_at_copy(number), contextlib.suppress(Killed):
                     push(str(folder))
                 torn = folder / f"shards/00000.h5.00000000-{'0' * 16}.partial"
                 if number > 5 and kind == "build":  # the machine went down

@@ -43,8 +43,8 @@ def addresses(scheme: str, host: str) -> list[str]:
     return before + [f"{scheme}://{host}/data{tail.format(SECRET)}" for tail in TAILS]
 
 
-def said_by(call: Callable[[], object]) -> str:
-    """All that a call says: its error with every part and cause's own, warnings, and what it returns."""
+def collect_messages(call: Callable[[], object]) -> str:
+    """Collect the error, the warnings and the result of a call as text."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
@@ -80,15 +80,17 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path, subtests) -> None:
     for address in dead:
         for call in (pull_it, open_it) if address.startswith("http") else (open_it,):
             with subtests.test(f"{call.__name__} {address}"):
-                assert SECRET not in said_by(partial(call, address))
+                assert SECRET not in collect_messages(partial(call, address))
     for address in [*dead, *addresses("s3", "bucket")]:
         with subtests.test(f"file system {address}"):
-            assert SECRET not in said_by(lambda address=address: file_system(address) and None)
+            assert SECRET not in collect_messages(
+                lambda address=address: file_system(address) and None
+            )
     with serving_folder(tmp_path / "pushed") as server:
         for address in addresses("http", server.address.removeprefix("http://")):
             for call in (open_it, lambda at: open_it(at).open_shard("nothing", None), pull_it):
                 with subtests.test(f"{call.__name__}: {address}"):
-                    text = said_by(partial(call, address))
+                    text = collect_messages(partial(call, address))
                     assert SECRET not in text
                     misread = "/y@" in address or "me:x" in address or "x.zip" in address
                     assert call is not open_it or "RemoteBuild" in text or misread

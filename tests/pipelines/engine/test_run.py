@@ -175,7 +175,7 @@ def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
         ({"memory": 2**30, "engine": "dask"}, "does not reach Dask workers"),
     ],
 )
-def test_an_unenforceable_memory_limit_is_reported(options: dict[str, Any], words: str) -> None:
+def test_an_unenforceable_memory_limit_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         ExecutionOptions.from_arguments("toy", options)
     assert words in str(caught.value)

@@ -59,7 +59,7 @@ def _replace(tmp_path: Path) -> Callable[[Path], object]:
     return other
 
 
-def test_a_waiting_build_keeps_its_own_parameters(
+def test_a_waiting_build_refuses_a_build_with_other_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_raw(tmp_path / "raw", 6)

@@ -20,7 +20,7 @@ def home(tmp_path):
     return Home(tmp_path / "home")
 
 
-def refused(home, manifest=SHAPENET, accept=None) -> str:
+def expect_license_refusal(home, manifest=SHAPENET, accept=None) -> str:
     with pytest.raises(LicenseNotAccepted) as caught:
         require_agreement(manifest, home, accept)
     assert caught.value.exit_code == 5
@@ -28,7 +28,7 @@ def refused(home, manifest=SHAPENET, accept=None) -> str:
 
 
 def test_the_refusal_has_the_terms_and_the_ways_to_agree(home):
-    text, terms = refused(home), SHAPENET.license
+    text, terms = expect_license_refusal(home), SHAPENET.license
     for part in (terms.notice, terms.url, "--accept-license", f"{VARIABLE}=1", "--archive PATH"):
         assert part in text
     require_agreement(load_manifest("s3dis"), home)  # which needs none
@@ -47,13 +47,13 @@ def test_each_way_to_agree_is_recorded_once(home, monkeypatch, how):
     require_agreement(SHAPENET, home)
     assert json.loads((home.path / "licenses.json").read_text()) == record
     changed = SHAPENET.license.model_copy(update={"url": "https://example.com/terms-2"})
-    refused(home, SHAPENET.model_copy(update={"license": changed}))
+    expect_license_refusal(home, SHAPENET.model_copy(update={"license": changed}))
 
 
 def test_any_answer_but_yes_is_a_refusal(home, monkeypatch):
     for value in ("0", "no", ""):
         monkeypatch.setenv(VARIABLE, value)
-        refused(home)
+        expect_license_refusal(home)
     monkeypatch.setenv(VARIABLE, "1")
-    refused(home, accept=False)
+    expect_license_refusal(home, accept=False)
     assert accepted_licenses(home) == {}

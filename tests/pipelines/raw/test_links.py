@@ -44,8 +44,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     with (other / "targets.csv").open("a") as file:
         file.write("\n")
 
-    def beside(folder: Path) -> list[object]:
-        """Make ``place`` a home whose raw files the sandbox has."""
+    def select_raw_folder(folder: Path) -> list[object]:
+        """Link the raw files of the sandbox into a home."""
         raw = folder.parent.with_name("home") / "raw"
         raw.parent.mkdir(exist_ok=True)
         raw.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         return ["--home", raw.parent]
 
     def fetch(folder: Path) -> list[object]:
-        return ["fetch", NAME, "--archive", archive, *beside(folder), "-q"]
+        return ["fetch", NAME, "--archive", archive, *select_raw_folder(folder), "-q"]
 
     def damage(folder: Path) -> None:
         (folder / copy.name / "info.yaml").write_text("damaged")
@@ -64,12 +64,20 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         "fetch again": Command(raw, fetch),
         "fetch instead of damaged files": Command(raw, fetch, damage),
         "fetch others": Command(
-            raw, lambda folder: ["fetch", NAME, "--archive", other, *beside(folder), "-q"]
+            raw,
+            lambda folder: ["fetch", NAME, "--archive", other, *select_raw_folder(folder), "-q"],
         ),
-        "build": Command(raw, lambda folder: ["build", NAME, *build, *beside(folder)]),
+        "build": Command(raw, lambda folder: ["build", NAME, *build, *select_raw_folder(folder)]),
         "build from damaged files": Command(
             raw,
-            lambda folder: ["build", NAME, "--archive", archive, *build, *beside(folder)],
+            lambda folder: [
+                "build",
+                NAME,
+                "--archive",
+                archive,
+                *build,
+                *select_raw_folder(folder),
+            ],
             damage,
         ),
     }

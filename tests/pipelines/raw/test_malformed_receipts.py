@@ -67,7 +67,7 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
     }  # fmt: skip
 
 
-def spoilt(sound: dict[str, object]) -> dict[str, bytes]:
+def damage_receipts(sound: dict[str, object]) -> dict[str, bytes]:
     receipts = dict(ODD)
     for turn, field in enumerate(sound):  # each field takes every fourth value
         for number, value in enumerate(VALUES[turn % 4 :: 4]):
@@ -103,7 +103,7 @@ def test_odd_journals_end_in_the_usual_errors(tmp_path):
         url = server.route("/toy.zip", *[File(data)] * 2000)
         sound = journals(Home(tmp_path / "home"), url, data)
         for path, content in sound.items():
-            for case, odd in spoilt(content).items():
+            for case, odd in damage_receipts(content).items():
                 home = Home(tmp_path / f"home-{count}")
                 count += 1
                 for other, entry in sound.items():
