@@ -122,6 +122,20 @@ def test_errors_in_rows_of_a_small_reader_name_file_and_line(tmp_path, monkeypat
         read_folder(write_files(tmp_path / "bad", a_links=good, b_links=faulty))
 
 
+def test_the_remedy_for_an_unknown_node_fits_a_small_reader(tmp_path, monkeypatch):
+    links_format = GraphFormat("links", lambda heads, _: all(map(is_links, heads)), read_links)
+    monkeypatch.setattr(file_formats, "FORMATS", (links_format,))
+    folder = write_files(tmp_path / "q", a_links="links\na 1\nb 2.5\na b 0.5\na x 1\n")
+    with pytest.raises(DamagedInput, match="the node x is not one of") as error:
+        read_folder(folder)
+    assert error.value.next == (
+        "add the node to its graph, or correct the edge; or leave such edges out: "
+        "--set on_error=skip"
+    )
+    _, (record,) = read_folder(folder, on_error="skip")
+    assert record.columns["edge/edge_attr"].tolist() == [[0.5]]
+
+
 def is_links(name: str) -> bool:
     return name.endswith(".links")
 

@@ -82,6 +82,12 @@ class NodeIndices:
             f"add a line for the node to {self._nodes.name}; if its ids are in another column, "
             "--set node=COLUMN; or leave such edges out: --set on_error=skip"
         )
+        # Rows with their own locations come from a format without columns to choose.
+        if self._nodes.locations:
+            hint = (
+                "add the node to its graph, or correct the edge; or leave such edges out: "
+                "--set on_error=skip"
+            )
         similar = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
         if similar:
             hint = (
