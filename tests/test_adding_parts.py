@@ -327,7 +327,7 @@ WRITE = (
 #: Tests that enumerate parts.
 ENUMERATE = (
     "tests/models/layers/test_convolutions.py::test_a_graph_without_edges_trains",
-    "tests/models/layers/test_hops.py::test_predictions_of_seeds_are_those_of_the_whole_sample",
+    "tests/models/layers/test_hops.py::test_seed_predictions_equal_predictions_on_the_full_sample",
     "tests/models/test_whole_networks.py::test_every_kind_equals_its_formula_with_the_default_keys",
     "tests/models/training/test_memory_estimate.py::test_a_kind_of_message_passing_declares_what_is_counted",
     "tests/models/training/config/test_keys.py::test_every_choice_has_its_implementation",

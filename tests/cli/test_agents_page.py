@@ -17,7 +17,7 @@ PAGE = (DOCS / "agents.md").read_text("utf-8")
 ROWS = re.findall(r"^\| \*\*`(.+)`\*\* \| ([^;\n]+?)(?:;.*)? \|$", PAGE, re.MULTILINE)
 
 
-def test_keys_are_those_of_the_output(home, monkeypatch):
+def test_documented_keys_equal_the_keys_of_json_output(home, monkeypatch):
     monkeypatch.chdir(home.parent)
     monkeypatch.setattr(
         self_check, "check_components", lambda *_: {}
@@ -37,7 +37,7 @@ def test_keys_are_those_of_the_output(home, monkeypatch):
         ("evaluate nothing/gcn/a", errors.UsageError.exit_code),
     ],
 )
-def test_an_error_is_one_object_and_nothing_is_downloaded(home, command, code):
+def test_an_error_prints_one_json_object_and_downloads_nothing(home, command, code):
     outcome = kmip(*command.split(), "--json")
     assert outcome.code == code == outcome.json["error"]["exit_code"]
     assert {"class", "exit_code", "what", "next"} <= set(outcome.json["error"])

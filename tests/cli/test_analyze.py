@@ -21,7 +21,7 @@ QUICK = [
 ]
 
 
-def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
+def test_analyze_writes_a_table_files_and_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = expect_success(
         "analyze", "approximation", "--gaussian", "40x4", "--k", "1,10,40"
@@ -70,6 +70,6 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
     check_each(check, cases)
 
 
-def test_the_help_has_whole_sentences():
+def test_help_of_analyze_is_written_in_sentences():
     assert "…" not in expect_success("analyze", "--help").out.replace("[SWEEP|RUN…]", "")
     assert "..." not in expect_success("analyze", "--help").out.split("Commands:")[1]

@@ -14,7 +14,7 @@ from kmip_data.cli.main import root
 
 
 @pytest.mark.slow
-def test_attention_prints_and_saves(tmp_path):
+def test_bench_attention_prints_and_saves_its_table(tmp_path):
     outcome = expect_success(
         "bench", "attention", "--methods", "naive", "--max-n", "1000", "--save", tmp_path / "a"
     )
@@ -55,9 +55,7 @@ def test_wrong_usage_is_named_before_anything_is_measured():
 
 
 @pytest.mark.slow
-def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fit(
-    home, monkeypatch
-):
+def test_bench_train_reports_times_ratios_and_why_a_network_does_not_fit(home, monkeypatch):
     monkeypatch.setattr(bench, "ROUNDS", 1)
     monkeypatch.setattr(bench, "MAX_BATCHES", 1)
     keys = (

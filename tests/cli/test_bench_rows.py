@@ -27,7 +27,7 @@ def test_every_topic_has_rows() -> None:
     assert all(hasattr(import_module(f"benchmarks.{topic}"), "rows") for topic in TOPICS)
 
 
-def test_the_scatter_form_is_the_same_layer() -> None:
+def test_the_scatter_layer_computes_the_same_as_ours() -> None:
     torch.manual_seed(0)
     layer = GatedGCN(DIM, dropout=0.0, residual=False)
     neighbor = torch.randint(0, 30, (30, 4))
@@ -66,7 +66,7 @@ def _gradients(network, batch):
     ]
 
 
-def test_upstreams_form_of_k_mip_attention_computes_the_same():
+def test_upstreams_k_mip_attention_computes_the_same_as_ours():
     for sizes in ((30,), (14, 30, 21)):
         torch.manual_seed(0)
         network = build_model(CONFIG, in_channels=5, num_classes=3, edge_channels=2)
@@ -82,7 +82,7 @@ def test_upstreams_form_of_k_mip_attention_computes_the_same():
 
 
 @pytest.mark.slow
-def test_rows_of_reading_and_disk(monkeypatch):
+def test_reading_and_disk_benchmarks_have_rows(monkeypatch):
     for name, small in (("NODES_PER_GRAPH", 64), ("MIN_BATCHES_PER_TURN", 1)):
         monkeypatch.setattr(f"benchmarks.readers.{name}", small)
     monkeypatch.setattr(reading, "keep_freed_memory", lambda: None)  # not in this process
@@ -96,7 +96,7 @@ def test_rows_of_reading_and_disk(monkeypatch):
     assert bytes_on_disk[0].markdown("disk").startswith("| disk | bytes on disk a graph, s3dis | ")
 
 
-def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_first():
+def test_the_growth_table_shows_exponents_and_the_first_stage_out_of_memory():
     sizes = []
     for nodes in (10**4, 10**5, 10**6, 10**7):
         more = nodes if nodes > 10**4 else 0  # the smallest has the start of processes alone
@@ -123,7 +123,7 @@ def test_the_stages_of_a_build_are_measured_where_they_run():
     ]
 
 
-def test_accuracy_after_some_seconds_is_that_of_the_best_evaluation_on_val() -> None:
+def test_accuracy_at_a_time_limit_uses_the_best_validation_so_far() -> None:
     learner = Learner.__new__(Learner)
     learner.curve = [(1.0, 0.1, 0.2), (2.0, 0.5, 0.4), (3.0, 0.3, 0.9), (4.0, 0.6, 0.5)]
     assert [learner.accuracy(seconds) for seconds in (0.5, 1, 2.9, 3, 9)] == [0, 0.2, 0.4, 0.4, 0.5]

@@ -148,7 +148,7 @@ def write_webkb(folder, nodes=20):
         np.savez(folder / f"cornell_split_0.6_0.2_{fold}.npz", **masks)
 
 
-def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
+def test_ten_mask_columns_become_ten_splits_that_can_be_trained(home):
     raw = home / "raw" / "pages"
     write_webkb(raw / "cornell" / "raw")
     words = ("build", "pyg", "--set", "class=torch_geometric.datasets:WebKB")
@@ -183,7 +183,7 @@ def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
     assert "already exists" in expect_refusal(*words, "--set", "name=cornell", "--name", "pages")
 
 
-def test_masks_as_rows_of_a_file_of_another_class(home):
+def test_masks_stored_as_rows_become_splits(home):
     nodes = 12
     folder = home / "raw" / "mines" / "minesweeper" / "raw"
     folder.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_masks_as_rows_of_a_file_of_another_class(home):
     assert len(kmip_data.open(result["path"]).card.splits) == 4
 
 
-def test_tudataset_has_no_split_so_one_is_drawn(home):
+def test_a_split_is_drawn_for_tudataset(home):
     folder = home / "raw" / "toy" / "TOY" / "raw"
     folder.mkdir(parents=True)
     graphs = np.repeat(np.arange(1, 11), 3)
@@ -233,7 +233,7 @@ def test_tudataset_has_no_split_so_one_is_drawn(home):
     assert "drawn 80/10/10 with seed 0" in dataset.card.title
 
 
-def test_splits_of_classes_of_the_user(home, mine):
+def test_splits_of_user_defined_classes_are_read(home, mine):
     parts = build(f"{mine}:Parts", name="parts")
     assert kmip_data.open(parts["path"], "val").records.tolist() == [12, 13, 14]
     assert kmip_data.open(parts["path"], "test")[4].num_nodes == 23
@@ -251,7 +251,7 @@ def test_splits_of_classes_of_the_user(home, mine):
     assert item.val_mask.tolist() == [n % 4 == 1 for n in range(12)]
 
 
-def test_root_is_given_to_classes_that_take_it(home, mine):
+def test_root_is_passed_to_classes_that_accept_it(home, mine):
     named = build(f"{mine}:Rings", name="named")
     assert named["counts"]["graphs"] == 20
     assert (home / "raw" / "named" / "processed" / "rings.pt").is_file()
@@ -307,13 +307,13 @@ def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
         assert " runs: " not in text
 
 
-def test_a_class_with_a_train_mask_alone_is_looked_at_not_trained(home):
+def test_a_class_with_only_a_train_mask_can_be_viewed_but_not_trained(home):
     """KarateClub's four labelled nodes: training would refuse the empty part val."""
     outcome = expect_success("build", "pyg", "--set", f"class={PYG}:KarateClub", "--name", "club")
     assert "\nNext: kmip-data preview club" in outcome.out
 
 
-def test_planetoid_has_its_masks(home):
+def test_planetoid_is_built_with_its_masks(home):
     folder = home / "raw" / "cite" / "Cora" / "raw"
     write_planetoid(folder)
     path = build(f"{PYG}:Planetoid", "--set", "name=Cora", name="cite")["path"]
@@ -336,7 +336,7 @@ def write_planetoid(folder, nodes=520, test=8, train=6):
     (folder / "ind.cora.test.index").write_text("".join(f"{node}\n" for node in order))
 
 
-def test_qm9_has_its_texts_and_19_targets(home):
+def test_qm9_is_built_with_texts_and_19_targets(home):
     chem = pytest.importorskip("rdkit.Chem", reason="rdkit is not installed")
     from rdkit.Chem import rdDepictor
 
@@ -363,7 +363,7 @@ def test_qm9_has_its_texts_and_19_targets(home):
 
 
 @pytest.mark.slow  # its imports
-def test_graphbench_has_a_class_for_each_part(home):
+def test_graphbench_parts_come_from_separate_classes(home):
     datasets = pytest.importorskip("graphbench.datasets", reason="graphbench-lib is not installed")
     circuits = home / "raw/bench/electroniccircuits/electronic_circuits_5_eff"
     (circuits / "processed").mkdir(parents=True)
@@ -408,7 +408,9 @@ def test_only_build_pyg_accepts_a_class_address(home, mine, tmp_path):
         "RuntimeError('damaged cache') from ConnectionResetError('by peer')",
     ],
 )
-def test_a_class_without_a_network_says_so(home, tmp_path, monkeypatch, problem):
+def test_a_class_that_cannot_download_names_the_missing_network(
+    home, tmp_path, monkeypatch, problem
+):
     text = "from urllib.error import URLError\nfrom torch_geometric.data import Dataset\n"
     text += f"class Far(Dataset):\n    def __init__(self, root):\n        raise {problem}\n"
     (tmp_path / "far_away.py").write_text(text)

@@ -16,7 +16,7 @@ S3DIS_ZIP, SHAPENET_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip", "shapenet_part
 SMALL = ("--sample", "--limit", "3", "--k", "4", "--jobs", "1", "--quiet")
 
 
-def test_build_json_is_as_designed_and_true(home, tmp_path):
+def test_build_json_describes_the_build_on_disk(home, tmp_path):
     result = expect_success("build", "s3dis", *SMALL, "--test-area", "5", "--json").json
     path = Path(result["path"])
     assert path.parent == home / "built"
@@ -53,7 +53,7 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
     assert f"already built: {tmp_path / 'here'}\n" in expect_success(*elsewhere).err
 
 
-def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
+def test_verify_finds_damage_and_repair_mends_it(home, monkeypatch):
     path = Path(expect_success("build", "s3dis", *SMALL, "--json").json["path"])
     assert "is sound" in expect_success("verify", "s3dis", *SMALL[:5]).out
     shard = path / "shards" / "00000.h5"
@@ -125,7 +125,7 @@ def test_failed_build_prints_next_step_and_leaves_no_files(home, tmp_path):
     check_each(check, cases)
 
 
-def test_full_disk_is_6_and_the_same_command_resumes(home):
+def test_a_full_disk_exits_with_6_and_the_same_command_resumes(home):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000));"
         "sys.argv = ['kmip-data', *sys.argv[1:]]; from kmip_data.cli.main import main; main()"

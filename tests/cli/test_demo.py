@@ -19,7 +19,7 @@ def small(monkeypatch):
 
 
 def test_the_demo_draws_measures_and_reports(tmp_path, small):
-    """Untrained networks guess; commands, picture, page and times are as in the whole demo."""
+    """Untrained networks guess; commands, picture, page and times are those of the full demo."""
     outcome = expect_success("demo", "--home", tmp_path / "d", "--json")
     result = outcome.json
     assert Path(result["page"]).is_file()
@@ -39,7 +39,7 @@ def test_the_demo_draws_measures_and_reports(tmp_path, small):
         assert words in outcome.err
 
 
-def test_without_the_extra_it_shows_the_task_alone(tmp_path, small, monkeypatch):
+def test_without_the_extra_the_demo_shows_only_the_task(tmp_path, small, monkeypatch):
     hide_pyrosm(monkeypatch)
     monkeypatch.setattr(demo, "MODELS", ("gps-none",))
     outcome = expect_success("demo", "--home", tmp_path / "d")
@@ -49,7 +49,7 @@ def test_without_the_extra_it_shows_the_task_alone(tmp_path, small, monkeypatch)
     assert not [*(tmp_path / "d" / "built").glob("helsinki*")]
 
 
-def test_a_failed_step_is_the_json_error_of_the_demo(home):
+def test_the_demo_reports_a_failed_step_as_its_json_error(home):
     home.mkdir()
     (home / "built").write_text("in the way")
     outcome = kmip("demo", "--json")  # in the home of the environment

@@ -71,7 +71,7 @@ def old(home: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_dry_run_prints_each_column_and_keeps_nothing(home, tmp_path):
+def test_a_dry_run_prints_each_column_and_writes_nothing(home, tmp_path):
     table = people(30, 0)
     folder = write(tmp_path / "old", table)
     line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
@@ -105,7 +105,7 @@ def test_a_dry_run_prints_each_column_and_keeps_nothing(home, tmp_path):
     assert kmip_data.open("mine", split=None).build.card.key == facts["key"]
 
 
-def test_a_description_that_is_written_gives_the_same_build(home, tmp_path):
+def test_building_from_a_written_description_gives_the_same_build(home, tmp_path):
     folder = write(tmp_path / "old", people(30, 0))
     file = tmp_path / "columns.toml"
     line = ["build", "graphs", "--archive", folder, "--dry-run", "--describe", file]
@@ -128,7 +128,7 @@ def write_next_to(folder: Path, file: Path) -> Path:
     return folder
 
 
-def test_a_description_is_edited(home, tmp_path):
+def test_an_edited_description_changes_the_build(home, tmp_path):
     folder = write(tmp_path / "old", people(30, 0))
     file = tmp_path / "columns.toml"
     line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
@@ -160,8 +160,8 @@ def test_a_description_is_edited(home, tmp_path):
     assert "columns.toml is not a valid description of columns: uses" in message
 
 
-def test_new_data_get_the_columns_of_an_earlier_build(old, tmp_path):
-    """Other texts, nothing missing, another order, a further column and no label; oracle: pandas."""
+def test_new_data_are_built_with_the_columns_of_an_earlier_build(old, tmp_path):
+    """The new data differ in texts, column order, missing values and labels; pandas is the oracle."""
     table = people(9, 1, country=["NL"] * 9, age=np.arange(9), further=1).drop(columns="group")
     new = build("new", write(tmp_path / "new", table[table.columns[::-1]]), "--like", "old")
     names, x = nodes_of(new)
@@ -176,8 +176,8 @@ def test_new_data_get_the_columns_of_an_earlier_build(old, tmp_path):
     assert "further: not in the description" in new.card.statistics["files"]["ignored"]
 
 
-def test_new_data_have_the_decimal_sign_of_an_earlier_build(home, tmp_path):
-    """1,234 does not show whether it is more than a thousand."""
+def test_new_data_are_read_with_the_decimal_sign_of_an_earlier_build(home, tmp_path):
+    """The text 1,234 alone may mean 1.234 or 1234."""
     income = [f"1,{100 + row}" for row in range(9)]
     archive = write(tmp_path / "old", people(9, 0, income=income))
     old = build("old", archive, "--set", "label=group", "--set", "decimal=,")
@@ -188,8 +188,8 @@ def test_new_data_have_the_decimal_sign_of_an_earlier_build(home, tmp_path):
         np.testing.assert_allclose(x[:, names.index("income")], expected, rtol=1e-6)
 
 
-def test_a_run_stands_for_the_build_it_was_trained_on(old, tmp_path, home):
-    """Also where its name means a newer build, of other columns."""
+def test_a_run_can_be_given_in_place_of_the_build_it_was_trained_on(old, tmp_path, home):
+    """The same holds if a newer build with other columns has the same name."""
     expect_success("train", "old", "--name", "first", *SMALL)
     build("old", old, "--set", "label=country")
     table = people(9, 1).drop(columns="group")
@@ -204,7 +204,7 @@ def test_a_run_stands_for_the_build_it_was_trained_on(old, tmp_path, home):
     assert "old/x/y" in message
 
 
-def test_values_that_an_earlier_build_does_not_know_are_refused_by_their_cell(old, tmp_path):
+def test_unknown_values_are_refused_and_their_cell_is_named(old, tmp_path):
     cases = {
         "country": ("BE", "line 4: 'country' is 'BE', not one of the categories NL, the"),
         "income": ("much", "line 4: 'income' is 'much', not a number"),
@@ -228,7 +228,7 @@ def test_values_that_an_earlier_build_does_not_know_are_refused_by_their_cell(ol
     assert "No table has the column 'income' of the description" in message
 
 
-def test_a_model_is_used_on_new_data(old, tmp_path, home):
+def test_a_trained_model_predicts_new_data(old, tmp_path, home):
     """The refusal prints a command that fits new data to the run, and then the run predicts them."""
     expect_success("train", "old", *SMALL)
     [run] = (home / "runs").glob("*/*/*/config.toml")
@@ -248,8 +248,8 @@ def test_a_model_is_used_on_new_data(old, tmp_path, home):
     assert {"logit x", "logit y", "logit z"} <= {*predicted.columns}
 
 
-def test_predicted_values_have_the_names_of_their_targets(old, tmp_path, home):
-    """Also on data without them."""
+def test_predicted_values_are_named_after_their_targets(old, tmp_path, home):
+    """The names are also written for data without targets."""
     build("values", old, "--set", "label=income")
     expect_success("train", "values", "--name", "first", *SMALL)
     archive = write(tmp_path / "bare", people(12, 2).drop(columns="income"))
@@ -260,7 +260,7 @@ def test_predicted_values_have_the_names_of_their_targets(old, tmp_path, home):
     assert [*pd.read_csv(tmp_path / "p.csv")] == ["key", "pred income"]
 
 
-def test_arrays_of_new_data_have_the_dtypes_of_an_earlier_build(home, tmp_path):
+def test_arrays_of_new_data_get_the_dtypes_of_an_earlier_build(home, tmp_path):
     ring = torch.stack([torch.arange(4), torch.arange(4).roll(1)])
 
     def graphs(name, dtype, labels, **more):
@@ -291,7 +291,7 @@ def test_arrays_of_new_data_have_the_dtypes_of_an_earlier_build(home, tmp_path):
     assert "y is 3, which is not a class" in expect_refusal(*line, wrong, code=4)
 
 
-def test_a_published_file_is_described(home):
+def test_a_published_file_can_be_described(home):
     file = shared_data("node_benchmarks/chameleon_filtered.npz")
     facts = expect_success("build", "graphs", "--archive", file, "--dry-run", "--json").json
     columns = {column["name"]: column for column in facts["files"]["columns"]["columns"]}
@@ -300,7 +300,7 @@ def test_a_published_file_is_described(home):
     assert facts["counts"]["nodes"] == 890
 
 
-def test_tables_of_several_types_become_one_with_a_column_of_its_type(home, tmp_path):
+def test_tables_of_several_types_are_merged_with_a_type_column(home, tmp_path):
     """The layout of DGL's CSVDataset; the advice of its refusal is followed."""
     folder = tmp_path / "shop"
     folder.mkdir()
@@ -327,7 +327,7 @@ def test_tables_of_several_types_become_one_with_a_column_of_its_type(home, tmp_
     assert x[:, 2].tolist() == [1, 1, 1, 0, 0, 0]
 
 
-def test_tables_of_pandas_have_the_keys_and_dtypes_of_files(home, tmp_path):
+def test_pandas_tables_give_the_same_keys_and_dtypes_as_files(home, tmp_path):
     table = people(30, 0).astype({"country": "category", "age": "Int64"})
     table["joined"] = pd.Timestamp("2020-01-02")
     source = table["id"].to_numpy()
@@ -353,7 +353,7 @@ def test_tables_of_pandas_have_the_keys_and_dtypes_of_files(home, tmp_path):
         assert not (tmp_path / "refused").exists()
 
 
-def test_every_ignored_column_has_a_line(tmp_path, home):
+def test_every_ignored_column_is_listed(tmp_path, home):
     words = [f"w{number}" for number in range(6)]
     table = {"source": [0, 1, 2], "target": [1, 2, 0], **{word: ["p", "q", "r"] for word in words}}
     pd.DataFrame(table).to_csv(tmp_path / "edges.csv", index=False)

@@ -63,7 +63,7 @@ def command_that(monkeypatch):
     return make
 
 
-def test_exit_code_and_five_parts(command_that):
+def test_every_error_has_its_exit_code_and_five_parts(command_that):
     defined = {value for value in vars(errors).values() if isinstance(value, type)}
     ours = {each for each in defined if issubclass(each, errors.KmipDataError)}
     assert ours == {errors.KmipDataError, *CLASSES}, "no class is forgotten"
@@ -80,7 +80,7 @@ def test_exit_code_and_five_parts(command_that):
     check_each(check, CLASSES.items())
 
 
-def test_exit_codes_of_other_errors(command_that):
+def test_other_errors_have_their_documented_exit_codes(command_that):
     def check(case):
         body, code, word = case
         command_that(body)
@@ -103,7 +103,7 @@ def test_exit_codes_of_other_errors(command_that):
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202egnp.exe\u2066"
 
 
-def test_no_text_moves_the_cursor(command_that):
+def test_printed_text_never_contains_control_sequences(command_that):
     """Names of files, classes and headers of servers are shown, on either stream, and not obeyed."""
 
     def body():
@@ -179,7 +179,7 @@ def test_signals_end_a_process_with_its_code_and_without_a_traceback():
     check_each(check, [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 
 
-def test_a_signal_to_the_tests_ends_them_too():
+def test_a_signal_also_ends_the_test_process():
     program = """
 import os, signal, time
 from support.cli import kmip
@@ -210,7 +210,7 @@ def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
     path.unlink()
 
 
-def test_broken_pipe_is_quiet():
+def test_a_broken_pipe_prints_no_error():
     """`kmip-data … | head -1`: nothing on stderr, the code of a closed pipe."""
     words = [sys.executable, "-m", "kmip_data", "list", "--help"]
     reader, writer = os.pipe()
@@ -220,8 +220,8 @@ def test_broken_pipe_is_quiet():
     assert (done.returncode, done.stderr) == (errors.PIPE_CLOSED, b"")
 
 
-def test_a_terminal_without_every_letter_gets_the_rest_of_the_line(home):
-    """The datasets' pages have © and ×, which ASCII has not.
+def test_letters_that_a_terminal_lacks_do_not_lose_the_line(home):
+    """Dataset pages contain © and ×, which ASCII lacks.
 
     ``python -m kmip_data`` is the command.
     """

@@ -56,7 +56,7 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
     assert (result["saved"], result["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
 
 
-def test_a_city_is_shown_whole(home, opened):
+def test_explore_shows_an_entire_city(home, opened):
     expect_success("build", "helsinki", "--sample", "-q")
     result = expect_success("explore", "helsinki", "--sample", "--json").json
     explore = header_of(type(home)(result["saved"]))["explore"]
@@ -177,7 +177,7 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     assert f"{2 * shown['edges']} edges between {shown['edges']} pairs" in shown["facts"]
 
 
-def test_the_next_record_is_a_key_away(home, tmp_path):
+def test_a_key_shows_the_next_record(home, tmp_path):
     page = tmp_path / "page.html"
     expect_success("build", "zinc", "--sample", "--limit", "3", "-q")
     expect_success("explore", "zinc", "--sample", "--limit", "3", "--no-open", "--output", page)
@@ -209,7 +209,7 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
     assert shown["words"] == f"Label: {dataset[1].y.item():.3g}"
 
 
-def test_nothing_lies_below_buttons_or_credit(home, tmp_path):
+def test_buttons_and_credit_cover_nothing(home, tmp_path):
     page = tmp_path / "page.html"
     expect_success("build", "pascalvoc-sp", "--sample", "--limit", "1", "-q")
     expect_success(

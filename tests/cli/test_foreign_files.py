@@ -65,10 +65,10 @@ def plant(folder: Path, *names: str) -> dict[str, bytes]:
     return dict.fromkeys(names, MINE)
 
 
-def test_folders_that_are_not_ours_are_refused_and_stay(
+def test_folders_without_a_marker_are_refused_and_left_unchanged(
     world: World, home: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    """Anything in a folder without a marker, also names of ours or a card alone."""
+    """A folder without a marker is refused even if it holds only files with our names."""
     commands: dict[str, tuple[Any, ...]] = {
         "build": (*BUILD, "--output", "DIR"),
         "pull": ("pull", world.pushed, "--output", "DIR", "-q"),
@@ -126,7 +126,9 @@ def test_a_folder_for_another_build_is_refused(world: World, tmp_path: Path) -> 
     assert read_contents(to).keys() == before.keys()
 
 
-def test_verify_adopts_a_sound_folder_of_before(world: World, home: Path, tmp_path: Path) -> None:
+def test_verify_adopts_a_sound_folder_of_an_earlier_version(
+    world: World, home: Path, tmp_path: Path
+) -> None:
     folder = copied(world.build, home / "built" / world.build.name, marked=False)
     run = copied(world.run, home / "runs/x/gcn/one", marked=False)
     for command in (("encode", folder, "rwse3", "-q"), ("remove", folder, "--yes")):
@@ -150,7 +152,7 @@ def test_verify_adopts_a_sound_folder_of_before(world: World, home: Path, tmp_pa
     assert not run.exists()
 
 
-def test_raw_files_are_known_by_their_receipts(home: Path) -> None:
+def test_raw_files_are_recognised_by_their_receipts(home: Path) -> None:
     expect_success("build", "s3dis", "--sample", "--limit", "4", "--k", "4", "--jobs", "1", "-q")
     folder = home / "raw/s3dis-sample"
     mine = plant(folder, "notes.txt", "archive.zip", ".unpacking-abcdefgh/thesis.tex", "x.partial")
@@ -158,7 +160,7 @@ def test_raw_files_are_known_by_their_receipts(home: Path) -> None:
     assert read_contents(folder) == mine
 
 
-def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) -> None:
+def test_unlisted_files_are_kept_and_named(world: World, home: Path) -> None:
     build = copied(world.build, home / "built" / world.build.name)
     run = copied(world.run, home / "runs/x/gcn/one")
     mine = plant(build, "notes.txt", "shards/notes", "splits/a.csv", "columns/b/c.txt", "x.partial")
@@ -176,10 +178,10 @@ def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) 
     assert read_contents(run) == mine_of_run
 
 
-def test_in_a_folder_of_ours_files_are_replaced(
+def test_files_in_a_marked_folder_are_replaced(
     world: World, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    """Damaged ones by a repair; files of the user stay next to a push."""
+    """A repair replaces damaged files; a push keeps the user's files."""
     whole = read_contents(world.build)
     with subtests.test("push next to a file of the user"):
         to = copied(world.pushed, tmp_path / "to")
@@ -194,7 +196,7 @@ def test_in_a_folder_of_ours_files_are_replaced(
             assert read_contents(to) == whole
 
 
-def test_repair_restores_all_that_a_build_is(
+def test_repair_restores_every_file_of_a_build(
     world: World, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     whole = read_contents(world.build)
@@ -231,7 +233,9 @@ def test_repair_restores_all_that_a_build_is(
             assert "writes it again" not in expect_success("verify", build).out
 
 
-def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
+def test_push_keeps_an_existing_readme_unless_a_page_is_requested(
+    world: World, tmp_path: Path
+) -> None:
     for source, pushed in ((world.build, world.pushed), (world.run, world.pushed_run)):
         to = tmp_path / pushed.name
         plant(to, "README.md")  # of a new repository
@@ -243,7 +247,7 @@ def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
         assert read_contents(to) == read_contents(pushed)
 
 
-def test_files_of_the_user_are_replaced_by_force_alone(
+def test_user_files_are_replaced_only_with_force(
     world: World, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     home = ("--home", world.run.parents[3])
@@ -288,7 +292,7 @@ def test_files_of_the_user_are_replaced_by_force_alone(
         assert (tmp_path / "far.png").read_bytes() != MINE
 
 
-def test_a_default_picture_is_replaced_in_a_folder_of_ours(world: World, tmp_path: Path) -> None:
+def test_the_default_picture_is_replaced_in_a_marked_folder(world: World, tmp_path: Path) -> None:
     build = copied(world.build, tmp_path / "B")
     plant(build, "preview.png")
     assert "--force" in expect_refusal("preview", build)
@@ -345,7 +349,7 @@ def test_nothing_is_removed_through_a_link(
                 assert read_contents(tmp_path / "away") == before
 
 
-def test_a_removal_that_was_stopped_resumes(
+def test_an_interrupted_removal_resumes(
     world: World, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A removal that was killed, or failed at any file, resumes."""
@@ -376,7 +380,7 @@ def test_a_removal_that_was_stopped_resumes(
         assert not build.exists()
 
 
-def test_an_address_is_no_path(
+def test_an_address_is_not_treated_as_a_path(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """No folder ``s3:`` is made, and no password of an address is shown."""

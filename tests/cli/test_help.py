@@ -156,7 +156,7 @@ def test_lists_of_numbers_are_read_in_the_order_given():
             parse_number_list("--seeds", text)
 
 
-def test_help_loads_nothing_heavy():
+def test_help_does_not_import_heavy_packages():
     """`kmip-data --help` answers at once, and the help of a command without PyTorch."""
     light = ["torch", "numpy", "h5py", "pydantic", "numba", "requests"]
     of_commands = ["torch", "lightning", "matplotlib", "torch_geometric"]
@@ -188,7 +188,7 @@ def test_the_page_of_commands_is_up_to_date():
         ("build", ["Your own data", "Data", "Download", "Machine"]),
     ],
 )
-def test_options_are_in_groups_and_none_is_left_over(name, titles):
+def test_every_option_belongs_to_a_group(name, titles):
     # Its parent's settings name the option of help, which the command keeps from its first use on.
     parent = root.make_context("kmip-data", [name], resilient_parsing=True)
     command = root.get_command(parent, name)

@@ -31,7 +31,7 @@ def test_info_of_a_dataset_lists_its_builds(make_build):
     assert "s3dis-k4" not in expect_success("info", "shapenet-part").out
 
 
-def test_info_of_a_recipe_names_what_it_needs(home):
+def test_info_of_a_recipe_names_its_required_input(home):
     text = expect_success("info", "points").out
     assert "kmip-data build points --name NAME" in text
     assert "kmip_data.open(NAME)" in text
@@ -47,7 +47,7 @@ def test_info_of_a_build_shows_its_columns_splits_and_classes(make_build):
     assert expect_success("info", build.path, "--json").json["key"] == build.card.key
 
 
-def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
+def test_info_shows_degrees_and_the_classes_of_each_part(home_of_sample):
     target = ("info", "s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
     text, card = expect_success(*target).out, expect_success(*target, "--json").json
     counts, default = card["statistics"]["classes"], card["default_split"]
@@ -62,7 +62,7 @@ def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
 
 
-def test_a_sample_several_builds_and_a_damaged_card_are_said(make_build):
+def test_info_mentions_samples_several_builds_and_a_damaged_card(make_build):
     make_build("s3dis-sample-k4", sample=True)
     assert "sample: generated" in expect_success("info", "s3dis", "--sample", "--k", "4").out
     expect_refusal("info", "s3dis", "--k", "4")  # a sample is never a silent substitute
@@ -86,7 +86,7 @@ def test_a_preset_shows_its_default_variant_and_the_papers_figure():
     assert f"accuracy 56.05 %, 1 run ({source})" in out
 
 
-def test_a_preset_shows_the_keys_that_count():
+def test_info_of_a_preset_shows_its_main_keys():
     shown = {}
     for dataset in ("london", "zinc"):
         lines = (

@@ -19,7 +19,7 @@ def test_empty_home_names_the_build_command(home):
     assert not home.exists()
 
 
-def test_builds_with_their_counts(make_build, tmp_path):
+def test_list_shows_builds_with_their_counts(make_build, tmp_path):
     build = make_build(complete=False)
     make_build("s3dis-sample-k4", sample=True)
     result = expect_success("list", "--json").json
@@ -51,7 +51,7 @@ def test_lists_fit_80_columns(make_build, home):
     assert not [line for line in lines if len(line) > 80]
 
 
-def test_unfinished_builds_say_how_far_they_are(home):
+def test_unfinished_builds_show_their_progress(home):
     folder = home / "built" / "s3dis-k32-0123456789ab"
     (folder / "shards").mkdir(parents=True)
     (folder / "shards" / "00000.h5").write_bytes(b"x")
@@ -67,7 +67,7 @@ def test_unfinished_builds_say_how_far_they_are(home):
     ]
 
 
-def test_all_has_the_names_of_the_families_and_pyg(home):
+def test_list_all_names_the_families_and_pyg(home):
     text = expect_success("list", "--all").out
     for line in ("\nGeom-GCN\n", "\nLRIM\n", "\nOpen Graph Benchmark\n", "\npyg "):
         assert line in text

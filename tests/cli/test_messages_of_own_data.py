@@ -85,7 +85,7 @@ STEPS = {
 }
 
 
-def test_the_next_step_is_the_command_corrected(people, subtests):
+def test_the_next_step_is_the_corrected_command(people, subtests):
     for words, step in STEPS.items():
         with subtests.test(words):
             assert command_of(expect_refusal(*words.split())) == step.split()
@@ -134,7 +134,7 @@ def test_own_split_column_is_used_and_one_error_metric_is_printed(home, tmp_path
     assert set(encoded.keys()) == {"x", "edge_index", "edge_attr", "y", "rwse"}
 
 
-def test_the_constant_answer_of_nodes_and_missing_numbers(home, tmp_path):
+def test_the_constant_baseline_ignores_missing_numbers(home, tmp_path):
     write_people(tmp_path / "soc", "age")
     table = (tmp_path / "soc/nodes.csv").read_text().replace("p3,3,", "p3,,")
     (tmp_path / "soc/nodes.csv").write_text(table)
@@ -219,7 +219,7 @@ def test_a_report_has_one_row_for_the_seeds_of_a_name(people, home, tmp_path):
     assert "Did you mean 'soc/gcn/two-seed1'?" in expect_refusal("predict", "soc/gcn/tow-seed1")
 
 
-def test_a_split_rule_that_does_not_exist_is_not_replaced(home, tmp_path):
+def test_an_unknown_split_rule_is_refused_and_not_replaced(home, tmp_path):
     table = tmp_path / "assay.csv"
     table.write_text("smiles,y\nCCO,1\nCCN,0\nCCC,1\nCCCl,0\nCCBr,1\n")
     line = ["build", "graphs", "--name", "assay", "--archive", table, "--split-rule"]
@@ -234,7 +234,7 @@ def test_a_split_rule_that_does_not_exist_is_not_replaced(home, tmp_path):
         assert f"  next: {step}\n" in message
 
 
-def test_positives_and_missing_labels_of_several_targets(home, tmp_path):
+def test_positives_and_missing_labels_of_several_targets_are_counted(home, tmp_path):
     table = tmp_path / "assay.csv"
     table.write_text("smiles,HIV,Tox\nCCO,1,0\nCCN,,1\nCCC,0,\nCCCl,1,1\nCCBr,0,0\n")
     labels = ["--set", "label=HIV", "--set", "label=Tox", "--set", "task=multilabel"]
@@ -279,7 +279,7 @@ def test_unknown_own_build_is_refused(people, home):
     assert caught.value.next == "kmip_data.open('soc')"
 
 
-def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
+def test_features_are_refused_and_a_missing_target_is_reported_for_molecules(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"
     file.write_text("smiles,toxic,solvent\n" + "CCO,no,0.5\nCCC,yes,1.5\n" * 10)
@@ -296,7 +296,7 @@ def test_features_and_a_forgotten_target_of_molecules(home, tmp_path):
     assert "to train, build with --set label=COLUMN (toxic, solvent)" in text
 
 
-def test_smiles_without_a_first_line_are_no_edges(home, tmp_path):
+def test_smiles_without_a_header_are_not_read_as_edges(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"
     file.write_text("CCO,1.5\nCC(=O)O,2.5\nc1ccccc1,0.5\n" * 4)
@@ -313,7 +313,7 @@ def test_smiles_without_a_first_line_are_no_edges(home, tmp_path):
     assert "edges           3\n" in expect_success(*words).out
 
 
-def test_large_features_are_said_not_to_be_scaled(home, tmp_path):
+def test_a_message_warns_that_large_features_are_not_scaled(home, tmp_path):
     folder = tmp_path / "papers"
     folder.mkdir()
     rows = "".join(f"p{n},{2010 + n},{n},{'ab'[n % 2]}\n" for n in range(9))
@@ -326,7 +326,7 @@ def test_large_features_are_said_not_to_be_scaled(home, tmp_path):
     assert warning not in expect_success(*words, "--set", "ignore=year", "--dry-run").out
 
 
-def test_classes_without_names_have_their_numbers(home, tmp_path):
+def test_unnamed_classes_are_shown_by_number(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"
     file.write_text("smiles,active\n" + "CCO,0\nCCC,1\nCCN,1\n" * 4)
@@ -334,7 +334,7 @@ def test_classes_without_names_have_their_numbers(home, tmp_path):
     assert "  classes        2 (0: 4, 1: 8)\n" in expect_success(*words).out
 
 
-def test_the_summary_of_molecules_and_of_one_class(home, tmp_path):
+def test_the_summary_covers_molecules_and_a_single_class(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"
     file.write_text("smiles,toxic,kind\n" + "CCO,1,a\nCCC,2,a\n" * 10)
@@ -348,7 +348,7 @@ def test_the_summary_of_molecules_and_of_one_class(home, tmp_path):
     assert "every label is a: a network learns nothing from one class" in text
 
 
-def test_only_a_run_of_the_same_target_is_advised(home, tmp_path):
+def test_only_runs_with_the_same_target_are_suggested(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"
     file.write_text("smiles,mass,logs\n" + "CCO,1.5,0.5\nCCC,2.5,0.25\n" * 10)
@@ -364,7 +364,7 @@ def test_only_a_run_of_the_same_target_is_advised(home, tmp_path):
         expect_success(*advised)
 
 
-def test_a_preset_of_types_reads_molecules_of_your_own(home, tmp_path):
+def test_a_preset_for_typed_atoms_reads_user_molecules(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"
     file.write_text("smiles,toxic\n" + "CCO,no\nCCC,yes\n" * 10)

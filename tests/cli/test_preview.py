@@ -111,7 +111,7 @@ def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch
     assert read_contents(pulled) == read_contents(folder)
 
 
-def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path, monkeypatch):
+def test_a_user_file_with_the_name_of_the_picture_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 5_000)
     home = tmp_path / "home"
     built = build_dataset("zinc", sample=True, home=home, parameters={"limit": 9}, quiet=True)

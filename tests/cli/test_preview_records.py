@@ -17,7 +17,7 @@ def build(tmp_path):
     return write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(4), parts=parts)
 
 
-def test_three_records_of_a_part_by_their_place_in_the_build(build, tmp_path):
+def test_three_records_of_a_part_are_drawn_by_their_index_in_the_build(build, tmp_path):
     home = Home(tmp_path / "home")
     for part, records in (("test", [7, 8]), (None, [1, 4, 7])):
         facts = draw_build(build, tmp_path / "p", home, part=part)

@@ -66,9 +66,7 @@ def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch)
     expect_refusal("push", run, tmp_path / "elsewhere", code=4)
 
 
-def test_an_owner_and_a_name_are_a_folder_and_maybe_meant_for_the_hub(
-    make_build, tmp_path, monkeypatch
-):
+def test_owner_slash_name_is_a_folder_and_the_hub_is_suggested(make_build, tmp_path, monkeypatch):
     build = make_build()
     monkeypatch.chdir(tmp_path)
     text = expect_success("push", build.path, "me/clouds", "-q").out
@@ -86,7 +84,7 @@ def test_a_missing_target_is_named(home, tmp_path):
         assert not (tmp_path / "share").exists()
 
 
-def test_an_address_without_two_slashes_is_no_folder(make_build, tmp_path, monkeypatch):
+def test_an_address_without_two_slashes_is_not_read_as_a_folder(make_build, tmp_path, monkeypatch):
     build = make_build()
     monkeypatch.chdir(tmp_path)
     for typed, meant in (

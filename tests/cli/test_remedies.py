@@ -60,12 +60,12 @@ def test_blank_instead_of_equals_sign_is_corrected(home):
     assert f"next: its default: {command}=0.001\n" in message
 
 
-def test_an_option_is_not_taken_for_the_value_of_another(home):
+def test_an_option_is_not_read_as_the_value_of_another(home):
     message = expect_refusal("train", "--dataset", "helsinki", "--lr", "--quiet")
     assert "next: kmip-data train --dataset helsinki --set optimizer.lr=VALUE --quiet\n" in message
 
 
-def test_a_sweep_takes_samples(home):
+def test_a_sweep_accepts_samples(home):
     words = ("sweep", "--dataset", "helsinki", "--model", "gcn", "--sample", "--dry-run")
     runs = expect_success(*words, "--json").json["runs"]
     assert [(run["dataset"], run["epochs"]) for run in runs] == [("helsinki-sample", 3)]
@@ -80,7 +80,7 @@ def test_plan_with_table_of_settings_is_refused(home, tmp_path):
     )
 
 
-def test_a_finished_run_is_trained_longer(build):
+def test_a_finished_run_can_be_trained_longer(build):
     run = Path(expect_success("train", build.path, *SMALL, "--epochs", "2", "--json").json["run"])
     again = expect_success("train", "--resume", run).err
     assert "is finished already, after 2 of 2 epochs; kmip-data train --resume" in again
@@ -115,7 +115,7 @@ def test_warm_up_of_every_epoch_prints_working_remedy(build):
     assert "warm-up takes every epoch" not in expect_success(*words, *remedy.split()).err
 
 
-def test_a_parameter_that_the_recipe_of_a_dataset_has_not(home, tmp_path):
+def test_a_model_key_given_as_a_parameter_is_corrected(home, tmp_path):
     graphs = [{"x": np.ones((3, 2)), "edge_index": np.array([[0, 1], [1, 2]])}] * 10
     folder = tmp_path / "mols"
     folder.mkdir()
@@ -141,14 +141,14 @@ def test_index_past_the_end_is_refused(build):
         dataset[1000]
 
 
-def test_columns_of_a_dataset_class():
+def test_feature_and_target_columns_take_names_and_units():
     weight = feature_column("node/weight", ("kg",), "weight of each atom")
     assert (weight.key, weight.attribute) == ("node/weight", "weight")
     target = target_column("graph/y", "gap", unit="eV")
     assert (target.attribute, target.presented, target.finite) == ("y", "float32", False)
 
 
-def test_a_finished_run_is_not_advised_to_change_its_keys(build):
+def test_remedies_for_a_finished_run_do_not_change_its_keys(build):
     from kmip_data.models.training.run.evaluate import open_run
 
     run = expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
@@ -161,7 +161,7 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_run_on_another_build_in_the_place_of_its_own(build, command):
+def test_a_run_whose_build_was_replaced_prints_a_working_remedy(build, command):
     run = expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
     shutil.rmtree(build.path)
     learnable_build(build.path, seed=1)
@@ -172,7 +172,7 @@ def test_run_on_another_build_in_the_place_of_its_own(build, command):
     expect_success(*remedy)
 
 
-def test_a_split_among_the_parameters_of_records(home, tmp_path):
+def test_split_parameters_among_record_parameters_are_refused(home, tmp_path):
     (tmp_path / "scan.txt").write_text("0 0 0\n1 1 1\n")
     with pytest.raises(UsageError) as caught:
         build_own(
@@ -181,13 +181,13 @@ def test_a_split_among_the_parameters_of_records(home, tmp_path):
     assert "the split has separate parameters (split_parameters=" in str(caught.value)
 
 
-def test_attention_without_a_key_dim():
+def test_attention_without_key_dim_splits_dim_among_the_heads():
     assert KMIPAttention(8, heads=2, k=3).query.out_features == 8
     with pytest.raises(UsageError, match="dim cannot be split among the heads"):
         KMIPAttention(9, heads=2, k=3)
 
 
-def test_builds_of_one_name_are_listed_by_what_differs(make_build):
+def test_builds_of_one_name_are_listed_by_their_differences(make_build):
     for number in (1, 2):
         parameters = {f"equal{n}": 7 for n in range(8)} | {"k": 4, "zone": number}
         make_build(f"s3dis-{number}", parameters=parameters)
@@ -225,7 +225,7 @@ def test_missing_city_build_prints_build_command(home):
     assert caught.value.next == "kmip_data.CityNetwork('helsinki')"
 
 
-def test_a_misspelt_name_of_a_module():
+def test_a_misspelled_module_attribute_suggests_the_nearest_name():
     with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.PeptidesFunc\?"):
         _ = kmip_data.PeptidesFnc
     with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.models\.KMIPAttention\?"):
@@ -233,7 +233,7 @@ def test_a_misspelt_name_of_a_module():
     assert not hasattr(kmip_data, "__wrapped__")
 
 
-def test_the_nearest_names_and_the_list_of_all(home):
+def test_an_unknown_name_lists_the_nearest_and_all_names(home):
     message = expect_refusal("info", "citesee")
     assert (
         "There is no dataset or build folder called 'citesee'. Did you mean 'citeseer'" in message
@@ -244,7 +244,7 @@ def test_the_nearest_names_and_the_list_of_all(home):
     assert "Did you mean 'ogbn-arxiv' or 'ogbn-papers100m' or 'ogbn-products'?" in message
 
 
-def test_warnings_of_libraries_reach_no_user():
+def test_library_warnings_are_not_shown_to_the_user():
     code = (
         "import sys, warnings, kmip_data.cli.main as main\n"
         "def run(args):\n"
@@ -294,7 +294,7 @@ kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=s
 
 
 @pytest.mark.parametrize("content", TABLES)
-def test_a_table_that_cannot_be_read_says_what_to_type(home, tmp_path, monkeypatch, content):
+def test_an_unreadable_table_prints_the_command_to_type(home, tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text(content)
     label, words = TABLES[content]
@@ -373,7 +373,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     assert "val is empty; put some train nodes into val in the files and build again; " in text
 
 
-def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, tmp_path):
+def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
     expect_success("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
     line = ("predict", "r", "--dataset", "clouds", "--output")
     message = expect_refusal(*line, tmp_path / "x.xlsx", "--home", home)
@@ -413,7 +413,7 @@ def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     expect_success(*shlex.split(command), "-q")
 
 
-def test_a_broken_run_is_trained_again(build):
+def test_the_remedy_for_a_broken_run_trains_it_again(build):
     run = Path(expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
     (run / "metrics.csv").unlink()
     message = expect_refusal("verify", run, code=1)
@@ -421,7 +421,7 @@ def test_a_broken_run_is_trained_again(build):
     assert Path(expect_success(*shlex.split(command), "--json").json["run"]) != run
 
 
-def test_a_password_on_the_line_is_not_repeated():
+def test_a_password_on_the_command_line_is_not_printed():
     for address in ("https://h/a?token=abcdef", "https://me:pw@h/a", "https://h/a"):
         error = UsageError("No answer.", next="the same command, later")
         complete_step(error, ["pull", address], "kmip-data")
@@ -511,7 +511,7 @@ def test_rows_without_a_usable_smiles_are_skipped_and_counted(tmp_path, home):
     assert [key for key, _ in skipped] == [f"{row:06d}" for row in (1, 2, 3, 4, 5)]
 
 
-def test_two_files_are_put_into_one_folder(home, tmp_path, monkeypatch):
+def test_two_input_files_are_refused_and_one_folder_is_suggested(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("nodes.csv").write_text("node,age\n1,20\n2,30\n")
     Path("b.csv").write_text("source,target\n1,2\n")
@@ -539,7 +539,9 @@ def test_two_files_are_put_into_one_folder(home, tmp_path, monkeypatch):
     )
 
 
-def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path, monkeypatch):
+def test_a_build_without_targets_is_refused_for_training_and_can_be_predicted(
+    home, tmp_path, monkeypatch
+):
     for name, labels in (("old", ["label", "a", "b", "a", "b"]), ("new", None)):
         (tmp_path / name).mkdir()
         lines = ["node,age", "p,1", "q,2", "r,3", "s,5"]
@@ -572,7 +574,7 @@ def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path,
     expect_success(*shlex.split(step))
 
 
-def test_a_file_that_is_not_there_has_a_near_name(tmp_path):
+def test_a_missing_file_suggests_the_nearest_name(tmp_path):
     (tmp_path / "assay.csv").write_text("smiles,toxic\n")
     line = ["build", "graphs", "--name", "q", "--archive", tmp_path / "asay.csv"]
     message = expect_refusal(*line)

@@ -80,14 +80,14 @@ def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
 
 
-def test_raw_files_are_removed_by_their_receipts_and_the_pin_stays(raw) -> None:
+def test_raw_files_are_removed_by_their_receipts_and_the_pin_is_kept(raw) -> None:
     expect_refusal("remove", "s3dis", "--yes")  # raw files are never what a short name means
     text = expect_success("remove", "raw/s3dis", "--yes").out
     assert [path.name for path in raw.iterdir()] == ["pinned.json"]
     assert f"left in {raw}, not of kmip-data or pinned: pinned.json" in text
 
 
-def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
+def test_an_unfinished_build_can_be_removed_by_name(home) -> None:
     folder = home / "built/s3dis-k32-0123456789ab"
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
@@ -107,7 +107,7 @@ def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
     assert left == set(mine)
 
 
-def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None:
+def test_links_are_followed_only_at_the_top_of_the_home(home, tmp_path) -> None:
     away = tmp_path / "disk/s3dis/gcn/one"
     away.mkdir(parents=True)
     (away / "result.json").write_text("{}")
@@ -132,7 +132,7 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None
     assert not any((tmp_path / "disk").iterdir())
 
 
-def test_removal_is_confirmed_first(make_build, monkeypatch) -> None:
+def test_removal_asks_for_confirmation(make_build, monkeypatch) -> None:
     build = make_build()
     assert "--yes" in expect_refusal("remove", "s3dis-k4")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -143,7 +143,7 @@ def test_removal_is_confirmed_first(make_build, monkeypatch) -> None:
     assert not build.path.exists()
 
 
-def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw, home) -> None:
+def test_a_dataset_name_selects_its_only_build(make_build, raw, home) -> None:
     build, other = make_build(), make_build("s3dis-k8", content="other")
     message = expect_refusal("remove", "s3dis", "--yes")
     assert "2 folders" in message
@@ -164,7 +164,7 @@ def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw,
     assert raw.is_dir()
 
 
-def test_unknown_and_ambiguous_names(make_build, raw, home) -> None:
+def test_unknown_and_ambiguous_names_are_refused(make_build, raw, home) -> None:
     cases = {"s3di": "\n", "raw/s3di": " Did you mean 'raw/s3dis'?\n"}
     for target, hint in cases.items():  # raw files are no slip for a build
         message = expect_refusal("remove", target, "--yes")

@@ -70,18 +70,18 @@ def test_report_prints_readable_row(runs):
     assert len({line.count("|") for line in out.splitlines() if line.startswith("|")}) == 1
 
 
-def test_the_ending_of_a_file_is_its_format(runs, tmp_path):
+def test_the_file_extension_selects_the_format(runs, tmp_path):
     for name, start in (("a.html", "<!"), ("a.md", "**paris"), ("a.json", "{"), ("a.txt", "paris")):
         expect_success("report", "--output", tmp_path / name)
         assert (tmp_path / name).read_text().startswith(start), name
 
 
-def test_a_home_without_runs_needs_a_training(home):
+def test_report_without_runs_prints_the_training_command(home):
     assert "There is no finished run to report.\n" in expect_refusal("report")
     assert expect_refusal("report").endswith("  next: kmip-data train NAME\n")
 
 
-def test_an_ending_that_is_no_format_is_refused_with_a_whole_command(runs, tmp_path):
+def test_an_unknown_extension_is_refused_with_a_complete_command(runs, tmp_path):
     message = expect_refusal("report", "--output", tmp_path / "a b.pdf")
     assert "a b.pdf ends in none of .txt, .md, .csv, .json, .tex and .html.\n" in message
     _, _, command = message.partition("next: kmip-data ")
@@ -103,7 +103,7 @@ def test_no_line_is_wider_than_a_terminal(runs):
     assert "optimizer.weight_decay=0.1" in out
 
 
-def test_a_warm_up_that_follows_a_shorter_run_is_no_change(home):
+def test_only_a_typed_warm_up_is_listed_as_a_change(home):
     config = ["training.epochs=1", "schedule.warmup_epochs=0"]
     write_run(home, 0.5, dataset="paris", model="gcn", changes=config)
     out = expect_success("report").out
@@ -115,7 +115,7 @@ def test_a_warm_up_that_follows_a_shorter_run_is_no_change(home):
     )
 
 
-def test_runs_and_report_name_a_metric_alike(home):
+def test_runs_and_report_use_the_same_metric_names(home):
     run = {"metric": "mae", "metrics": {"test": {"mae": 0.25}}}
     write_run(home, 0.25, dataset="zinc", **run)
     assert "zinc: MAE on test" in expect_success("report").out
@@ -253,7 +253,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
     assert spread[0] == pytest.approx(100 * statistics.stdev([0, 1 / 80, 2 / 80]))
 
 
-def test_without_runs_and_with_damaged_ones_alone(home):
+def test_report_is_refused_when_no_run_is_usable(home):
     assert "none below" in expect_refusal("report")
     assert "There is no finished run to report." in expect_refusal("report", "sweep")
     run = write_run(home, 0.5)
@@ -261,7 +261,7 @@ def test_without_runs_and_with_damaged_ones_alone(home):
     assert "is skipped" in expect_refusal("report")
 
 
-def test_on_a_phone_the_best_row_is_first_and_its_result_in_view(runs, tmp_path):
+def test_a_phone_shows_the_best_row_first_with_its_result_visible(runs, tmp_path):
     write_run(runs, 0.9, dataset="paris", model="mlp")  # last by its name
     expect_success("report", "--format", "html", "--output", tmp_path / "r.html")
     page = act(

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.builds.learnable import learnable_build, tiny_config
@@ -46,22 +47,51 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> None:
+@pytest.fixture
+def listed(runs: Path) -> dict[str, Any]:
+    """Rows of ``runs --json`` by the name of the run, in the order of the list."""
+    return {run["name"]: run for run in expect_success("runs", "--json").json["runs"]}
+
+
+def test_an_empty_home_is_reported_and_not_created(tmp_path: Path) -> None:
     assert "No runs yet in" in expect_success("runs", "--home", tmp_path / "none").out
-    assert "There is no dataset called 'nothing' among the runs" in expect_refusal(
-        "runs", "--dataset", "nothing"
-    )
-    for options, filters in (
-        (("--dataset", "s3dis"), "on s3dis"),
-        (("--model", "gat"), "of gat"),
-        (("--dataset", "s3dis", "--model", "gat"), "of gat on s3dis"),
-    ):
-        assert expect_success("runs", *options).out.startswith(
-            f"No run {filters} in {runs.parents[1]}\n"
-        )
     assert not (tmp_path / "none").exists()
-    shown = expect_success("runs", "--json").json["runs"]
-    assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in shown] == [
+
+
+def test_an_unknown_dataset_is_refused(runs: Path) -> None:
+    message = expect_refusal("runs", "--dataset", "nothing")
+    assert "There is no dataset called 'nothing' among the runs" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "filters"),
+    [
+        ("--dataset s3dis", "on s3dis"),
+        ("--model gat", "of gat"),
+        ("--dataset s3dis --model gat", "of gat on s3dis"),
+    ],
+)
+def test_filters_without_a_match_are_named(runs: Path, options: str, filters: str) -> None:
+    text = expect_success("runs", *options.split()).out
+    assert text.startswith(f"No run {filters} in {runs.parents[1]}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ("--dataset clouds --model gcn", ["early"]),
+        ("--model gps-kmip", ["damaged", "running", "failed", "stopped", "done"]),
+        ("--dataset s3dis", []),
+    ],
+)
+def test_filters_select_runs(runs: Path, options: str, names: list[str]) -> None:
+    selected = expect_success("runs", *options.split(), "--json").json["runs"]
+    assert [run["name"] for run in selected] == names
+
+
+def test_json_lists_state_and_epochs_with_the_newest_run_first(listed: dict[str, Any]) -> None:
+    rows = [(name, run["state"], run["epoch"], run["epochs"]) for name, run in listed.items()]
+    assert rows == [
         ("damaged", "stopped", 2, 2),
         ("running", "running", 2, 2),
         ("failed", "failed", 2, 2),
@@ -69,33 +99,43 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
         ("done", "done", 2, 2),
         ("early", "stopped", 0, 2),
     ]
-    by_name = {run["name"]: run for run in shown}
-    assert by_name["stopped"]["resume"] == "kmip-data train --resume clouds/gps-kmip/stopped"
-    assert by_name["stopped"]["begun"] == "2001-09-09T01:46:41Z"
-    assert by_name["failed"]["reason"] == "Out of memory."
-    assert by_name["failed"]["resume"]
-    assert "result.json cannot be read" in by_name["damaged"]["reason"]
-    assert by_name["done"]["resume"] is by_name["running"]["resume"] is None
-    assert by_name["done"]["path"] == str(runs / "done")
-    assert 0 <= by_name["done"]["test"] <= 1
+
+
+def test_json_has_path_start_and_test_metric(runs: Path, listed: dict[str, Any]) -> None:
+    assert listed["stopped"]["begun"] == "2001-09-09T01:46:41Z"
+    assert listed["done"]["path"] == str(runs / "done")
+    assert 0 <= listed["done"]["test"] <= 1
+
+
+def test_failed_and_damaged_runs_have_a_reason(listed: dict[str, Any]) -> None:
+    assert listed["failed"]["reason"] == "Out of memory."
+    assert "result.json cannot be read" in listed["damaged"]["reason"]
+
+
+def test_only_unfinished_idle_runs_have_a_resume_command(listed: dict[str, Any]) -> None:
+    assert listed["stopped"]["resume"] == "kmip-data train --resume clouds/gps-kmip/stopped"
+    assert listed["failed"]["resume"]
+    assert listed["done"]["resume"] is None
+    assert listed["running"]["resume"] is None
+
+
+def test_the_table_shows_progress_resume_command_and_result(listed: dict[str, Any]) -> None:
     lines = expect_success("runs").out.splitlines()
     row = next(
         number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped ")
     )
     assert lines[row].split()[1:] == ["2001-09-09", "0", "stopped", "2", "of", "2"]
     assert lines[row + 1] == "    resume: kmip-data train --resume clouds/gps-kmip/stopped"
-    test = f"{100 * by_name['done']['test']:.2f} % {by_name['done']['metric']}"
-    assert any(line.startswith("clouds/gps-kmip/done ") and line.endswith(test) for line in lines)
+
+    done = listed["done"]
+    result = f"{100 * done['test']:.2f} % {done['metric']}"
+    assert any(line.startswith("clouds/gps-kmip/done ") and line.endswith(result) for line in lines)
     assert max(map(len, lines)) <= 100
-    cases = {
-        "--dataset clouds --model gcn": ["early"],
-        "--model gps-kmip": ["damaged", "running", "failed", "stopped", "done"],
-        "--dataset s3dis": [],
-    }
-    chosen = {line: expect_success("runs", *line.split(), "--json").json["runs"] for line in cases}
-    assert {line: [run["name"] for run in each] for line, each in chosen.items()} == cases
-    home = runs.parents[2]  # another one is named in the command
+
+
+def test_resume_commands_name_a_home_other_than_the_default(runs: Path, monkeypatch) -> None:
+    home = runs.parents[2]
     monkeypatch.delenv("KMIP_DATA_HOME")
-    listed = expect_success("runs", "--home", home, "--json").json["runs"]
-    (run,) = [run for run in listed if run["state"] == "failed"]
-    assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"
+    rows = expect_success("runs", "--home", home, "--json").json["runs"]
+    (failed,) = [run for run in rows if run["state"] == "failed"]
+    assert failed["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"

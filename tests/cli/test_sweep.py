@@ -38,7 +38,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
-def test_a_dry_run_has_the_papers_cells_next_to_its_own():
+def test_a_dry_run_shows_the_papers_cells_next_to_its_own():
     out = expect_success("sweep", "paper-city", "--dataset", "london", "--dry-run").out
     row = r"^london/gps-kmip +paper-depth +1 +7 +for 500,000 parameters +accuracy 56.05 %, 1 run$"
     assert re.search(row, out, re.MULTILINE)
@@ -52,12 +52,12 @@ def test_a_dry_run_has_the_papers_cells_next_to_its_own():
     assert [cell["seeds"] for cell in cells] == [[0, 1, 2]] * 2
 
 
-def test_a_dry_run_has_its_cells_where_nothing_was_published(home):
+def test_a_dry_run_lists_its_cells_without_published_results(home):
     out = kmip("sweep", "small-cities", "--model", "gcn,mlp", "--dry-run", "--home", home).out
     assert out.splitlines()[0].split() == ["cell", "variant", "seeds", "layers", "hidden_dim"]
 
 
-def test_seeds_of_the_line_replace_those_of_single_cells():
+def test_seeds_on_the_command_line_replace_the_seeds_of_cells():
     options = ("--dataset", "london", "--model", "gps-kmip", "--seeds", "0..3", "--dry-run")
     assert len(kmip("sweep", "paper-city", *options, "--json").json["runs"]) == 4
     message = expect_refusal(
@@ -66,7 +66,7 @@ def test_seeds_of_the_line_replace_those_of_single_cells():
     assert "kmip-data sweep --dataset la --model gps-bigbird" in message
 
 
-def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
+def test_axes_on_the_command_line_replace_the_axes_of_the_plan(home, tmp_path, plan):
     other = learnable_build(tmp_path / "other")  # of the same dataset
     options = (
         "--dataset",
@@ -119,7 +119,7 @@ def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
     assert [key for key in (*status_json, *status_json["runs"][0]) if f"`{key}`" not in page] == []
 
 
-def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeypatch):
+def test_a_failed_run_becomes_a_row_and_exits_with_1(home, plan, stand_in, monkeypatch):
     monkeypatch.setenv("STAND_IN", json.dumps({"fails": "seed1"}))
     outcome = kmip("sweep", plan)
     assert outcome.code == 1
@@ -162,7 +162,7 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
     )
 
 
-def test_a_sweep_on_a_sample_says_so(home, plan, stand_in):
+def test_a_sweep_on_a_sample_is_labelled(home, plan, stand_in):
     expect_success("sweep", plan, "--gpus", "0,4")
     for run in (home / "runs/clouds/gps-kmip").iterdir():
         (run / "result.json").write_text(format_result(run.name, 0, 0.5, "gps-kmip", sample=True))
@@ -171,8 +171,8 @@ def test_a_sweep_on_a_sample_says_so(home, plan, stand_in):
 
 
 @pytest.mark.slow
-def test_a_sweep_is_a_loop_of_train(home, plan, monkeypatch):
-    """A real training; those that are killed: ``tests/models/sweeps/test_running.py``."""
+def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, monkeypatch):
+    """Uses a real training; for killed trainings, see ``tests/models/sweeps/test_running.py``."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = ["--epochs", "3", "--model", "gps-kmip", "--seeds", "0", "-q"]
     choices = {"epochs": 3, "models": ("gps-kmip",), "seeds": (0,)}

@@ -147,7 +147,7 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
     check_each(check, list(_odd_homes(home, run, plan)))
 
 
-def test_status_remembers_runs_of_other_options(home, plan):
+def test_status_includes_runs_with_other_options(home, plan):
     for options in ("--epochs 3", "--set model.layers=2", "--seeds 4", "--model gcn"):
         expect_success("sweep", plan, *options.split(), "-q")
     status = kmip("sweep", plan, "--status", "--json").json

@@ -41,7 +41,7 @@ def trained(tmp_path_factory):
         yield expect_success("train", "--dataset", build.path, *QUICK, "--json").json
 
 
-def test_evaluate_equals_the_result(trained):
+def test_evaluate_reproduces_the_result_of_training(trained):
     run = Path(trained["run"])
     assert set(trained["metrics"]) == {"train", "val", "test"}
     assert trained["best_epoch"] in {0, 1}
@@ -81,7 +81,7 @@ def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
         assert value == pytest.approx(trained["metrics"]["test"][name], abs=1e-6), name
 
 
-def test_a_resumed_run_takes_no_other_options(trained):
+def test_resuming_with_changed_options_is_refused(trained):
     run = trained["run"]
     assert expect_success("train", "--resume", run, "--json").json["run"] == run
     message = expect_refusal("train", "--resume", run, "--seeds", "3", "--set", "optimizer.lr=1")
@@ -92,7 +92,7 @@ def test_a_resumed_run_takes_no_other_options(trained):
     expect_refusal("train", "--config", Path(run) / "config.toml", "--resume", run)
 
 
-def test_a_configuration_repeats_a_run(trained):
+def test_the_written_configuration_reproduces_a_run(trained):
     config = Path(trained["run"]) / "config.toml"
     other = expect_success("train", "--config", config, "--epochs", 1, "--quiet", "--json").json[
         "run"
@@ -131,7 +131,7 @@ def test_an_unknown_variant_is_refused(make_build):
     assert "no variant of s3dis/gcn called 'none'" in message
 
 
-def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build, home):
+def test_sample_results_are_labelled_and_seeds_give_mean_and_deviation(make_build, home):
     words = ["train", "--dataset", make_build(sample=True).path, *QUICK, "--epochs", "1"]
     result = expect_success(*words, "--seeds", "0..1", "--name", "mine", "--json").json
     assert [run["seed"] for run in result["runs"]] == [0, 1]
@@ -157,7 +157,7 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
         ({}, 200),
     ],
 )
-def test_a_sample_trains_few_epochs_unless_told_otherwise(options, epochs):
+def test_a_sample_trains_few_epochs_by_default(options, epochs):
     config = compose_configuration("s3dis", {}, {}, model="gps-kmip", variant=None, **options)
     assert config.training.epochs == epochs
     assert config.schedule.warmup_epochs < epochs, "the rate is reached"
@@ -212,7 +212,7 @@ def one_graph(home: Path, tmp_path: Path) -> str:
     return "mine"
 
 
-def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
+def test_each_fold_is_a_run_and_the_deviation_is_computed_as_in_papers(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK]
     result = expect_success(*words, "--folds", "0..1", "--json").json
     folders = [Path(run["run"]) for run in result["runs"]]
@@ -281,7 +281,7 @@ def test_folds_of_one_drawn_split_are_refused(home):
     assert not (home / "runs").exists()
 
 
-def test_data_without_folds_say_so(make_build, home, tmp_path):
+def test_folds_are_refused_for_data_without_folds(make_build, home, tmp_path):
     user_folder = tmp_path / "own"
     user_folder.mkdir()
     (user_folder / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
@@ -296,7 +296,7 @@ def test_data_without_folds_say_so(make_build, home, tmp_path):
         assert "fold" in message or target == "saved"
 
 
-def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_graph, home):
+def test_a_preset_of_another_dataset_keeps_keys_that_do_not_depend_on_data(one_graph, home):
     short = ["--epochs", "1", "--device", "cpu", "--set", "model.hidden_dim=40"]
     run = expect_success("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
     assert "preset squirrel-filtered/gcn, variant code, not the paper's" in run.err
@@ -335,7 +335,7 @@ def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home
     )
 
 
-def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_graph, home):
+def test_a_single_graph_without_a_preset_uses_the_middle_of_tuned_gnns_ranges(one_graph, home):
     for model in ("gcn", "sage", "gat", "gps-kmip", "gine"):
         config = compose_configuration(
             one_graph, {}, {}, model=model, variant=None, home=Home(home)

@@ -37,7 +37,7 @@ def graphs(count=10, **changes):
     return made
 
 
-def test_a_build_without_targets_or_split_is_said_before_torch_and_not_advised(home, tmp_path):
+def test_a_build_without_targets_or_split_is_refused_before_torch_loads(home, tmp_path):
     (tmp_path / "clouds").mkdir()
     for name in "abcdefgh":
         rows = "\n".join(f"{n} {n % 3} {n % 2}" for n in range(9))
@@ -130,7 +130,7 @@ def test_encoders_of_integers_refuse_the_numbers_of_one_graph(home, tmp_path):
         assert f"--set model.{encoder.partition('=')[0]}=linear" in message
 
 
-def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
+def test_encoders_are_tried_on_the_cpu_before_a_gpu_run(home, tmp_path):
     kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
     config = config_for_data(str(tmp_path / "plain"), "gps-kmip")
     data = open_data(config, home=Home.locate(home))
@@ -156,7 +156,7 @@ def write_rings(folder, sizes):
         (folder / f"{name}.csv").write_text("\n".join(lines))
 
 
-def test_a_run_stays_with_the_build_it_was_trained_on(home, tmp_path):
+def test_a_run_keeps_using_the_build_it_was_trained_on(home, tmp_path):
     folder = tmp_path / "rings"
     build = ("build", "graphs", "--name", "rings", "--archive", folder)
     write_rings(folder, [3] * 20)

@@ -24,7 +24,7 @@ from kmip_data.models.positional_encodings import POSITIONAL, LapPEOptions, RWSE
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
-def test_missing_edge_features() -> None:
+def test_missing_edge_features_are_refused() -> None:
     with pytest.raises(UsageError, match="edge_attr"):
         EDGE_ENCODERS["linear"].build(None, 6)
     encoder = EDGE_ENCODERS["linear"].build(2, 6)
@@ -33,7 +33,7 @@ def test_missing_edge_features() -> None:
             encoder(read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr)))
 
 
-def test_atoms_and_bonds_are_ogbs() -> None:
+def test_atom_and_bond_encoders_equal_ogb() -> None:
     from ogb.graphproppred.mol_encoder import AtomEncoder, BondEncoder
 
     generator = torch.Generator().manual_seed(0)
@@ -76,7 +76,7 @@ def test_superpixels_are_standardised_first(registry, name, constants) -> None:
     assert set(encoder.state_dict()) == {"linear.weight", "linear.bias"}, "constants are no weights"
 
 
-def test_one_number_an_edge_may_come_without_an_axis() -> None:
+def test_a_single_edge_feature_may_lack_its_axis() -> None:
     encoder = EDGE_ENCODERS["linear"].build(1, 6)
     attr = torch.rand(3)
     batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr))
@@ -120,7 +120,7 @@ def encoded_batch() -> Data:
     return Data(x=torch.randn(7, 4, generator=generator), edge_index=edges, **columns)
 
 
-def test_eigenvalues_may_come_once_a_graph() -> None:
+def test_eigenvalues_may_be_stored_once_per_graph() -> None:
     lappe = POSITIONAL["lappe"]
     encoder, data = lappe.build(lappe, 8).eval(), encoded_batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
@@ -147,7 +147,7 @@ def test_positional_encoders_share_channels_with_node_encoder(name, width) -> No
         ModelConfig(hidden_dim=16, positional=name)
 
 
-def test_types_are_one_embedding() -> None:
+def test_types_share_one_embedding() -> None:
     nodes, edges = node_encoders()["types28"].build(1, 6), edge_encoders()["types4"].build(1, 6)
     x, attr = torch.tensor([[3], [27], [0]]), torch.tensor([1, 3, 0])
     batch = read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))

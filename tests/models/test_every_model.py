@@ -36,7 +36,7 @@ def trained(*arguments: object, home: Path) -> str:
 
 
 @pytest.mark.parametrize(("model", "task"), [*zip(sorted(known_models()), itertools.cycle(BUILDS))])
-def test_one_epoch_of_each_model_and_each_kind_of_task(
+def test_every_model_trains_one_epoch_on_every_kind_of_task(
     model: str, task: str, tmp_path: Path
 ) -> None:
     """Every model trains with default options; Exphormer's expander is added, and ``evaluate`` finds it."""
@@ -59,7 +59,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.torture
 @pytest.mark.parametrize("dataset", sorted(set(dataset_names()) - OWN))
 @pytest.mark.parametrize("model", sorted(known_models()))
-def test_one_epoch_of_every_dataset(
+def test_every_dataset_trains_one_epoch(
     dataset: str, model: str, samples: Path, torture_count: Callable[..., None]
 ) -> None:
     """Settings are the preset's, or else the defaults, with fewer layers."""

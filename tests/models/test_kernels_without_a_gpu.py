@@ -23,20 +23,20 @@ FILES = [Path(__file__).parent / name for name in NAMES]
 
 @needs_interpreter
 @pytest.mark.slow
-def test_kernels_in_the_interpreter() -> None:
+def test_kernels_pass_their_tests_in_the_interpreter() -> None:
     assert count_passed_tests(FILES, "not torture", TRITON_INTERPRET="1") >= 18
 
 
 @needs_interpreter
 @pytest.mark.torture
-def test_longer_cases_in_the_interpreter() -> None:
+def test_longer_cases_pass_in_the_interpreter() -> None:
     assert count_passed_tests(FILES, "torture", TRITON_INTERPRET="1") >= 12
 
 
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted"
 )
-def test_kernels_of_layers_on_a_gpu() -> None:
+def test_layer_kernels_pass_their_tests_on_a_gpu() -> None:
     assert count_passed_tests(FILES[1:], "torture or not torture") >= 21
 
 

@@ -262,7 +262,7 @@ class OwnAttention(nn.Module):
         (OwnConv(5), KMIPAttention(5, heads=5, key_dim=3, k=2)),
     ],
 )
-def test_a_layer_takes_modules_of_ones_own_and_a_batch_of_pyg(conv, attention) -> None:
+def test_a_layer_accepts_user_modules_and_a_pyg_batch(conv, attention) -> None:
     layer, data = GPSLayer(conv, attention, dim=5, norm="layer"), Batch.from_data_list(graphs())
     x, e = layer(data.x, None, data)
     assert x.shape == data.x.shape
@@ -301,7 +301,7 @@ def test_building_within_a_budget_draws_the_same_weights_as_building_at_that_wid
     )
 
 
-def test_an_impossible_budget_gives_the_narrowest_and_says_so(caplog) -> None:
+def test_an_impossible_budget_gives_the_narrowest_network_and_a_warning(caplog) -> None:
     with caplog.at_level(logging.WARNING):
         assert fit_hidden_dim(ModelConfig(), budget=1000, **SIZES).hidden_dim == 32
     assert "over the budget of 1000" in caplog.text

@@ -331,7 +331,7 @@ def test_equals_the_oracle_in_single_precision(model: str) -> None:
     ],
 )
 def test_every_kind_equals_its_formula_with_the_default_keys(section: str, kind: str) -> None:
-    """Also a kind that no preset has."""
+    """Kinds that no preset uses are included."""
     sections = {"local": {"kind": "none"}, "attention": {"kind": "none"}, section: {"kind": kind}}
     config = ModelConfig(
         name="gps-none", layers=2, hidden_dim=WIDTH, dropout=0.0, edge_encoder="linear", **sections

@@ -12,7 +12,7 @@ from kmip_data.models.analysis.explanations import (
 )
 
 
-def test_equal_curves_stand_apart_and_few_nodes_are_hollow(monkeypatch, tmp_path):
+def test_equal_curves_are_drawn_apart_and_small_groups_are_hollow(monkeypatch, tmp_path):
     nodes = (900, 400, MIN_BAND_NODES - 1)
     same = MetricByDistance("accuracy", ("1", "2", "19–26"), nodes, (1.0, 0.9, 0.0))
     figures = []

@@ -66,7 +66,7 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
     check_each(check, ["retrieval", "sssp"])
 
 
-def test_targets_and_errors_of_nodes_are_colours(tmp_path) -> None:
+def test_targets_and_errors_of_nodes_are_drawn_as_colours(tmp_path) -> None:
     dataset = LongRange(root=tmp_path, split="test", task="sssp", nodes=24, graphs=60)
     target = dataset[1].y[:, 0].numpy()
     predicted = target + np.arange(len(target), dtype=np.float32)

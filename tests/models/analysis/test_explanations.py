@@ -49,7 +49,7 @@ def _home(run, monkeypatch):
     monkeypatch.setenv("KMIP_DATA_HOME", str(run.parents[3]))
 
 
-def test_classes_are_those_that_predict_writes(run):
+def test_explained_classes_equal_the_classes_of_predict(run):
     written, (_, answer) = predict(run), predict_record(run, position=1)
     start, stop = written.ptr[1:3]
     np.testing.assert_array_equal(answer.classes, written.pred[start:stop])
@@ -60,7 +60,7 @@ def test_classes_are_those_that_predict_writes(run):
 
 
 @pytest.mark.parametrize(("legacy", "count"), [(False, 12), (True, 2)])
-def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy, count):
+def test_the_weighted_values_of_chosen_keys_equal_the_layer_output(legacy, count):
     torch.manual_seed(0)
     layer = KMIPAttention(8, heads=HEADS, key_dim=4, k=K, legacy_padding=legacy).eval()
     x = torch.randn(count, 8)
@@ -80,7 +80,7 @@ def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy,
     assert torch.equal(indices[..., : best.shape[2]], best)
 
 
-def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
+def test_a_large_graph_is_reduced_to_a_fixed_sample_of_nodes(run):
     (_, whole), (_, some), (_, again) = (
         predict_record(run),
         predict_record(run, max_pairs=60),
@@ -95,7 +95,7 @@ def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
         np.testing.assert_array_equal(part.weights, all_of_it.weights[:, some.nodes])
 
 
-def test_a_row_of_logits_says_a_class_labels_or_values():
+def test_logits_become_a_class_labels_or_values_by_task():
     row = torch.tensor([-1.0, 2.0, 0.5])
     assert prediction_from_logits(Task("graph", "classification", 3), row) == 1
     np.testing.assert_array_equal(
@@ -164,7 +164,7 @@ def influence(model: nn.Module, graph: Data, nodes: list[int]):
     return np.stack([node_influence(outputs, x, node) for node in nodes])
 
 
-def test_message_passing_has_the_influence_that_pyg_measures():
+def test_influence_of_message_passing_equals_pyg():
     oracle = pytest.importorskip("torch_geometric.utils.influence")
     graph, model, hops = (
         streets(40),
@@ -178,7 +178,7 @@ def test_message_passing_has_the_influence_that_pyg_measures():
     assert not sums[3:].any()  # two layers
 
 
-def test_attention_is_followed_over_the_whole_graph():
+def test_influence_through_attention_equals_the_full_jacobian():
     graph, model = streets(40), OfTensors("gps-kmip")
     values = influence(model, graph, [0, 7])
     for row, node in zip(values, (0, 7), strict=True):

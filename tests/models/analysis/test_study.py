@@ -51,7 +51,7 @@ def slow_curves(queries, keys, values, ks):
     return tuple(np.array(curve) / (heads * m) for curve in (error, weight))
 
 
-def test_curves_equal_a_loop_and_the_attention_we_ship(monkeypatch):
+def test_curves_equal_a_loop_and_the_shipped_attention(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 2, 9, 3, generator=generator)
     values = torch.randn(2, 9, 4, generator=generator)
@@ -68,7 +68,7 @@ def test_curves_equal_a_loop_and_the_attention_we_ship(monkeypatch):
     assert float(distance) == pytest.approx(error[2], rel=1e-4)
 
 
-def test_ks_of_the_paper_and_wrong_ones():
+def test_paper_ks_are_reproduced_and_invalid_ks_are_refused():
     ks = paper_ks(5000)
     assert (len(ks), ks[-1]) == (43, 5000)
     assert {1, 2, 5, 11, 46, 95, 198, 1021, 2540} <= set(ks)
@@ -79,7 +79,7 @@ def test_ks_of_the_paper_and_wrong_ones():
             cumulative_weight(rows, rows, wrong)
 
 
-def test_study_takes_the_layers_graphs_and_rows_asked_for():
+def test_study_uses_the_selected_layers_graphs_and_rows():
     one = gaussian_projections(6, 3, graphs=4)
     three = Projections(one.layers * 3, (6, 18), {})
     result = run_study(three, approximation_curves, ks=(1, 18, 19))
@@ -110,7 +110,7 @@ class TwoLayers(nn.Module):
         return self.second(self.first(x, ptr), ptr)
 
 
-def test_recorded_projections_give_the_layers_output_again():
+def test_recorded_projections_reproduce_the_layer_output():
     def check(legacy):
         torch.manual_seed(0)
         model = TwoLayers(legacy_padding=legacy).eval()
@@ -145,7 +145,7 @@ def test_a_single_layer_counts_its_graphs():
     assert recorder.projections().sizes == (4, 5)
 
 
-def test_only_graphs_of_the_sizes_asked_for():
+def test_study_uses_only_graphs_of_the_selected_sizes():
     model = TwoLayers().eval()
     with torch.no_grad(), record_projections(model, sizes=(4, 6)) as recorder:
         model(torch.randn(18, 6), [0, 3, 8, 15, 18])
@@ -176,7 +176,7 @@ def ticks(axis):
     ]
 
 
-def test_shares_and_short_logarithmic_axes(drawn, tmp_path):
+def test_plots_over_k_label_shares_and_short_logarithmic_axes(drawn, tmp_path):
     row = {"dataset": "helsinki", "metric": "accuracy", "seconds": 0.5}
     ours = [row | {"curve": "a run", "k": k, "test": test} for k, test in ((5, 0.2), (15, 0.22))]
     draw_over_k(

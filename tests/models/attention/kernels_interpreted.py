@@ -109,7 +109,7 @@ def test_queries_without_keys_attend_to_nothing() -> None:
 
 
 @pytest.mark.torture
-def test_many_keys_of_a_query(monkeypatch) -> None:
+def test_queries_with_many_keys_equal_the_formula(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
     monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
     values = torch.ones(1, 1, 1)

@@ -21,7 +21,9 @@ needs_gpu = pytest.mark.skipif(
 @needs_gpu
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize(("dim", "width", "k"), [(10, 14, 15), (5, 76, 1), (19, 19, 100)])
-def test_kernels_on_a_gpu(dim: int, width: int, k: int, dropout: float) -> None:
+def test_kernels_on_a_gpu_are_deterministic_and_equal_the_cpu(
+    dim: int, width: int, k: int, dropout: float
+) -> None:
     """The same bits twice, the CPU's result to tolerance, one key chosen by all, and nothing waits."""
     generator = torch.Generator().manual_seed(3)
     queries, keys, values = (

@@ -43,7 +43,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("sizes", PUBLISHED)
-def test_equals_what_the_published_code_gave(sizes: tuple[int, ...]) -> None:
+def test_bigbird_equals_the_recorded_output_of_the_published_code(sizes: tuple[int, ...]) -> None:
     """A graph alone by default, a batch with ``legacy_padding``."""
     layer, filled = make_layer(legacy_padding=len(sizes) > 1), 0
     parts = ["query", "key", "value", "output", "norm_attention", "feed_in", "feed_out", "norm_out"]
@@ -62,7 +62,7 @@ def test_equals_what_the_published_code_gave(sizes: tuple[int, ...]) -> None:
     assert (out * weight).sum().item() == pytest.approx(total, abs=1e-9)
 
 
-def test_a_batch_is_its_graphs_alone_but_not_with_the_published_padding() -> None:
+def test_batching_changes_nothing_without_the_published_padding() -> None:
     layer, x = make_layer(), torch.randn(PTR[-1], 8, dtype=torch.float64)
     alone = torch.cat([layer(x[a:b]) for a, b in itertools.pairwise(PTR)])
     torch.testing.assert_close(layer(x, PTR), alone, atol=1e-12, rtol=0)
@@ -122,7 +122,7 @@ DRAWN = {
 }
 
 
-def test_random_blocks_are_those_of_the_published_code() -> None:
+def test_random_blocks_equal_the_published_code() -> None:
     np.random.seed(3)  # noqa: NPY002 -- the generator that must be left alone
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     draw_random_blocks.cache_clear()

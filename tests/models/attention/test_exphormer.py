@@ -88,9 +88,7 @@ def test_targets_that_are_no_permutation_are_edges_too() -> None:
         (torch.full((12, 1), -2), DamagedInput),
     ],
 )
-def test_an_expander_that_is_not_there_or_leads_out_of_its_graph_is_refused(
-    expander, error
-) -> None:
+def test_a_missing_expander_or_one_that_leaves_its_graph_is_refused(expander, error) -> None:
     data = Data(
         x=torch.ones(12, D).double(), edge_index=torch.zeros(2, 0).long(), expander=expander
     )

@@ -70,7 +70,7 @@ def test_heads_share_the_channels(kind: str) -> None:
         LAYERS[kind](9, heads=2)
 
 
-def test_what_inference_remembers_serves_training(kind: str) -> None:
+def test_caches_filled_in_inference_mode_work_in_training(kind: str) -> None:
     attention, x, ptr = layer(kind), nodes(), [0, 11, 20, 40]  # sizes of no other test
     with torch.inference_mode():
         expected = attention(x, ptr)
@@ -91,7 +91,7 @@ def test_recomputing_draws_the_same_dropout(kind: str) -> None:
     assert not torch.equal(results[0][0], attention.eval()(x, PTR))
 
 
-def test_weights_and_results_are_those_of_torchs_layer_with_padding() -> None:
+def test_weights_and_results_equal_torchs_layer_with_padding() -> None:
     torch.manual_seed(3)
     ours = TransformerAttention(DIM, heads=HEADS)
     torch.manual_seed(3)
@@ -209,7 +209,7 @@ def test_random_features_have_the_names_and_usual_sizes_of_the_published_class()
     }
 
 
-def test_no_features_are_kept() -> None:
+def test_random_features_are_not_saved_for_backward() -> None:
     attention, x = PerformerAttention(8), torch.randn(2000, 8)
     with saved_for_backward() as kept:
         attention(x)

@@ -95,7 +95,7 @@ def test_gradients_with_dropout_and_repeated_keys() -> None:
     assert torch.autograd.gradcheck(run, inputs)
 
 
-def test_a_weight_and_an_index_of_each_pair_are_kept() -> None:
+def test_backward_saves_one_weight_and_one_index_per_pair() -> None:
     inputs = [t.requires_grad_() for t in operands()]
     with saved_for_backward() as kept:
         kmip_attention(*inputs, 5)
@@ -136,7 +136,7 @@ def test_legacy_padding_is_the_published_layer(k: int) -> None:
     torch.testing.assert_close(layer(x, PTR), expected.transpose(0, 1).flatten(1))
 
 
-def test_legacy_padding_finds_the_places_of_a_batch_again_after_others() -> None:
+def test_legacy_padding_caches_the_row_indices_of_earlier_batches() -> None:
     """A CUDA graph of the last batch of an epoch cannot be captured where they would be copied anew."""
     first, device = kmip._padded_positions((0, 3, 7), torch.device("cpu")), torch.device("cpu")
     for ptr in ((0, 2, 7), (0, 1, 7), (0, 4, 7)):
@@ -168,7 +168,7 @@ def test_layer_uses_train_k_in_training() -> None:
     assert torch.equal(layer.train()(x, PTR), evaluated)
 
 
-def test_graph_numbers_instead_of_pointers() -> None:
+def test_graph_numbers_give_the_same_result_as_pointers() -> None:
     """Graph numbers, as PyG passes them, equal pointers: by position, by name, in Sequential, compiled."""
     sizes = torch.tensor(PTR).diff()
     numbers = torch.arange(len(sizes)).repeat_interleave(sizes)
@@ -187,7 +187,7 @@ def test_graph_numbers_instead_of_pointers() -> None:
     torch.testing.assert_close(compiled(x, numbers), plain(x, PTR))
 
 
-def test_pointers_stay_pointers() -> None:
+def test_ambiguous_tensors_are_read_as_pointers_by_position() -> None:
     """Numbers that could be either are pointers by position, and graph numbers as ``batch``."""
     layer = KMIPAttention(8, heads=2, key_dim=3, k=6)
     x = torch.randn(2, 8)

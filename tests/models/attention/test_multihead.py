@@ -50,7 +50,7 @@ def test_all_keys_is_multihead_attention() -> None:
     check_each(check_case, itertools.product([True, False], [True, False]))
 
 
-def test_keys_and_values_of_other_widths() -> None:
+def test_keys_and_values_may_have_other_widths() -> None:
     ours, theirs = pair(20, batch_first=True, kdim=5, vdim=3)
     query, key, value = rows(3, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 3)
     torch.testing.assert_close(ours(query, key, value), theirs(query, key, value))
@@ -119,7 +119,7 @@ def layers() -> list[nn.Module]:
     ]
 
 
-def test_reset_draws_what_the_constructor_draws() -> None:
+def test_reset_parameters_draws_the_same_weights_as_the_constructor() -> None:
     torch.manual_seed(5)
     made = [weights_of(layer) for layer in layers()]
     reset = layers()
@@ -130,7 +130,7 @@ def test_reset_draws_what_the_constructor_draws() -> None:
         assert all(map(torch.equal, weights_of(layer), expected))
 
 
-def test_reset_by_pyg_and_torch() -> None:
+def test_pyg_and_torch_reset_the_parameters() -> None:
     """GPSConv calls ``_reset_parameters``; others reset by name or apply a function."""
     theirs = GPSConv(E, GINConv(nn.Linear(E, E)), heads=H)
     for attention in (layers()[0], layers()[3]):
@@ -205,7 +205,7 @@ class Weighted(nn.Module):
         )
 
 
-def test_one_compiled_graph_of_unknown_sizes() -> None:
+def test_attention_compiles_to_one_graph_of_dynamic_sizes() -> None:
     """GPSConv, and attention that returns weights of the padded size, compile without a graph break."""
     torch.manual_seed(0)
     conv = GPSConv(E, GINConv(nn.Linear(E, E)), heads=H, dropout=0.0)
@@ -223,7 +223,7 @@ def test_one_compiled_graph_of_unknown_sizes() -> None:
         torch.testing.assert_close(*results)
 
 
-def test_without_a_mask_nothing_breaks_the_graph() -> None:
+def test_attention_without_a_mask_compiles_without_a_graph_break() -> None:
     """Without a mask there is no graph break even by torch's default, which captures no data-dependent sizes."""
     layer = KMIPMultiheadAttention(E, H, 2, batch_first=True)
     x = rows(2, 5)
@@ -232,7 +232,7 @@ def test_without_a_mask_nothing_breaks_the_graph() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-def test_in_a_transformer_encoder(training: bool) -> None:
+def test_kmip_attention_works_in_a_transformer_encoder(training: bool) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
     expected = nn.TransformerEncoder(copy.deepcopy(layer), 2, enable_nested_tensor=False).train(

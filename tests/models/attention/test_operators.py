@@ -84,7 +84,7 @@ def test_operators_keep_the_rules_of_torch(dtype: torch.dtype) -> None:
     torch.library.opcheck(topk.search_op, (*plain, 4, ptr, None, "auto"), test_utils=checks)
 
 
-def test_one_compiled_graph() -> None:
+def test_operators_compile_to_one_graph() -> None:
     layer = KMIPAttention(8, heads=2, key_dim=3, k=6, dropout=0.2)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for rows, ptr in ((40, [0, 4, 40]), (31, [0, 10, 20, 31])):
@@ -99,7 +99,7 @@ def test_one_compiled_graph() -> None:
             torch.testing.assert_close(a, b)
 
 
-def test_the_search_in_a_compiled_graph() -> None:
+def test_the_search_compiles_within_one_graph() -> None:
     compiled = torch.compile(topk_inner_product, fullgraph=True, dynamic=True, backend="aot_eager")
     for rows, ptr in ((30, torch.tensor([0, 3, 30])), (41, [0, 20, 41]), (12, None)):
         x = torch.randn(2, rows, 4, requires_grad=True)
@@ -152,7 +152,7 @@ def test_one_key_has_no_gradient_in_queries_and_keys(where, monkeypatch) -> None
     assert v.grad.any()
 
 
-def test_no_second_derivative() -> None:
+def test_second_derivatives_are_refused() -> None:
     q, key, v, scores, indices = problem(dtype=torch.float64)
     q.requires_grad_()
     out, _ = operators.attend(q, key, v, scores, indices, 0.6, None, 1.0)

@@ -41,7 +41,7 @@ def attended(path: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_kmip_is_that_of_float64_or_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kmip_equals_float64_or_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call = attended(path, monkeypatch)
     queries, keys, values = torch.randn(3, HEADS, NODES, 4)
     for factor in (1.0, 1e9, 1e18):
@@ -103,7 +103,7 @@ REFUSED = dict.fromkeys(LAYERS, 1e25) | {"performer": 3e38}
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_layer_is_that_of_float64_or_refuses(kind: str, compiled: bool) -> None:
+def test_a_layer_equals_float64_or_refuses(kind: str, compiled: bool) -> None:
     layer = LAYERS[kind]()
     x = torch.randn(NODES, DIM).clamp(-1, 1)
     large = 1e9 * x

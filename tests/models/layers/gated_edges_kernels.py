@@ -184,7 +184,7 @@ def test_tiles_pad_to_the_next_sixteen_channels() -> None:
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
-def test_the_same_as_the_kernels_of_the_cpu() -> None:
+def test_gpu_kernels_equal_the_cpu_kernels() -> None:
     ours, theirs = (
         step(each, table(), 19, torch.float32, dropout=0.3) for each in (gated_edges, on_cpu)
     )
@@ -265,7 +265,7 @@ def by_kernels(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize("d", [5, *map(long, (14, 19, 76, 136))])
-def test_layers_hand_their_edges_on(d: int) -> None:
+def test_stacked_layers_that_pass_edges_on_agree_with_float64(d: int) -> None:
     edges = table(k=1) if d % 2 else edge_list(hub="source")
     x, _, _, e, _ = inputs(edges, d, shared=False)
     results = stack(edges, d, [x, e], "32")
@@ -290,7 +290,7 @@ def test_dropout_and_shared_rows_of_edges_that_are_handed_on(
 
 
 @pytest.mark.usefixtures("by_kernels")
-def test_in_evaluation_edges_are_formed_in_the_place_of_z() -> None:
+def test_evaluation_computes_edges_in_place_of_z() -> None:
     edges, d = edge_list(), 19
     x, _, _, e, _ = inputs(edges, d, shared=False)
     results = []
@@ -336,7 +336,7 @@ ERRORS = {
 
 @pytest.mark.torture
 @pytest.mark.parametrize("precision", ERRORS)
-def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
+def test_errors_stay_within_the_bound_of_each_precision(precision: str, monkeypatch) -> None:
     """Against float64; products are computed on the GPU, or emulated where there is none."""
     d, edges = 56, table(k=6, nodes=16)
     monkeypatch.setattr(

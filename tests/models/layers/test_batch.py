@@ -21,7 +21,7 @@ def graph(nodes: int = 3, **more) -> Data:
     return Data(x=torch.randn(nodes, 2), edge_index=EDGES, **more)
 
 
-def test_a_batch_on_another_device() -> None:
+def test_reading_a_batch_on_another_device_copies_nothing() -> None:
     """Reading a batch on another device copies nothing from it: tensors on ``meta`` have no values."""
     batch = Batch.from_data_list([graph(), graph(4)])
     assert pointers_on_cpu(batch, 7) == [0, 3, 7]
@@ -32,7 +32,7 @@ def test_a_batch_on_another_device() -> None:
     assert pointers_on_cpu(graph(), 3) is None
 
 
-def test_pointers_and_graph_numbers_follow_from_each_other() -> None:
+def test_pointers_and_graph_numbers_are_derived_from_each_other() -> None:
     def check_case(case) -> None:
         nodes, attributes, ptr, graph = case
         batch = read_batch(Data(x=torch.ones(nodes, 1), edge_index=EDGES, **attributes))
@@ -69,7 +69,7 @@ def test_graph_numbers_that_mix_graphs_are_refused() -> None:
     )
 
 
-def test_a_neighbour_table_with_edge_features() -> None:
+def test_a_neighbour_table_may_carry_edge_features() -> None:
     neighbor = torch.tensor([[1, 2], [0, 2], [0, 1]], dtype=torch.int32)
     batch = read_batch(
         Data(x=torch.ones(3, 1), neighbor=neighbor, edge_attr=torch.arange(6.0)[:, None])
@@ -86,7 +86,7 @@ def test_a_neighbour_table_with_edge_features() -> None:
     [{"ptr": torch.tensor([0, 3, 5])}, {"batch": torch.tensor([0, 0, 0, 1, 1])}],
     ids=["ptr", "batch"],
 )
-def test_neighbour_table_as_it_is_stored(graphs) -> None:
+def test_a_stored_neighbour_table_is_used_unchanged(graphs) -> None:
     stored = torch.tensor([[1, 2], [0, 2], [0, 1], [1, 1], [0, 0]], dtype=torch.uint16)
     batch = read_batch(Data(x=torch.ones(5, 1), neighbor=stored, **graphs))
     sources = batch.edges.at_source(torch.arange(5.0)[:, None]).squeeze(-1)
@@ -133,7 +133,7 @@ def numbers(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("form", ["table", "list"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
+def test_sums_and_their_gradients_equal_the_oracle(form: str, weighted: bool) -> None:
     graph = edges(form)
     source, target = graph.index
     x, weight = numbers(N, D), numbers(len(source)) if weighted else None
@@ -152,7 +152,7 @@ def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
 
-def test_no_edges_and_no_gradient_for_either() -> None:
+def test_neighbour_sums_accept_no_edges_and_inputs_without_gradient() -> None:
     empty = torch.zeros(0, dtype=torch.int64)
     x = numbers(3, D)
     out = neighbor_sum(EdgeList(empty, empty, 3).adjacency, x, numbers(0))
@@ -195,7 +195,7 @@ def test_lists_are_summed_in_one_order_however_long() -> None:
     check_each(check_case, itertools.product(lengths, [True, False]))
 
 
-def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
+def test_gradients_of_list_sums_equal_index_add(monkeypatch) -> None:
     """The GPU's sums over lists of edges, run on the CPU, have the gradients of ``index_add``."""
     graph = edges("list")
     source, target = graph.index

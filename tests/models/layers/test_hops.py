@@ -58,7 +58,7 @@ def results(model: torch.nn.Module, data: Data, rows: int) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("fanouts", [[3, 2, 2], [2], [4, 4, 3, 2]], ids=str)
 @pytest.mark.parametrize("local", LOCAL, ids=str)
-def test_predictions_of_seeds_are_those_of_the_whole_sample(local, fanouts, dtype, monkeypatch):
+def test_seed_predictions_equal_predictions_on_the_full_sample(local, fanouts, dtype, monkeypatch):
     """Three layers over fewer, as many and more hops, and each layer gets no more than it needs."""
     data = sampled(fanouts, dtype)
     whole = data.clone()

@@ -19,7 +19,7 @@ def _with_gradients(layer: nn.Module, x: Tensor, slope: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(3000, 35), (60, 50, 35)])
-def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
+def test_value_and_gradients_agree_with_float64(monkeypatch, bias, shape):
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     generator = torch.Generator().manual_seed(0)
     layer = Linear(35, 23, bias=bias)
@@ -35,7 +35,7 @@ def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
         torch.testing.assert_close(result.double(), value, rtol=1e-5, atol=1e-4)
 
 
-def test_only_large_products_in_float32_are_onednns(monkeypatch):
+def test_only_large_float32_products_use_onednn(monkeypatch):
     calls = []
     product = linear.matrix_product
     monkeypatch.setattr(linear, "matrix_product", lambda *args: calls.append(1) or product(*args))
@@ -67,7 +67,7 @@ def test_unneeded_gradients_are_not_computed(monkeypatch):
     assert layer.weight.grad is not None
 
 
-def test_second_derivative_is_that_of_float64(monkeypatch):
+def test_the_second_derivative_agrees_with_float64(monkeypatch):
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     layer = Linear(7, 6)
     exact = nn.Linear(7, 6).double()

@@ -31,7 +31,7 @@ def batch_of(ptr: list[int]) -> GraphBatch:
     )
 
 
-def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
+def test_graph_norms_equal_pytorch_geometric() -> None:
     """Bit for bit on a CPU in float32 and float64, by the sums of a GPU too; with empty graphs.
 
     Gradients of the compiled norm are rounded otherwise.
@@ -81,7 +81,7 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
     )
 
 
-def test_compiled_norm_of_graphs_is_that_of_float64() -> None:
+def test_the_compiled_graph_norm_agrees_with_float64() -> None:
     """Graphs of several parts, of one node and of none; with bits that do not depend on threads."""
     batch = batch_of([0, 300, 300, 301, 5_000])
     norm = NORMS["graph-layer"](72)
@@ -127,7 +127,7 @@ def test_half_precision_counts_in_float32() -> None:
     ).tolist() == [[300.0]]
 
 
-def test_batch_norm_without_rows_and_with_one() -> None:
+def test_batch_norm_of_no_rows_and_one_row_uses_running_statistics() -> None:
     norm = BatchNorm(4)
     assert norm(X[:0]).shape == (0, 4)
     torch.testing.assert_close(norm(X[:1]), X[:1] / (1 + 1e-5) ** 0.5)
@@ -135,7 +135,7 @@ def test_batch_norm_without_rows_and_with_one() -> None:
     assert int(norm.num_batches_tracked) == 0
 
 
-def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
+def test_batch_norm_updates_from_given_statistics() -> None:
     norm, other = BatchNorm(4), BatchNorm(4)
     other(X)
     norm.update_running_statistics(X.mean(0), X.var(0, unbiased=False), len(X))

@@ -8,7 +8,7 @@ import torch
 from kmip_data.models.profiling.clock import StageClock
 
 
-def test_a_gpu_is_timed_by_events_and_awaited_once(monkeypatch):
+def test_a_gpu_is_timed_by_events_and_synchronised_once(monkeypatch):
     waited = []
 
     class Event:

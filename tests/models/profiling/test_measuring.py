@@ -98,7 +98,7 @@ def test_ended_worker_process_becomes_table_cell(monkeypatch):
     assert waited == {3 * Protocol().time_limit + measuring.COMPILE_SECONDS}
 
 
-def test_runs_are_counted_and_the_first_is_not():
+def test_each_repeat_is_timed_and_the_median_is_reported():
     for setting in ("inference", "training"):
         cell = measurer(repeats=3).measure_cell(get_method("naive"), setting, 40)
         assert len(cell.forward) == 3
@@ -119,7 +119,7 @@ def test_peak_memory_counts_scores_and_is_reset():
     assert small < scores / 2, "memory of earlier runs does not count"
 
 
-def test_memory_that_is_given_back_is_no_negative_peak(monkeypatch):
+def test_freed_memory_does_not_make_the_peak_negative(monkeypatch):
     peak = measuring.PeakMemory(torch.device("cpu"))
     peak.start([])
     monkeypatch.setattr(measuring, "peak_host_memory", lambda: 0)

@@ -47,7 +47,7 @@ def test_symbolic_matrices_compute_the_same():
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_gradients_equal_our_own():
+def test_gradients_of_methods_equal_the_dense_method():
     def check(name):
         work = draw_inputs(Shape(d=4, k=40 if name == "full" else 6), 40)
         gradients = []

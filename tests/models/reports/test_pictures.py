@@ -30,7 +30,7 @@ def tables(home: Path):
     return tables_of_runs(read_finished_runs(select_runs((), Home(home)))[0])[0]
 
 
-def test_a_frontier_is_what_nothing_else_beats():
+def test_a_frontier_contains_only_unbeaten_rows():
     draws = random.Random(0)
     for higher, sign in ((True, 1), (False, -1)):
         for _ in range(200):
@@ -47,7 +47,7 @@ def test_a_frontier_is_what_nothing_else_beats():
             assert chosen == sorted(set(points) - set(beaten))
 
 
-def test_the_papers_hours_are_its_table():
+def test_the_papers_hours_equal_its_table():
     by_model = {
         model: (result.hours, result.mean, result.std)
         for model, result in published_hours("paris", "accuracy").items()
@@ -107,7 +107,7 @@ def test_no_curve_is_cut_off(tmp_path):
     assert start <= 9 < 36 <= end, "in seconds"
 
 
-def test_the_paper_stands_with_complete_data_alone(tmp_path):
+def test_the_paper_is_drawn_only_with_complete_data(tmp_path):
     for complete in (True, False):
         home = tmp_path / str(complete)
         write_run(home, 0.53, dataset="paris", complete=complete)
@@ -138,13 +138,13 @@ def test_a_frontier_is_drawn_where_k_differs(tmp_path):
         assert dark in picture
 
 
-def test_one_k_has_no_frontier(tmp_path):
+def test_no_frontier_is_drawn_for_a_single_k(tmp_path):
     write_run(tmp_path, 0.6, dataset="peptides-func", variant="influence-of-k", **AP)
     (table,) = tables(tmp_path)
     assert len(plots_of_table(table)) == 2
 
 
-def test_a_name_leaves_out_what_all_rows_share(tmp_path):
+def test_row_names_omit_shared_settings(tmp_path):
     write_run(tmp_path, 0.5, changes=["training.epochs=20", "model.attention.k=5"])
     write_run(tmp_path, 0.5, changes=["training.epochs=20"])
     (table,) = tables(tmp_path)

@@ -173,13 +173,13 @@ def test_a_whole_training_of_one_seed_is_close_by_its_second_epoch(tmp_path) -> 
     assert [seed["equal"] for seed in data["seeds"]] == [False]
 
 
-def test_a_partial_row_says_of_how_many_epochs(monkeypatch) -> None:
+def test_a_partial_row_states_its_number_of_epochs(monkeypatch) -> None:
     rows = {"malnet-tiny/gps-kmip": a_row(epochs=40, planned=150)}
     monkeypatch.setattr("tools.published.read_shipped_results", lambda: rows)
     assert "|40 of 150|" in results_table("malnet-tiny")
 
 
-def test_a_row_of_published_splits_goes_by_folds(tmp_path) -> None:
+def test_rows_on_published_splits_are_matched_by_fold(tmp_path) -> None:
     row = a_row(seeds=[0, 0, 0], folds=[4, 5, 6])
     assert row.std == statistics.stdev(TEST)
     summary = a_summary(tmp_path, *TEST)
@@ -192,13 +192,13 @@ def test_a_row_of_published_splits_goes_by_folds(tmp_path) -> None:
     assert "fold 6: test 90.00 %, row 94.00 %" in text
 
 
-def test_next_to_the_figure_of_the_source_of_its_settings(monkeypatch) -> None:
+def test_a_row_is_compared_with_the_source_of_its_settings(monkeypatch) -> None:
     row = a_row(published=[0.9, 0.01], name="gcn", model="gcn")
     monkeypatch.setattr("tools.published.read_shipped_results", lambda: {"malnet-tiny/gcn": row})
     assert "|92.00 ± 2.00|90.00 ± 1.00|+2.0|" in published_table()
 
 
-def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypatch) -> None:
+def test_a_row_with_changed_keys_is_not_the_row_of_the_preset(tmp_path, monkeypatch) -> None:
     result = read_result(write_run(tmp_path, 0.9))
     row = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
     monkeypatch.setattr(
@@ -212,7 +212,7 @@ def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypa
     assert find_shipped_result(result) == plain
 
 
-def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
+def test_a_report_contains_the_published_row(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)}
     )
@@ -232,7 +232,7 @@ def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
     ]
 
 
-def test_shipped_rows() -> None:
+def test_shipped_rows_are_valid() -> None:
     rows = read_shipped_results()
     assert {name.partition("/")[0] for name in rows} >= {"long-range", "helsinki"}
     assert all(name.endswith(f"/{row.name}") for name, row in rows.items())
@@ -249,7 +249,7 @@ def test_shipped_rows() -> None:
         shipped_result("long-range/gps-kmipp")
 
 
-def test_tables_of_the_docs_are_those_of_the_rows() -> None:
+def test_tables_in_the_docs_equal_the_rows() -> None:
     for page in PAGES:
         text = page.read_text("utf-8")
         written = re.sub(
@@ -281,7 +281,7 @@ def test_differences_are_in_deviations_and_positive_where_the_first_is_better() 
     assert difference(errors, a_row(metric="mae", test=(0.3, 0.4, 0.5))) == "−2.0"
 
 
-def test_the_leaderboard_is_that_of_the_data() -> None:
+def test_the_leaderboard_equals_the_shipped_data() -> None:
     page = DOCS / "leaderboard.md"
     mark = "<!-- leaderboard -->\n"
     above, _, _ = page.read_text("utf-8").partition(mark)
@@ -323,7 +323,7 @@ def lines_of(tables: dict[str, list[str]]) -> list[str]:
     return [line for lines in tables.values() for line in lines]
 
 
-def test_a_standing_says_of_how_many_epochs() -> None:
+def test_a_leaderboard_position_states_its_number_of_epochs() -> None:
     assert our_standing("a/b", a_row(epochs=40, planned=150)).epochs == "40 of 150 epochs"
     assert our_standing("a/b", a_row(epochs=12)).epochs == "12 of 150 epochs"  # of its preset
     assert our_standing("a/b", a_row()).epochs == "150"

@@ -133,7 +133,7 @@ def test_different_settings_are_in_separate_rows(tmp_path):
     check_each(check, cases)
 
 
-def test_the_machine_and_the_name_of_the_data_make_no_row(tmp_path):
+def test_machine_and_data_name_do_not_separate_rows(tmp_path):
     first = write_run(tmp_path, 0.9, seed=0, changes=["system.device=cpu"])
     second = write_run(tmp_path, 0.8, seed=1, device="cpu")
     result = json.loads((second / "result.json").read_text())
@@ -216,7 +216,7 @@ def test_rows_that_differ_in_k_alone_make_a_curve(runs):
     assert len(curves) == 2  # the part of the data has one k alone
 
 
-def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path):
+def test_the_papers_figure_is_shown_only_for_its_k_and_complete_data(tmp_path):
     def check(case, base=tmp_path):
         ks, complete, wanted = case
         tmp_path = Path(tempfile.mkdtemp(dir=base))
@@ -305,7 +305,7 @@ def test_rows_name_what_differs(tmp_path):
     check_each(check, enumerate(cases))
 
 
-def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
+def test_a_run_with_an_unknown_preset_is_compared_with_the_defaults(tmp_path):
     for number, preset in enumerate(("", "a/b/c", "../../x", "malnet-tiny/none-such")):
         run = write_run(tmp_path, 0.5, seed=number)
         result = json.loads((run / "result.json").read_text())
@@ -334,7 +334,7 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
     assert sorted(papers) == [False] * 4 + [True]
 
 
-def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
+def test_a_damaged_run_prints_a_notice_and_is_skipped(tmp_path):
     def check(damage, base=tmp_path):
         tmp_path = Path(tempfile.mkdtemp(dir=base))
         good, bad = write_run(tmp_path, 0.5), write_run(tmp_path, 0.6, seed=1)
@@ -365,7 +365,7 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
     check_each(check, damages)
 
 
-def test_runs_and_sweeps_by_name(tmp_path):
+def test_runs_and_sweeps_are_selected_by_name(tmp_path):
     names = {
         "small-cities-0123abcd-seed0": "gcn",
         "small-cities-deep-0123abcd-seed0": "gat",  # of another plan

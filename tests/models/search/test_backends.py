@@ -109,7 +109,7 @@ def test_the_cpu_search_equals_the_rule_by_every_way(monkeypatch, way: str, prob
     check(problem, "cpu")
 
 
-def test_exact_scan_across_its_blocks(monkeypatch) -> None:
+def test_the_exact_scan_equals_the_rule_across_blocks(monkeypatch) -> None:
     """Networks of every size, keys of several blocks, tiles that are not full, and ties throughout."""
 
     def check_case(case) -> None:
@@ -185,7 +185,7 @@ def test_dense_proves_near_ties_in_float64(monkeypatch, refined) -> None:
 
 
 @pytest.mark.parametrize("dim", [10, 64, 1024])
-def test_few_rows_of_dense_need_float64(refined, dim: int) -> None:
+def test_dense_search_rescores_at_most_one_row_in_100_in_float64(refined, dim: int) -> None:
     generator = torch.Generator().manual_seed(dim)
     queries, keys = (torch.randn(2, 4000, dim, generator=generator) for _ in range(2))
     topk_inner_product(queries[:, :400], keys, 10, backend="dense")
@@ -206,7 +206,7 @@ class Products(torch.overrides.TorchFunctionMode):
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16-mixed"])
 def test_dense_multiplies_in_full_float32(precision: str) -> None:
-    """Whatever the precision of the training around it, which has its own again afterwards."""
+    """The caller's precision setting is ignored and restored afterwards."""
     queries = torch.randn(1, 8, 32, generator=torch.Generator().manual_seed(0))
     keys = torch.randn(1, 600, 32, generator=torch.Generator().manual_seed(1))
     with autocast(precision, "cpu"), Products() as products:
@@ -263,7 +263,7 @@ constant, one line, subnormal, overflowing""".replace("\n", " ").split(", ")
 
 
 def test_equal_rows_are_searched_once(caplog) -> None:
-    """Nodes are five times there, in graphs of several sizes, one of them too small to look."""
+    """Every node occurs five times, in graphs of several sizes; one is too small to deduplicate."""
     generator = torch.Generator().manual_seed(4)
     ptr = [0, 1800, 2000, 3800]
     twins = torch.cat([torch.randint(low, low + 300, (high - low,)) for low, high in pairwise(ptr)])
@@ -279,7 +279,7 @@ def test_equal_rows_are_searched_once(caplog) -> None:
     assert f"2 graphs have {searched} distinct queries and {searched} distinct keys" in caplog.text
 
 
-def test_equal_rows_that_share_a_slot_with_many_others(monkeypatch) -> None:
+def test_colliding_rows_do_not_change_the_result(monkeypatch) -> None:
     """Rows made to collide are compared with a few; equal ones that miss each other count twice."""
     force(monkeypatch, "distinct")
     values = np.linspace(1, 2, 100_000, dtype=np.float32)
@@ -311,7 +311,7 @@ def test_queries_that_are_given_up_leave_their_neighbours_alone(monkeypatch) -> 
             assert_same(topk_inner_product(queries, keys, 10, backend="cpu"), expected)
 
 
-def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
+def test_adversarial_layouts_and_extreme_sizes_equal_the_dense_search(monkeypatch, caplog) -> None:
     def check_case(case) -> None:
         layout, k, dim = case
         keys = adversary(layout, 4500, dim)
@@ -331,8 +331,8 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     assert not simd.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
 
 
-def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
-    """Every way that the search takes of itself, in graphs of fewer than a hundred leaves."""
+def test_the_smallest_byte_filtered_graphs_equal_the_dense_search(caplog) -> None:
+    """Covers every automatic search path in graphs of fewer than a hundred leaves."""
     if not simd.multiplies_bytes():
         pytest.skip("this processor does not multiply bytes")
 

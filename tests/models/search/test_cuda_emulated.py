@@ -113,7 +113,7 @@ def test_batches_of_unequal_graphs_equal_the_rule(device, shapes, cases) -> None
     check_each(check_case, cases)
 
 
-def test_more_graphs_than_a_block_has_warps(device) -> None:
+def test_more_graphs_than_warps_of_a_block_equal_the_rule(device) -> None:
     cuts = torch.randint(0, 500, (69,), generator=torch.Generator().manual_seed(3)).sort().values
     ptr, rows = (0, *cuts.tolist(), 500), normal(1, 500, 10)
     check(device, rows, rows, 5, (ptr, ptr))
@@ -267,8 +267,8 @@ def test_unaligned_and_half_precision_rows_equal_rule(device) -> None:
         )
 
 
-def test_what_was_found_in_inference_is_told_in_training(device) -> None:
-    """And forgotten by a run that begins after another has ended."""
+def test_errors_found_in_inference_are_raised_in_training(device) -> None:
+    """A new run clears the errors of the previous run."""
     one = check_problem(normal(1, 30, 10), normal(1, 30, 10), 10)
     launch._flag_of_device.cache_clear()
     with torch.inference_mode():
@@ -281,7 +281,7 @@ def test_what_was_found_in_inference_is_told_in_training(device) -> None:
     search_on_gpu(one, device)
 
 
-def test_tables_are_made_once(device, monkeypatch) -> None:
+def test_plan_tables_are_computed_once(device, monkeypatch) -> None:
     rows, ptr = normal(1, 60, 10), (0, 20, 60)
     plan.make_plan.cache_clear()
     for times in (1, 2):

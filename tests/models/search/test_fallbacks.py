@@ -146,7 +146,7 @@ def test_a_fault_that_is_not_the_backends_is_raised(fake, monkeypatch) -> None:
         search()
 
 
-def test_a_device_is_lost_that_cannot_be_waited_for(monkeypatch) -> None:
+def test_a_device_that_cannot_be_synchronised_is_reported_lost(monkeypatch) -> None:
     def lost(*, capturing: bool, answer: str = "") -> bool:
         def synchronize(_: Any) -> None:
             if answer:

@@ -80,7 +80,7 @@ def test_narrow_indices_are_the_same_numbers() -> None:
     check_each(check_case, [("cpu", rows), ("dense", rows), ("dense", rows[:, :9].double())])
 
 
-def test_out_of_memory_says_what_was_needed() -> None:
+def test_out_of_memory_names_the_required_memory() -> None:
     rows = torch.ones(1, 1, 1).expand(1, 2**20, 1)
     with pytest.raises(OutOfResources) as caught:
         topk_inner_product(rows, rows, 2**40)

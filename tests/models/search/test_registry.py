@@ -81,7 +81,7 @@ def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> No
     assert reason.startswith(self_check.TIMED_OUT)
 
 
-def test_keops_without_a_compiler(monkeypatch) -> None:
+def test_keops_is_unusable_without_a_compiler(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
     rows = torch.ones(1, 30, 3)
@@ -91,7 +91,7 @@ def test_keops_without_a_compiler(monkeypatch) -> None:
 
 
 @pytest.mark.skipif(keops.why_unusable("cpu") is not None, reason=str(keops.why_unusable("cpu")))
-def test_keops_with_a_broken_compiler(tmp_path) -> None:
+def test_keops_refuses_a_search_with_a_broken_compiler(tmp_path) -> None:
     program = (
         "import torch\n"
         "from kmip_data.models.search import topk_inner_product\n"
@@ -109,7 +109,7 @@ def test_keops_with_a_broken_compiler(tmp_path) -> None:
     assert done.stdout.startswith("refused: KeOps could not compile its search")
 
 
-def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
+def test_a_missing_fast_gpu_search_is_warned_of_once(monkeypatch, caplog):
     fast = SimpleNamespace(
         NAME="fast", RANK={"cuda": 2}, why_unusable=lambda _: "it is not installed"
     )

@@ -58,7 +58,7 @@ def test_the_winner_of_each_axis_is_taken(home, plan):
     assert combined_change_cells(plan, cells, home) == best
 
 
-def test_of_equals_the_first_in_the_plan_wins(home, plan):
+def test_ties_are_won_by_the_first_cell_of_the_plan(home, plan):
     cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.6, fast=0.5, k5=0.8)
     [first, _] = combined_change_cells(plan, cells, home)
@@ -76,7 +76,7 @@ def test_best_of_each_waits_for_last_cell_of_model(home, plan):
     assert {cell.model for cell in combined_change_cells(plan, cells, home)} == {"gps-none"}
 
 
-def test_an_edited_result_chooses_nothing(home, plan):
+def test_an_edited_result_is_not_used_to_choose_the_best(home, plan):
     cells = expand_plan(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
     path = cells[0].folder / "result.json"

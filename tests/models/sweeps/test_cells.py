@@ -38,7 +38,7 @@ def plan_of(tmp_path, **keys):
     return read_plan(str(write_plan(tmp_path / "plan.toml", **keys)))
 
 
-def test_the_cells_are_those_of_nested_loops(tmp_path, home):
+def test_cells_equal_nested_loops_over_the_axes(tmp_path, home):
     expected = [
         (dataset, model, change["name"], seed)
         for dataset in AXES["datasets"]
@@ -116,7 +116,7 @@ def test_the_shipped_plans_are_right_in_every_cell(home):
     }
 
 
-def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
+def test_settings_of_a_dataset_and_a_model_apply_to_their_cells(tmp_path, home):
     of = {"gps-kmip": ["model.attention.k=5"], "paris": ["model.layers=3"]}
     for cell in expand_plan(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
         assert cell.config.model.layers == (3 if cell.dataset == "paris" else 4)
@@ -135,7 +135,7 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
         assert cell.config == wanted.with_seed(cell.seed)
 
 
-def test_seeds_of_a_cell_and_what_is_left_out(tmp_path, home):
+def test_seeds_of_a_cell_and_exclusions_are_applied(tmp_path, home):
     of = {"gcn": [5], "paris/gcn": "1..2"}
     plan = plan_of(tmp_path, **AXES, seeds_of=of, leave_out=["helsinki/gps-kmip"])
     cells = [(cell.dataset, cell.model, cell.seed) for cell in expand_plan(plan, home)]
@@ -148,7 +148,7 @@ def test_seeds_of_a_cell_and_what_is_left_out(tmp_path, home):
     assert {cell.model for cell in expand_plan(without, home)} == {"gps-kmip"}
 
 
-def test_a_digest_is_that_of_what_a_run_learns():
+def test_a_digest_depends_on_changed_settings_but_not_on_the_preset_name():
     config = config_for_data("helsinki", "gps-kmip")
     other = config.with_seed(0).model_copy(update={"preset": "another"})
     assert changed_keys_digest(config) == changed_keys_digest(other)
@@ -162,7 +162,7 @@ def test_a_digest_is_that_of_what_a_run_learns():
     assert len(others | {changed_keys_digest(config)}) == 5
 
 
-def test_own_builds_stand_for_a_dataset(tmp_path, home):
+def test_a_plan_accepts_user_builds_as_datasets(tmp_path, home):
     build = learnable_build(home.built / "clouds")
     sample = learnable_build(tmp_path / "elsewhere", sample=True)
     datasets = ["clouds", str(build.path), str(sample.path)]

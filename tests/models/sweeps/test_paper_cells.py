@@ -92,7 +92,7 @@ def test_a_plan_has_the_cells_of_its_table(home):
     check_each(check, sorted(TABLES))
 
 
-def test_what_the_paper_leaves_empty_is_left_out():
+def test_cells_left_empty_in_the_paper_are_omitted():
     city = TABLES["paper-city"]
     empty = {
         f"{dataset}/{model}"
@@ -110,7 +110,7 @@ def test_what_the_paper_leaves_empty_is_left_out():
 
 
 @pytest.mark.parametrize("name", ["influence-of-k", "k-pareto", "malnet"])
-def test_a_plan_over_k_has_the_cells_of_that_table(name, home):
+def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
     paper = {(row["dataset"], row["k"]): row for row in OVER_K["row"]}
     every_k = list(dict.fromkeys(k for _, k in paper))
     rows = defaultdict(list)
@@ -154,7 +154,7 @@ def test_the_search_for_a_depth_has_the_message_passing_of_its_table(home):
         assert load_preset(dataset, model).model.layers in layers
 
 
-def test_the_searches_are_of_the_models_whose_figures_are_the_papers_own(home):
+def test_searches_cover_the_models_that_the_paper_trained(home):
     lrgb, city = TABLES["paper-lrgb"], TABLES["paper-city"]
     searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search", home)}
     assert searched == {cell for cell in figures(lrgb) if cell[1] not in lrgb.taken_from}

@@ -78,7 +78,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     assert not list(home.path.rglob("*.lock"))
 
 
-def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
+def test_each_run_gets_a_separate_gpu(run, home, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     cells = run(write_plan(tmp_path / "plan.toml", seeds="0..2"), gpus=("3", "MIG-7"), seconds=0.03)
     check_once(home, cells)
@@ -94,7 +94,7 @@ def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
         assert all(ended <= begun for (_, ended), (begun, _) in pairwise(of_gpu))
 
 
-def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
+def test_a_failed_cell_records_its_reason_and_the_sweep_continues(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = run(plan, fails="seed1")
     states = [read_run_status(cell.folder, home) for cell in cells]
@@ -104,7 +104,7 @@ def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
     check_once(home, cells)
 
 
-def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monkeypatch):
+def test_a_process_without_output_gets_a_reason(run, home, tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "PROGRAM", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
     states = [read_run_status(cell.folder, home) for cell in run(plan)]
@@ -113,7 +113,7 @@ def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monke
     ] * 2
 
 
-def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
+def test_unavailable_data_fail_only_their_cells(run, home, tmp_path):
     plan = write_plan(
         tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0]
     )
@@ -122,7 +122,7 @@ def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
     assert "paris" in first.reason
 
 
-def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
+def test_a_sweep_waits_for_cells_of_another_process(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     other = start_sweep(plan, home.path, jobs=2, seconds=0.3)
     cells = run(plan, seconds=0.3)
@@ -130,7 +130,7 @@ def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
     check_once(home, cells)
 
 
-def test_a_running_cell_says_how_far_it_is(home, tmp_path):
+def test_a_running_cell_shows_its_progress(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
     [cell] = expand_plan(read_plan(str(plan)), home)
     assert read_run_status(cell.folder, home).state == "waiting"
@@ -200,7 +200,7 @@ def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_goes_on(home, tmp_path):
+def test_a_killed_sweep_resumes(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     assert disturbed(home, plan, 2, seed=0)
     check_survivors(home, plan)
@@ -208,7 +208,7 @@ def test_a_sweep_that_is_killed_goes_on(home, tmp_path):
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_a_sweep_killed_a_hundred_times(home, tmp_path, torture_count):
+def test_a_sweep_killed_a_hundred_times_completes(home, tmp_path, torture_count):
     plan = write_plan(tmp_path / "plan.toml", seeds="0..79")
     landed = disturbed(home, plan, 100, seed=1)
     assert landed >= 100

@@ -57,7 +57,7 @@ def test_each_cell_is_a_job_that_outlives_the_command(submit, home, tmp_path):
     assert count_events(home.path) == before
 
 
-def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
+def test_a_preempted_job_resumes_without_repeating_an_epoch(submit, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-none"])
     others = {process.pid for process in psutil.Process().children(recursive=True)}
     [cell] = submit(plan, seconds=1.0)
@@ -71,7 +71,7 @@ def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
     assert counts[f"{cell.folder.name} epoch 0"] == 1
 
 
-def test_without_a_cluster_it_is_said(home, tmp_path, monkeypatch):
+def test_submitting_without_a_cluster_is_refused(home, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = write_plan(tmp_path / "plan.toml")
     message = expect_refusal("sweep", plan, "--submit", "slurm", "--slurm", "partition=gpu")

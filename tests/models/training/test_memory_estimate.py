@@ -94,7 +94,7 @@ KINDS = [kind for kind in MESSAGE_PASSING if kind != "none"]
 def test_the_formula_is_near_a_measured_step(
     name: str, kind: str | None, tmp_path: Path, monkeypatch
 ) -> None:
-    """Within 1.5 ×, with layers kept and recomputed; weights, gradients and moments are there before."""
+    """Within 1.5 ×, with and without recomputed layers; weights, gradients and moments exist before."""
     dataset, model = name.split("/")
     changes = ["data.sample=true", f"data.parameters.limit={PRESETS[name]}", "system.device=cpu"]
     if kind is not None:
@@ -129,7 +129,7 @@ def test_a_kind_of_message_passing_declares_what_is_counted(kind: str) -> None:
 
 
 def test_a_plugin_kind_without_figures_is_counted(data: RunData, monkeypatch) -> None:
-    """Its step is estimated as that of the kind that it equals."""
+    """Its estimate equals the estimate of the built-in kind that it copies."""
 
     def estimate(kind: str) -> int:
         config = apply_overrides(data.config, [f"model.local.kind={kind}"])
@@ -144,7 +144,7 @@ def test_a_plugin_kind_without_figures_is_counted(data: RunData, monkeypatch) ->
     assert estimate("gat") > 1.1 * estimate("gcn")
 
 
-def test_more_of_anything_needs_more_memory(data: RunData) -> None:
+def test_larger_problems_need_more_memory(data: RunData) -> None:
     def need(*changes: str, recompute: bool = False, size: BatchSize = data.largest_batch) -> int:
         config = apply_overrides(data.config, list(changes))
         return memory_estimate.step_bytes(config, data.network_sizes, size, recompute=recompute)
@@ -161,7 +161,7 @@ def test_more_of_anything_needs_more_memory(data: RunData) -> None:
     assert need(size=half) == pytest.approx(plain / 2, rel=0.05, abs=9 * 8 * 2**10)
 
 
-def test_generators_and_weights_are_left_alone(data: RunData) -> None:
+def test_estimating_changes_no_generator_or_weight(data: RunData) -> None:
     before = torch.get_rng_state()
     memory_estimate.plan_memory(data.config, data, CPU)
     assert torch.equal(torch.get_rng_state(), before)
@@ -209,7 +209,7 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
     ]
 
 
-def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) -> None:
+def test_a_gpu_out_of_memory_is_retried_once(data: RunData, monkeypatch) -> None:
     """The second try recomputes layers; if that fails, or is not allowed, the error lists the options."""
     tried: list[bool] = []
 
@@ -240,7 +240,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
 
 
 def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monkeypatch) -> None:
-    """BigBird, by what it gathers."""
+    """BigBird is refused for the size of its gathered keys."""
     build = streets_build(tmp_path / "build", nodes=60_000)
     monkeypatch.setattr(memory_estimate, "free_host_memory", lambda: GIB)
     changes = ("--set", "model.layers=16", "--set", "model.hidden_dim=64")
@@ -309,7 +309,7 @@ def test_london_starts_on_24_gib(tmp_path: Path) -> None:
     )
 
 
-def test_limits_of_the_process_and_its_group_count(tmp_path: Path, monkeypatch) -> None:
+def test_limits_of_the_process_and_its_group_apply(tmp_path: Path, monkeypatch) -> None:
     system = host.free_host_memory()
     assert system > 10**6
     monkeypatch.setattr(host, "CGROUPS", tmp_path)

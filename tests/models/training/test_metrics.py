@@ -41,7 +41,7 @@ def fill(metrics, logits, target, loss, batch):
 
 
 @pytest.mark.parametrize(("seed", "batch"), [(0, 7), (3, 64), (5, 1000), (7, 64)])
-def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
+def test_metrics_equal_scikit_learn_on_the_full_split(seed, batch):
     rng = np.random.default_rng(seed)
     classes = 13
     # Some classes are never labels, some never predictions, some neither.
@@ -94,7 +94,7 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
 
 
 @pytest.mark.parametrize("target_type", ["classification", "multilabel", "regression"])
-def test_goes_on_from_what_was_counted(target_type):
+def test_loaded_counts_continue_to_the_same_metrics(target_type):
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(40, 3, generator=draw)
     classes = torch.randint(0, 3, (40,), generator=draw)
@@ -134,7 +134,7 @@ def labels_and_scores(seed, rows=300, labels=6):
 
 
 @pytest.mark.parametrize(("seed", "batch"), [(0, 7), (1, 300), (2, 300), (3, 7)])
-def test_metrics_of_labels_are_scikit_learns(seed, batch):
+def test_label_metrics_equal_scikit_learn(seed, batch):
     scores, target = labels_and_scores(seed)
     metrics = SplitMetrics(Task("graph", "multilabel", 6), "roc_auc")
     fill_rows(metrics, scores, target, batch)
@@ -162,7 +162,7 @@ def test_labels_without_a_positive_row_are_left_out():
     assert all(math.isnan(values[name]) for name in ("ap", "roc_auc"))
 
 
-def test_errors_of_batches_and_of_logarithms():
+def test_errors_weigh_rows_equally_and_undo_logarithms():
     """A small last batch counts as much as others; metrics of logarithms are of 10^y."""
     rng = np.random.default_rng(4)
     target, predicted = (torch.from_numpy(rng.normal(size=(23, 1))) for _ in range(2))
@@ -186,7 +186,7 @@ def test_errors_of_batches_and_of_logarithms():
     )
 
 
-def test_regression_is_scikit_learns():
+def test_regression_metrics_equal_scikit_learn():
     rng = np.random.default_rng(0)
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
     metrics = SplitMetrics(Task("graph", "regression", 11), "log10_mse")
@@ -212,7 +212,7 @@ def test_regression_is_scikit_learns():
     assert math.isnan(values["r2"])
 
 
-def test_r2_far_from_zero_is_scikit_learns():
+def test_r2_far_from_zero_equals_scikit_learn():
     rng = np.random.default_rng(1)
     target = np.float32(5e6 + 2 * rng.standard_normal((20_000, 1)))
     predicted = np.float32(target + rng.standard_normal((20_000, 1)))
@@ -358,7 +358,7 @@ def slow_ranks(scores, target) -> list[float]:
 
 
 @pytest.mark.parametrize("ties", [True, False])
-def test_ranks_are_ogbs_in_each_graph(ties: bool) -> None:
+def test_ranks_in_each_graph_equal_ogb(ties: bool) -> None:
     for seed in range(3):
         target = link_targets(some_graphs(seed)[0])
         scores = scores_like(target, seed, ties=ties)
@@ -399,7 +399,7 @@ def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
     assert values[0]["hits3"] == pytest.approx(sums[4] / sums[6], rel=1e-6)
 
 
-def test_scores_that_are_no_numbers_are_never_good() -> None:
+def test_nan_scores_and_missing_links_give_nan_metrics() -> None:
     target = link_targets(some_graphs(0)[0])
     assert count_link_ranks(torch.full(target.shape, math.nan), target)[:6].isnan().all()
     metrics = SplitMetrics(Task("link", "links", 1))
@@ -422,7 +422,7 @@ def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
         assert torch.equal((targets[graph] == LINK).nonzero().t(), pairs)
 
 
-def test_counts_of_processes_are_those_of_one() -> None:
+def test_merged_counts_of_processes_equal_one_process() -> None:
     """Processes with unequal numbers of rows, or none, all get the result of one process."""
     generator = torch.Generator().manual_seed(2)
     scores = torch.randn(7, 3, generator=generator)
@@ -470,8 +470,8 @@ def test_counts_follow_their_batches_and_keep_their_type() -> None:
     assert not metrics.state_dict()
 
 
-def test_metrics_of_each_kind() -> None:
-    """The literal lists: other tests derive theirs from the tables."""
+def test_each_kind_of_task_has_its_listed_metrics() -> None:
+    """These lists are literal; other tests derive theirs from the tables."""
     target_types = ("classification", "multilabel", "regression", "links")
     reported = [
         {"accuracy", "f1", "miou"},

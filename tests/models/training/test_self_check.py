@@ -74,7 +74,7 @@ def test_a_gpu_is_checked_again_after_any_change_of_its_kernels(monkeypatch) -> 
         assert self_check._environment_digest({}) != key, changed.name
 
 
-def test_another_result_of_the_search_is_found(monkeypatch) -> None:
+def test_self_check_detects_a_wrong_search_result(monkeypatch) -> None:
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(
         cuda, "search", lambda problem: tuple(each.flip(-1) for each in dense.search(problem))
@@ -115,7 +115,7 @@ def checked(monkeypatch, tmp_path):
     return made
 
 
-def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None:
+def test_each_problem_size_is_checked_once_per_device(checked, monkeypatch, tmp_path) -> None:
     model = ModelConfig()
     assert kernel_sizes(model) == {
         "heads": 4,

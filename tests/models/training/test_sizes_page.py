@@ -107,7 +107,7 @@ def test_every_dataset_with_published_counts_has_its_disk_size() -> None:
 
 
 @pytest.mark.slow
-def test_memory_of_a_row_is_that_of_the_formula(tmp_path: Path) -> None:
+def test_memory_in_each_row_equals_the_formula(tmp_path: Path) -> None:
     several = [manifest for manifest in sized() if manifest.expected.graphs > 1]
     small = min(several, key=lambda manifest: manifest.expected.avg_nodes)
     assert written_rows()[small.name][1:] == memory_cells(small, Home(tmp_path))

@@ -120,12 +120,12 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
         ([0, 1e9, 1], {"regression": 1}),
     ],
 )
-def test_values_decide_what_they_can_be_learned_as(rows, kinds):
+def test_values_decide_the_tasks_they_allow(rows, kinds):
     values = torch.tensor(rows)
     assert target_types_of_values(values.split(2)) == kinds
 
 
-def test_of_two_classes_the_label_is_the_second():
+def test_the_second_of_two_classes_is_the_positive_label():
     task = Task("node", "multilabel", 1, stored="classification")
     targets = task.targets(Data(y=torch.tensor([0, 1, 1])))
     assert targets.tolist() == [[0.0], [1.0], [1.0]]
@@ -316,8 +316,8 @@ def test_rows_without_a_class_are_left_out(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("rows", [0, 6])
-def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, rows):
-    """Upstream divides 0 by 0."""
+def test_a_batch_without_known_targets_has_zero_loss_and_gradient(name, rows):
+    """Upstream divides 0 by 0 in this case."""
     shape = (2, 3, 3) if LOSSES[name].target_type == "links" else (rows, 3)
     logits = torch.randn(shape, generator=torch.Generator().manual_seed(4), requires_grad=True)
     target = torch.full(shape, torch.nan)
@@ -333,7 +333,7 @@ def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, ro
 
 
 @pytest.mark.parametrize("target_type", ["classification", "multilabel", "regression"])
-def test_a_part_without_anything_known_has_loss_0(target_type):
+def test_a_part_without_known_targets_has_zero_loss(target_type):
     metrics = SplitMetrics(Task("graph", target_type, 3))
     target = torch.full((4, 3), torch.nan)
     logits = torch.zeros(4, 3)

@@ -18,7 +18,7 @@ def apply_sigmoid(x, y) -> None:
         store_lanes(y, i, count, sigmoid(load_lanes(x, i, count)))
 
 
-def test_sigmoid_to_a_few_units_in_the_last_place() -> None:
+def test_sigmoid_is_accurate_to_a_few_units_in_the_last_place() -> None:
     x = np.linspace(-86, 100, 20_011).astype(np.float32)
     values = np.empty_like(x)
     apply_sigmoid(x, values)
@@ -26,7 +26,7 @@ def test_sigmoid_to_a_few_units_in_the_last_place() -> None:
     assert np.max(np.abs(values - expected) / expected) < 4 * 2.0**-24
 
 
-def test_sigmoid_at_the_ends() -> None:
+def test_sigmoid_handles_infinities_zero_and_nan() -> None:
     x = np.array([-np.inf, -1000, -0.0, 1000, np.inf, np.nan], np.float32)
     values = np.empty_like(x)
     apply_sigmoid(x, values)
@@ -36,7 +36,7 @@ def test_sigmoid_at_the_ends() -> None:
     assert np.isnan(values[5])
 
 
-def test_draws_are_those_of_dropout() -> None:
+def test_random_draws_equal_the_dropout_mask() -> None:
     first, drawn = np.empty((2, 1_000), np.float32)
     for seed, start in ((1, 0), (1 + 2**32, 0), (-5, 0), (1, 70)):
         draw(seed, start, round(0.3 * 2**32), drawn)
@@ -47,7 +47,7 @@ def test_draws_are_those_of_dropout() -> None:
     assert not np.array_equal(drawn, first)
 
 
-def test_a_draw_can_be_asked_for_again_from_anywhere() -> None:
+def test_a_draw_can_be_reproduced_from_any_offset() -> None:
     whole, part = np.empty(100, np.float32), np.empty(40, np.float32)
     draw(77, 0, 2**31, whole)
     draw(77, 30, 2**31, part)  # a short group at the end

@@ -62,7 +62,7 @@ def test_torchs_seed_decides_for_any_number_of_threads(monkeypatch) -> None:
     assert not torch.equal(results[0], dropout(x, 0.5))
 
 
-def test_few_elements_and_other_types_are_torchs() -> None:
+def test_small_tensors_and_other_dtypes_use_torchs_dropout() -> None:
     for x in (torch.randn(100), torch.randn(norms.MIN_HASHED_DROPOUT, dtype=torch.float64)):
         torch.manual_seed(1)
         out = norms.dropout(x, 0.4)

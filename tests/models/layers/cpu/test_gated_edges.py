@@ -85,7 +85,9 @@ def test_equals_torch_operations(d: int, training: bool, monkeypatch) -> None:
 
 @pytest.mark.parametrize("use", ["nodes", "edges"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_when_only_one_output_is_used(use: str, shared: bool, monkeypatch) -> None:
+def test_gradients_are_correct_when_only_one_output_is_used(
+    use: str, shared: bool, monkeypatch
+) -> None:
     check(monkeypatch, graphs().to(torch.int32), 20, use=use, shared=shared)
 
 
@@ -94,7 +96,7 @@ def test_the_last_layer_leaves_edges_unchanged(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 16])
-def test_in_few_parts_and_in_many(count: int, monkeypatch) -> None:
+def test_results_are_equal_in_few_and_in_many_parts(count: int, monkeypatch) -> None:
     table = graphs(count, 64)
     parts = NeighborTable(table).node_ranges
     assert len(parts) == (16 if count == 16 else 4)
@@ -155,7 +157,7 @@ def test_dropout_drops_the_same_edges_forward_and_backward() -> None:
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
-def test_keeps_one_edge_tensor_beside_its_input() -> None:
+def test_backward_saves_one_edge_tensor_besides_the_input() -> None:
     d, table = 16, graphs()
     layer = layer_of(d, dropout=0.2)
     x, e = torch.randn(len(table), d), torch.randn(*table.shape, d, requires_grad=True)
@@ -166,7 +168,7 @@ def test_keeps_one_edge_tensor_beside_its_input() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 120, 2**40])
-def test_a_table_that_names_missing_nodes(bad: int) -> None:
+def test_a_neighbour_table_with_missing_nodes_is_refused(bad: int) -> None:
     table = graphs()
     table[7, 2] = bad
     layer, x = layer_of(8), torch.randn(len(table), 8)

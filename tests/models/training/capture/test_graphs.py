@@ -75,7 +75,7 @@ def test_eager_work_runs_on_capture_stream(log):
     assert log == ["side waits for loop", "loop waits for side", *["kept for loop"] * 4]
 
 
-def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
+def test_a_graph_keeps_referenced_tensors_alive_and_shares_memory(log):
     class Plan:
         def __del__(self):
             log.append("plan dropped")
@@ -98,7 +98,7 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
     assert log[-1] == "captured on the side in a new pool, thread_local"
 
 
-def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(log, monkeypatch):
+def test_a_failed_capture_raises_its_error_and_frees_generator_and_allocator(log, monkeypatch):
     def work(_):
         raise error
 

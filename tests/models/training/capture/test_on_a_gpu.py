@@ -102,7 +102,7 @@ def test_replay_equals_eager_while_batches_change(accumulate, model, tmp_path):
 @pytest.mark.parametrize("layout", ["neighbor", "index"])
 @pytest.mark.parametrize("kind", [_Plain, CudaGraphs])
 def test_two_runs_are_equal_by_default(kind, layout, model, tmp_path):
-    """Bit for bit, though nobody asks torch for deterministic algorithms."""
+    """Results are bit-identical without torch's deterministic algorithms."""
     build = learnable_build(tmp_path / "build", graphs=15, varied=0, layout=layout)
     options = _options(deterministic=False, model=model, training={"epochs": 8, "accumulate": 1})
     one, other = (train_run(build, tmp_path, _graphs(kind), **options) for _ in range(2))
@@ -112,7 +112,7 @@ def test_two_runs_are_equal_by_default(kind, layout, model, tmp_path):
 
 @pytest.mark.parametrize("model", [K_MIP, ALONE])
 def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
-    """Nor does its graph hide more kernels than a plain step has."""
+    """Its graph holds no more kernels than an eager step launches."""
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
     options = _options(model=model, training={"epochs": 6, "batch_size": 11, "accumulate": 1})
 

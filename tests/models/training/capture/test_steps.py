@@ -47,7 +47,7 @@ def clouds(tmp_path_factory):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
+def test_replayed_steps_equal_eager_steps(accumulate, clouds, tmp_path):
     """Batches are shuffled anew, the last is smaller; rates and dropout move."""
     changes = {
         "training": {"epochs": 8, "accumulate": accumulate},
@@ -63,7 +63,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
     assert graphs.replayed == 32 - steps.WARM_UP_BATCHES * graphs.captured
 
 
-def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
+def test_a_city_is_captured_in_one_graph(tmp_path, streams, monkeypatch):
     monkeypatch.setattr(loop, "prefetch_to_device", copy_ahead)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}}
@@ -96,7 +96,7 @@ def test_replay_follows_changing_values(changes, clouds, tmp_path):
     assert graphs.replayed > 5
 
 
-def test_a_captured_step_keeps_what_its_graph_reads(clouds, tmp_path):
+def test_a_captured_step_keeps_tensors_of_its_graph_alive(clouds, tmp_path):
     class Keeping(EmulatedGraphs):
         def capture(self, work):
             self.objects = []
@@ -145,7 +145,7 @@ def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
 
 
 def test_uncapturable_steps_are_reported_and_train_eagerly(clouds, tmp_path):
-    """The second shape: what was captured before is not replayed any more either."""
+    """The second shape fails; steps captured earlier are no longer replayed either."""
 
     class Failing(EmulatedGraphs):
         def capture(self, work):
@@ -201,7 +201,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
     assert rows[0] == rows[1]
 
 
-def test_the_reason_is_known_before(clouds, monkeypatch):
+def test_the_reason_against_capture_is_known_before_training(clouds, monkeypatch):
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     cpu, one = Device("cpu", "", ""), SimpleNamespace(is_ragged=False, unit="nodes")
     by_epoch = {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}}

@@ -172,7 +172,7 @@ def test_a_file_of_graphgps_becomes_a_configuration(tmp_path):
         ("+Transformer, layers: 4", "+SparseAttention, sparse: {val_dim: x}", "val_dim = 'x'"),
     ],
 )
-def test_what_cannot_be_mapped_is_listed(tmp_path, old, new, named):
+def test_unmappable_keys_are_listed(tmp_path, old, new, named):
     path = tmp_path / "other.yaml"
     path.write_text(VOC.replace(old, new))
     assert VOC.count(old) >= 1
@@ -180,7 +180,7 @@ def test_what_cannot_be_mapped_is_listed(tmp_path, old, new, named):
         read_graphgps(path)
 
 
-def test_all_of_them_in_one_message_and_no_run(tmp_path):
+def test_all_unmappable_keys_are_in_one_message_and_no_run_starts(tmp_path):
     path = tmp_path / "other.yaml"
     path.write_text(VOC.replace("adamW", "rmsprop").replace("agg: mean", "keep_edge: 0.1"))
     message = expect_refusal("train", "--config", path, "--home", tmp_path / "home")
@@ -205,7 +205,7 @@ def test_all_of_them_in_one_message_and_no_run(tmp_path):
          f"k{i}: &k{i} {{a: *{'b' if i == 0 else f'k{i - 1}'}, b: *{'b' if i == 0 else f'k{i - 1}'}}}\n"
          for i in range(40))],
 )  # fmt: skip
-def test_what_is_no_configuration_is_an_error(tmp_path, text):
+def test_a_file_that_is_not_a_configuration_is_refused(tmp_path, text):
     path = tmp_path / "odd.yaml"
     path.write_text(text)
     with pytest.raises(DamagedInput, match=r"odd\.yaml"):

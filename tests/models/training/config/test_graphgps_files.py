@@ -116,7 +116,7 @@ def test_every_file_maps_or_names_its_reason() -> None:
     check_each(check_file, FILES)
 
 
-def test_keys_without_effect_are_those_of_the_page() -> None:
+def test_keys_without_effect_equal_the_list_on_the_page() -> None:
     idle: Counter[str] = Counter()
     for name in MAPPED:
         idle.update(read_graphgps(path_of(name))[1])

@@ -127,7 +127,7 @@ def test_wrong_overrides_are_named():
         assert message in str(caught.value), items
 
 
-def test_wrong_files_are_named(tmp_path):
+def test_errors_in_configuration_files_name_the_file(tmp_path):
     with pytest.raises(DamagedInput, match=r"absent\.toml"):
         read_config(tmp_path / "absent.toml")
     (tmp_path / "broken.toml").write_text("training = [")

@@ -56,7 +56,7 @@ def test_text_changes_exactly_the_listed_keys():
     check_each(check_text_changes_exactly_the_listed_keys, preset_names())
 
 
-def test_a_run_says_which_preset_it_is_of():
+def test_a_run_names_its_preset():
     line = (
         "preset s3dis/gps-kmip, variant {}; the paper's text and code differ in 6 keys"
         " (kmip-data info s3dis --model gps-kmip)"
@@ -129,7 +129,7 @@ def test_a_preset_that_is_not_the_papers_names_its_source():
     assert load_preset("pcqm-contact", variant="text").model == config.model
 
 
-def test_a_variant_of_ours_says_so():
+def test_our_variants_are_labelled():
     config = config_for_data("helsinki", variant="small-city")
     line = "preset city/gps-kmip, variant small-city: our settings, not the paper's"
     assert preset_origin(config) == line
@@ -208,7 +208,7 @@ def test_layers_and_encoders_are_those_of_the_published_code() -> None:
             )
 
 
-def test_text_takes_gelu_wherever_the_paper_has_an_activation() -> None:
+def test_text_variants_use_gelu_for_every_activation() -> None:
     """Its tables of LRGB and cities say GeLU: feed-forward block, message passing and head."""
     for name in preset_names():
         dataset, model = name.split("/")
@@ -308,7 +308,7 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
     assert stack.positional == ("none" if distances else usual.positional)
 
 
-def test_ours_keep_what_belongs_to_the_dataset() -> None:
+def test_our_presets_keep_settings_of_the_dataset() -> None:
     without = []
     for name in datasets():
         if family_of(name) is not None and not {"gcn", "exphormer"} & {*models_with_preset(name)}:

@@ -83,7 +83,7 @@ def test_your_own_build_has_settings_by_its_name(tmp_path):
         load_preset("street", home=home)
 
 
-def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypatch):
+def test_one_pass_equals_three_passes_of_upstream(build, tmp_path, monkeypatch):
     data = open_data(config_of(build), home=Home(tmp_path))
     torch.manual_seed(1)
     module = TrainingModule(data.config, data)
@@ -129,7 +129,7 @@ def test_run_prints_and_writes_its_results(build, tmp_path, capfd):
     assert evaluate(summary.runs[0], home=Home(tmp_path)).equals_result
 
 
-def test_sampled_neighbourhoods(build, tmp_path):
+def test_sampled_neighbourhoods_are_subgraphs_within_their_limits(build, tmp_path):
     """Seeds first, every edge is one of the graph, at most so many a node, each train node once."""
     config = config_of(build, training={"neighbors": [2, 1], "batch_size": 20})
     data = open_data(config, home=Home(tmp_path))
@@ -222,7 +222,7 @@ def test_an_empty_part_is_refused(tmp_path):
         train(config_of(other), home=Home(tmp_path), quiet=True)
 
 
-def test_evaluation_on_another_graph(build, tmp_path):
+def test_a_run_evaluates_on_another_graph_of_the_same_width(build, tmp_path):
     home = Home(tmp_path)
     summary = train(config_of(build), home=home, quiet=True)
     other = streets_build(tmp_path / "other", nodes=200, seed=4)

@@ -79,7 +79,7 @@ def test_classes_are_counted_over_all_parts(tmp_path):
     assert result.num_classes == 7
 
 
-def test_epochs_of_train_batches(tmp_path):
+def test_train_batches_cover_each_epoch(tmp_path):
     build = learnable_build(tmp_path / "build", graphs=12)
     data = open_data(tiny_config(build, training={"batch_size": 2}), home=Home(tmp_path))
 
@@ -137,7 +137,7 @@ def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
     assert set(area6[0].tolist()) == set(area6[1].tolist())  # whatever the seed
 
 
-def test_a_folder_keeps_what_it_was_built_with(sample):
+def test_a_build_folder_keeps_its_build_parameters(sample):
     (folder,) = sample.built.iterdir()
     config = config_for_data(str(folder))
     assert config.preset == "s3dis/gps-kmip"

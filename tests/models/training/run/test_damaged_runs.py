@@ -122,7 +122,7 @@ def test_no_damaged_checkpoint_is_offered(home):
     assert "next: start another run" in message
 
 
-def test_a_kill_between_two_checkpoints_loses_none(home):
+def test_a_kill_between_two_checkpoints_loses_no_checkpoint(home):
     run = run_of(home, "stopped")
     (run / LAST_CHECKPOINT).unlink()
     resume(run, home=home, quiet=True)
@@ -131,7 +131,7 @@ def test_a_kill_between_two_checkpoints_loses_none(home):
 
 
 def test_another_shard_under_the_same_key_is_refused(home, build, tmp_path):
-    """Its labels are others, and its card says so."""
+    """The labels differ, and the card describes the difference."""
     data = Path(shutil.copytree(build.path, tmp_path / "data"))
     for path in (run_of(home, "stopped") / "config.toml", run_of(home, "done") / "config.toml"):
         edit(path, f'dataset = "{build.path}"', f'dataset = "{data}"')

@@ -75,7 +75,7 @@ def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, beg
     assert line.endswith(f"initialised at random, as they do not fit: {new}")
 
 
-def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(
+def test_new_weights_equal_the_draws_of_a_run_with_that_seed(
     build, source, tmp_path, begun, capsys
 ) -> None:
     deeper, weights = {"layers": 3}, load_file(source / WEIGHTS_NAME)

@@ -89,7 +89,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         ("resume a trained run", "../.D.lock"),
     ],
 )
-def test_what_a_link_in_a_run_leads_to_stays(
+def test_targets_of_some_links_in_a_run_are_left_unchanged(
     commands: dict[str, Command], tmp_path: Path, command: str, name: str
 ) -> None:
     assert Sandbox(tmp_path).run(commands[command], name, "bait")
@@ -98,7 +98,7 @@ def test_what_a_link_in_a_run_leads_to_stays(
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_link_in_a_run_under_every_command(
+def test_no_command_changes_the_target_of_a_link_in_a_run(
     commands: dict[str, Command], tmp_path: Path, kind: Kind, torture_count: Callable[..., None]
 ) -> None:
     count, failed = run_all(Sandbox(tmp_path), commands, MADE, kind)

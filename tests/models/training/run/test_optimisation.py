@@ -41,7 +41,7 @@ def learn(model, optimizer):
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def test_optimizers_are_pytorchs_own():
+def test_optimizers_learn_the_same_weights_as_pytorchs():
     further = {
         "adamw": {"betas": (0.8, 0.95)},
         "adam": {"betas": (0.8, 0.95)},
@@ -109,7 +109,7 @@ def test_cosine_with_warmup_is_stepped_once_an_epoch():
     assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
 
 
-def test_lines_with_warmup_are_graphgps():
+def test_linear_schedules_with_warmup_equal_graphgps():
     """Values of ``get_linear_schedule_with_warmup`` and its polynomial sister, at powers of 1."""
     for warmup, epochs in ((2, 6), (0, 4), (10, 5)):
         linear, polynomial = [], []
@@ -140,7 +140,7 @@ def test_reduce_on_plateau_halves_after_patience_and_takes_the_last_loss_there_i
     assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.2]
 
 
-def test_a_schedule_of_k_begins_and_ends_where_it_says():
+def test_a_k_schedule_begins_and_ends_at_its_given_values():
     for text, expected in (
         ("linear:10:2", [10, 8, 6, 4, 2]),
         ("cosine:50:5", [50, 43, 28, 12, 5]),

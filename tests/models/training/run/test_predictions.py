@@ -107,7 +107,7 @@ def without_targets(build: str, folder: Path) -> str:
     return str(kmip_data.save(graphs, folder, name="bare").path)
 
 
-def test_all_records_and_data_without_targets(home, clouds, tmp_path) -> None:
+def test_all_records_are_predicted_without_targets(home, clouds, tmp_path) -> None:
     bare = without_targets(clouds, tmp_path / "bare")
     every, new = predict("mine", split="all", home=home), predict("mine", dataset=bare, home=home)
     assert len(every.key) == 10
@@ -123,7 +123,7 @@ def test_all_records_and_data_without_targets(home, clouds, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_one_graph_without_targets(sampled, tmp_path) -> None:
+def test_a_single_graph_is_predicted_without_targets(sampled, tmp_path) -> None:
     home = Home(tmp_path)
     build = kmip_data.save(streets(60), tmp_path / "streets", name="streets")
     training = {"epochs": 1}
@@ -293,7 +293,7 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("ids", [["ann", "bob", "Zoë", "d" * 300], [70, 8, -3, 2**40]])
-def test_nodes_of_one_table_have_its_ids(ids, tmp_path, monkeypatch):
+def test_predictions_of_nodes_carry_the_ids_of_their_table(ids, tmp_path, monkeypatch):
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
     rows = [f"{node},{number}" for number, node in enumerate(ids)]
     labels = ["a,train", "b,val", "a,test", "b,test"]
@@ -335,7 +335,7 @@ def test_nodes_of_one_table_have_its_ids(ids, tmp_path, monkeypatch):
     }
 
 
-def test_predictions_as_a_table(tmp_path):
+def test_predictions_are_written_as_a_table(tmp_path):
     origin = dict.fromkeys(("dataset", "build", "build_key", "split", "part", "run"), "a")
     origin |= {"sample": False, "complete": True, "batch_size": 2, "class_names": ("no", "yes")}
     about = file.PredictionOrigin(**origin, level="node", target_type="classification")

@@ -22,7 +22,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_run_says_the_figure_and_its_source(name):
+def test_a_run_prints_the_published_figure_and_its_source(name):
     for variant in (None, "text"):
         assert (
             find_published_result(config_for_data(*name.split("/"), variant)).line
@@ -30,7 +30,7 @@ def test_a_run_says_the_figure_and_its_source(name):
         )
 
 
-def test_every_preset_with_a_figure_says_it():
+def test_every_preset_with_a_published_figure_prints_it():
     for name in preset_names():
         figure = read_preset(*name.split("/")).paper
         published_result = find_published_result(config_for_data(*name.split("/")))
@@ -38,7 +38,7 @@ def test_every_preset_with_a_figure_says_it():
         assert not (published_result and published_result.differing_keys), name
 
 
-def test_a_run_without_a_figure_says_nothing():
+def test_a_run_without_a_published_figure_prints_none():
     for dataset, model in (("helsinki", "gps-kmip"), ("mine", "gcn"), ("london", "exphormer")):
         assert find_published_result(config_for_data(dataset, model)) is None
     other_metric = apply_overrides(config_for_data("london"), ["training.metric=f1"])
@@ -48,7 +48,7 @@ def test_a_run_without_a_figure_says_nothing():
     assert find_published_result(config.model_copy(update={"data": data})) is None
 
 
-def test_what_differs_from_the_figure_is_named():
+def test_differences_from_the_published_settings_are_named():
     def other(*items, variant=None):
         return find_published_result(
             apply_overrides(config_for_data("london", variant=variant), items)

@@ -302,7 +302,9 @@ def test_a_finished_run_stays_as_it_is_and_a_damaged_result_is_written_anew(
         assert getattr(result, name) == getattr(expected, name)
 
 
-def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, monkeypatch):
+def test_a_run_in_use_is_not_resumed_by_a_second_process(
+    build, options, whole, tmp_path, monkeypatch
+):
     home = Home(tmp_path / "home")
     inside = []
 
@@ -434,7 +436,7 @@ def run_into(file, arguments):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
+def test_interrupted_runs_print_the_resume_command(build, tmp_path, number, code):
     small = ["layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3"]
     words = ["train", "--dataset", str(build.path), "--home", str(tmp_path), "--epochs", "100000"]
     words += ["--device", "cpu", "--name", "long"]

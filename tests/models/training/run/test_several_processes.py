@@ -169,7 +169,7 @@ def _run(home: Path, name: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["normed", "recomputed", "links"])
-def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
+def test_two_processes_learn_the_same_as_one(home: Path, name: str) -> None:
     one, two = _run(home, name), _run(home / "two", name)
     within = 1e-5 if name in {"normed", "recomputed"} else 1e-6
     last = [torch.load(run / LAST_CHECKPOINT, weights_only=True)["model"] for run in (one, two)]
@@ -189,7 +189,7 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
+def test_each_process_resumes_its_separate_random_state(home: Path) -> None:
     runs = [_run(home / "two", name) for name in ("whole", "stopped")]
     whole, stopped = (torch.load(run / LAST_CHECKPOINT, weights_only=True) for run in runs)
     for one, two in zip(*map(read_history, runs), strict=True):
@@ -200,7 +200,7 @@ def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_losses_of_rows_dealt_to_two_are_those_of_all(home: Path, losses: Any) -> None:
+def test_losses_of_two_processes_equal_the_loss_of_all_rows(home: Path, losses: Any) -> None:
     losses_of_two = torch.load(home / "losses.pt")
     for case, (name, begun, rows, targets) in losses.items():
         weight = begun.clone().requires_grad_()

@@ -72,7 +72,7 @@ def done(build, home):
     return train(config, home=home, seeds=[0, 1, 2], name="three", quiet=True)
 
 
-def test_the_metric_of_a_manifest_is_that_of_its_datasets(tmp_path, monkeypatch) -> None:
+def test_the_metric_of_a_manifest_equals_the_metric_of_its_datasets(tmp_path, monkeypatch) -> None:
     build = learnable_build(tmp_path / "build")
     monkeypatch.setattr(targets, "dataset_names", lambda: [build.card.manifest])
     metrics = SimpleNamespace(metrics={"classification": "f1"})
@@ -82,7 +82,7 @@ def test_the_metric_of_a_manifest_is_that_of_its_datasets(tmp_path, monkeypatch)
     assert summary.results[0].metric == "f1"
 
 
-def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
+def test_a_run_on_part_of_the_published_dataset_is_labelled(tmp_path, capsys):
     """Result, table and report mark a run on part of the published set; hidden_dim follows parameter_budget."""
     build = learnable_build(tmp_path / "build", complete=False)
     small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
@@ -258,7 +258,7 @@ def test_mean_and_std_over_seeds(done):
     )
 
 
-def test_evaluate_gives_the_result_again(done, home):
+def test_evaluate_reproduces_the_result(done, home):
     for name in (str(done.runs[2]), "clouds-sample/gps-kmip/three-seed2", "three-seed2"):
         evaluation = evaluate(name, home=home)
         assert (evaluation.run, evaluation.metrics, evaluation.equals_result) == (
@@ -299,7 +299,7 @@ def test_a_metric_that_is_not_finite_is_named_with_its_part(build, tmp_path, mon
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
-def test_r2_of_a_single_target_is_undefined_and_said(tmp_path):
+def test_undefined_r2_of_a_single_target_is_reported(tmp_path):
     edges = torch.tensor([[0], [1]])
     graphs = []
     for number in range(6):
@@ -395,7 +395,7 @@ def test_tensorboard_gets_the_metrics_too(build, tmp_path):
     assert (run / "metrics.csv").is_file()
 
 
-def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
+def test_matrix_products_use_the_configured_precision(build, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "kmip_data.models.training.machine.check_precision", lambda *_: None
     )  # no GPU is here
@@ -440,7 +440,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
             assert alone[part][name] == result.metrics[part][name] == values["metrics"][part][name]
 
 
-def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
+def test_long_runs_print_a_forecast(build, tmp_path, monkeypatch, capfd):
     """A run of at least ``LONG`` (half an hour) gets a forecast at its third batch."""
     for long in (1e9, 1e-9):
         monkeypatch.setattr(loop_file, "FORECAST_SECONDS", long)
@@ -597,7 +597,7 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
     assert all(torch.isfinite(weight).all() for weight in state["model"].values())
 
 
-def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
+def test_missing_gpu_extras_print_their_cost(monkeypatch):
     config = load_preset("s3dis")
     device = SimpleNamespace(type="cuda", name="GPU", reason="PyTorch sees one")
     memory = SimpleNamespace(recompute=False)
@@ -636,7 +636,7 @@ def test_the_best_epoch_is_marked_in_its_line(best):
 
 
 @pytest.mark.parametrize(("patience", "about"), [(None, ""), (5, "at most ")])
-def test_each_line_has_the_time_left(patience, about):
+def test_each_epoch_line_shows_the_remaining_time(patience, about):
     """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
     loop = SimpleNamespace(metric="accuracy", epoch=12, best_epoch=None, _epoch_width=9)
     loop.training = SimpleNamespace(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)

@@ -54,7 +54,7 @@ def copies(theirs, tmp_path):
     ]
 
 
-def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_path):
+def test_data_folders_named_by_a_received_run_are_not_opened(copies, theirs, tmp_path):
     """No data folder that a received run names is opened."""
     done, stopped = copies
     mine = Home(tmp_path / "mine")
@@ -70,7 +70,7 @@ def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_pat
     assert evaluate(copied_run, home=mine).equals_result
 
 
-def test_settings_of_a_received_run_start_nothing(copies, theirs, tmp_path):
+def test_settings_of_a_received_run_start_no_program(copies, theirs, tmp_path):
     config = read_config(copies[0] / CONFIG_NAME)
     system = config.system.model_copy(update={"logger": "wandb", "devices": 2})
     data = config.data.model_copy(update={"dataset": "s3dis"})
@@ -144,7 +144,7 @@ ODD = {
 }
 
 
-def test_strange_text_files_end_in_an_error_of_ours(theirs, tmp_path, subtests):
+def test_malformed_text_files_end_in_a_kmip_data_error(theirs, tmp_path, subtests):
     """Commands that read a damaged run end with an error of ours; ``runs`` still lists it."""
     run = shutil.copytree(
         theirs.runs / "clouds/gps-kmip/done", tmp_path / "runs/clouds/gps-kmip/done"

@@ -78,7 +78,7 @@ MODELS = sorted(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_no_model_has_the_host_wait(model, tmp_path, streams, monkeypatch):
+def test_no_model_synchronises_the_host(model, tmp_path, streams, monkeypatch):
     build = BUILDS["nodes with a neighbour table"](tmp_path / "build")
     usual = dict.fromkeys(("heads", "k", "key_dim"))
     steps = _steps(build, tmp_path, monkeypatch, model={"name": model, "dropout": 0.0, **usual})
@@ -86,7 +86,7 @@ def test_no_model_has_the_host_wait(model, tmp_path, streams, monkeypatch):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
+def test_no_training_step_synchronises_the_host(task, tmp_path, streams, monkeypatch):
     monkeypatch.setattr(accumulators, "link_indices", accumulators.all_pair_indices)
     # As on a GPU: a fused optimizer (others read their count of steps), and no CPU kernels, whose
     # dropout draws its seed on the host.
@@ -99,7 +99,7 @@ def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
         ]
 
 
-def test_rows_looked_up_before_are_those_of_the_mask():
+def test_precomputed_rows_equal_the_rows_of_the_mask():
     mask, logits, target = torch.tensor([True, False, True]), torch.randn(3, 2), torch.arange(3)
     known = SimpleNamespace(train_mask=mask, train_rows=mask.nonzero()[:, 0])
     with _Calls() as calls:
@@ -109,7 +109,7 @@ def test_rows_looked_up_before_are_those_of_the_mask():
         assert torch.equal(one, other)
 
 
-def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypatch):
+def test_the_next_batch_is_transferred_before_the_previous_is_yielded(streams, monkeypatch):
     batches = [Data(x=torch.full((2, 1), float(i))) for i in range(3)]
     for number, batch in enumerate(copy_ahead(batches, CPU)):
         streams.append(f"step {number}")
@@ -139,7 +139,7 @@ def test_rows_of_masks_are_looked_up_once(streams):
 
 
 @pytest.mark.parametrize("build", [learnable_build, streets_build])
-def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
+def test_evaluation_batches_are_transferred_ahead(build, tmp_path, streams, monkeypatch):
     config = tiny_config(build(tmp_path / "build"))
     data = open_data(config, home=Home(tmp_path))
     module = TrainingModule(data.pin_settings(config), data)
