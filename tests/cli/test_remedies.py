@@ -404,6 +404,8 @@ def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     for option in (["--neighbor-sampling", "5,5"], ["--neighbor-sampling=5,5"]):
         message = expect_refusal(*line, *option)
         assert f"leave out --neighbor-sampling: kmip-data {shlex.join(line)}\n" in message
+    message = expect_refusal(*line, "--variant", "none")
+    assert f"leave out --variant: kmip-data {shlex.join(line)}\n" in message
 
     table = tmp_path / "a.csv"
     table.write_text("source,target\n0,1\n1,2\n")

@@ -205,7 +205,7 @@ class Preset(Strict):
                 f"variant of {self.name}",
                 variant,
                 self.variants,
-                command="kmip-data train --variant code …",
+                command="leave out --variant",
             )
         if variant == "text":
             return {key: difference.value for key, difference in self.text.items()}
@@ -442,7 +442,7 @@ def config_for_data(
                 f"variant of {dataset}",
                 str(variant),
                 ["code"],
-                command="kmip-data train without --variant",
+                command="leave out --variant",
             )
         values = {"data": {"dataset": name}, "model": {"name": model}}
         config = config_from_mapping(values, "the defaults")
