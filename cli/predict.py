@@ -82,7 +82,10 @@ def command(
 
 
 def _default_file_name(about: PredictionOrigin, *, other_data: bool) -> str:
-    """Return the default file name of predictions, which is different for other rows."""
+    """Return the default file name of predictions.
+
+    Only predictions of the same rows share a name, so that no others are overwritten.
+    """
     words = ["predictions"]
     default_part = "test"
     if other_data:
