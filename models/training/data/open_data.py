@@ -164,27 +164,6 @@ class OneGraph(RunData):
 
     unit = "nodes"
 
-    def __init__(
-        self,
-        build: Build,
-        split_name: str,
-        config: RunConfig,
-        required: Sequence[str],
-        task: Task | None = None,
-    ) -> None:
-        super().__init__(build, split_name, config, required, task)
-        if self.task.level != "node":
-            raise UsageError(
-                f"{build.card.dataset} is one graph with one target, which is too little to train on.",
-                next=f"kmip-data info {build.path}",
-            )
-        is_sampled = config.training.neighbors or config.training.eval_neighbors
-        if is_sampled and any(encoding.has_node_numbers for encoding in config.model.encodings):
-            raise UsageError(
-                "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
-                next="leave out --neighbor-sampling, or --set model.attention.expander=0",
-            )
-
     def _open(self, config: RunConfig) -> None:
         self._dataset = self._open_records(config)
         self._sampled = bool(config.training.neighbors)
@@ -192,6 +171,21 @@ class OneGraph(RunData):
         reads_rows = self._sampled and self.inputs.attributes
         self._mapped = self._dataset.mapped_edges(0) if reads_rows else None
         self._all_records = self.example_batch
+
+    def _check_task(self) -> None:
+        if self.task.level != "node":
+            raise UsageError(
+                f"{self.build.card.dataset} is one graph with one target, which is too little to train on.",
+                next=f"kmip-data info {self.build.path}",
+            )
+        training = self.config.training
+        is_sampled = training.neighbors or training.eval_neighbors
+        encodings = self.config.model.encodings
+        if is_sampled and any(encoding.has_node_numbers for encoding in encodings):
+            raise UsageError(
+                "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
+                next="leave out --neighbor-sampling, or --set model.attention.expander=0",
+            )
 
     @cached_property
     def graph(self) -> Data:

@@ -167,6 +167,7 @@ class RunData(ABC):
         self.task = self._choose_task(column, config) if column is not None else cast(Task, task)
         #: configuration with the task's loss, metric and head
         self.config = with_task_defaults(config, self.task)
+        self._check_task()
 
     def _choose_task(self, column: Column, config: RunConfig) -> Task:
         task = task_of_targets(column, config, self._output_counts(column, config))
@@ -180,6 +181,9 @@ class RunData(ABC):
     @abstractmethod
     def _open(self, config: RunConfig) -> None:
         """Open the build's records, with the columns that ``config`` needs."""
+
+    def _check_task(self) -> None:  # noqa: B027 -- nothing to check by default
+        """Raise ``UsageError`` if the opened build cannot be used for the task and its options."""
 
     def _output_counts(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
         """Return the possible types of the targets, each with its number of outputs."""
