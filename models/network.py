@@ -368,7 +368,7 @@ def fit_hidden_dim(
     fitting = bisect.bisect_right(dims, budget, key=count)  # the count grows with the width
     if not fitting:
         log.warning(
-            "hidden_dim = %d, the smallest allowed, has %d parameters: over the budget of %d",
+            "hidden_dim = %d, the smallest tried, has %d parameters: over the budget of %d",
             MIN_HIDDEN_DIM,
             count(MIN_HIDDEN_DIM),
             budget,

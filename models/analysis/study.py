@@ -49,7 +49,8 @@ class Sample(NamedTuple):
 class Projections:
     """Queries, keys and values of attention layers for the same graphs."""
 
-    #: Queries (H, N, d), keys (H, N, d) and values (H, N, v) of each layer, before scaling by 1/√d.
+    #: Queries (H, N, d), keys (H, N, d) and values (H, N, v) of each layer, in one floating dtype,
+    #: before scaling by 1/√d; the nodes of all graphs are concatenated.
     layers: tuple[LayerProjections, ...]
     sizes: tuple[int, ...]  #: nodes of each graph
     about: Mapping[str, object] = field(default_factory=dict)  #: origin, such as dataset, run and k

@@ -46,7 +46,8 @@ class BigBirdAttention(nn.Module):
         Epsilon of the layer norms.
     legacy_padding
         Reproduce the published code: graphs are padded to the longest of the batch, so the random
-        blocks and the last block, which is then padding, depend on the other graphs.
+        blocks and the last block, which is then padding, depend on the other graphs. False: treat
+        each graph as if it were alone.
 
     Examples
     --------
@@ -278,6 +279,7 @@ def draw_random_blocks(
 ) -> I64:
     """Draw the blocks that the published code draws after ``numpy.random.seed(seed)``.
 
+    NumPy's global generator is not used.
     Graphs of up to ``count`` + 5 blocks draw from all blocks. In graphs of up to 2 · ``count`` + 5,
     about half of the draws come from the first ``count`` + 5 blocks and the others from the rest.
     In longer graphs, all come from the first 2 · ``count`` + 5. Draws may repeat window blocks.

@@ -100,6 +100,6 @@ def _gather_chosen_rows(rows: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _weighted_sum(weights: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
-    """Return Σ_k weights[h, r, k] · chosen row, without a matrix product, which TF32 would round."""
+    """Return Σ_k weights[h, r, k] · chosen row, with no matrix product, which autocast or TF32 rounds."""
     weighted = weights[..., None] * _gather_chosen_rows(rows, chosen)
     return weighted.sum(2)
