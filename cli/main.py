@@ -197,7 +197,7 @@ def _run_and_handle_errors(args: list[str]) -> int:
             shown = _save_traceback_of_bug(error)
         else:
             code = shown.exit_code
-        complete_step(shown, args, PROGRAM, _flag_options(args))
+            complete_step(shown, args, PROGRAM, _flag_options(args))
         click.echo(f"Error: {shown}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED):

@@ -141,7 +141,7 @@ def _choose_cell_starter(
         return partial(run_cells, jobs=len(gpus) or jobs, gpus=gpus)
     if gpus:
         raise UsageError(
-            "--gpus is for runs on this machine, and --submit is for a cluster.",
+            "--gpus is for runs on this machine; with --submit, each run has a GPU of the cluster.",
             next="leave out --gpus",
         )
     require_extra("slurm", "--submit slurm")

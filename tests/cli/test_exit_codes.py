@@ -210,6 +210,14 @@ def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
     path.unlink()
 
 
+def test_command_that_cannot_be_imported_keeps_its_traceback_in_a_file(monkeypatch):
+    """The error is not completed from the options of the command, which cannot be read."""
+    monkeypatch.setitem(sys.modules, "kmip_data.cli.list", None)
+    message = expect_refusal("list", code=errors.UNKNOWN_ERROR)
+    assert "kmip_data.cli.list" in message
+    Path(next(word for word in message.split() if word.endswith(".txt"))).unlink()
+
+
 def test_a_broken_pipe_prints_no_error():
     """`kmip-data … | head -1`: nothing on stderr, the code of a closed pipe."""
     words = [sys.executable, "-m", "kmip_data", "list", "--help"]

@@ -399,7 +399,7 @@ def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
 def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     line = ("train", "clouds", *SMALL, "--epochs", "1")
     message = expect_refusal(*line, "--set", "training.metric=mae")
-    pattern = r"next: kmip-data (.* --set training.metric=none), selected by the targets; or one"
+    pattern = r"next: kmip-data (.* --set training.metric=none); or one of these. With none, "
     expect_success(*shlex.split(re.search(pattern, message)[1]))
     for option in (["--neighbor-sampling", "5,5"], ["--neighbor-sampling=5,5"]):
         message = expect_refusal(*line, *option)

@@ -81,7 +81,7 @@ def task_of_targets(
         raise UsageError(
             f"{name} = {value} does not fit the targets: {column.attribute} is {targets}.",
             expected=", ".join(names),
-            next=f"--set {name}=none, selected by the targets; or one of these",
+            next=f"--set {name}=none; or one of these. With none, the targets select it",
         )
     return Task(
         level,
