@@ -103,6 +103,8 @@ def _release_until_fits(new_bytes: int = 0) -> None:
     """Release free buffers until ``new_bytes`` fit below the limit."""
     limit = max(MAX_FREE_BUFFERS, _kept_bytes - _used_bytes() - new_bytes)
     excess = free_buffer_bytes() - limit
+    if excess <= 0:
+        return
     for size in list(_requested_sizes):
         with suppress(IndexError):  # no free buffer of this size is left
             while excess > 0:
