@@ -33,7 +33,7 @@ from kmip_data.text import human_bytes
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.models.reports.shipped_results import ShippedResult
-    from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.run.result import Summary
 
 
@@ -285,7 +285,7 @@ def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
 
 def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the published result, time and memory."""
-    from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.published_result import find_published_result
     from kmip_data.models.training.run.result import format_metric_with_unit, mean_std

@@ -14,9 +14,9 @@ from .network import GPSLayer as GPSLayer
 from .network import build_model as build_model
 from .search.topk import backend_status as backend_status
 from .search.topk import topk_inner_product as topk_inner_product
-from .training.config.keys import RunConfig as RunConfig
 from .training.config.overrides import apply_overrides as apply_overrides
 from .training.config.presets import load_preset as load_preset
+from .training.config.run_config import RunConfig as RunConfig
 from .training.run.evaluate import evaluate as evaluate
 from .training.run.predictions import evaluate_predictions as evaluate_predictions
 from .training.run.train import train as train

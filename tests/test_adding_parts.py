@@ -321,7 +321,7 @@ CHOICES = {
 }
 #: Tests that write keys and tables with ``make docs-tables``.
 WRITE = (
-    "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
+    "tests/models/training/config/test_run_config.py::test_the_page_has_every_key",
     "tests/kmip_data/datasets/test_shipped_datasets.py::test_dataset_tables_equal_the_manifests",
 )
 #: Tests that enumerate parts.
@@ -330,8 +330,8 @@ ENUMERATE = (
     "tests/models/layers/test_hops.py::test_seed_predictions_equal_predictions_on_the_full_sample",
     "tests/models/test_whole_networks.py::test_every_kind_equals_its_formula_with_the_default_keys",
     "tests/models/training/test_memory_estimate.py::test_a_kind_of_message_passing_declares_what_is_counted",
-    "tests/models/training/config/test_keys.py::test_every_choice_has_its_implementation",
-    "tests/models/training/config/test_keys.py::test_every_key_is_documented",
+    "tests/models/training/config/test_run_config.py::test_every_choice_has_its_implementation",
+    "tests/models/training/config/test_run_config.py::test_every_key_is_documented",
     "tests/models/training/config/test_presets.py::test_every_variant_loads",
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_metrics.py::test_metrics_of_numbers_are_not_printed_in_percent",

@@ -24,7 +24,6 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.reports.shipped_results import find_shipped_result, leaderboard_entry
 from kmip_data.models.sweeps.cells import changed_keys_digest
-from kmip_data.models.training.config.keys import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import (
     PaperResult,
@@ -32,6 +31,7 @@ from kmip_data.models.training.config.presets import (
     load_preset,
     read_preset,
 )
+from kmip_data.models.training.config.run_config import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME

@@ -21,8 +21,8 @@ from kmip_data.files.path_errors import absent_file_error
 from kmip_data.files.reading import first_problem, json_digest, read_small_file, unknown_key_error
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import build_folder_or_none
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME

@@ -22,7 +22,7 @@ import torch
 from torch import distributed
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.config.run_config import RunConfig
 
 
 @dataclass(frozen=True)

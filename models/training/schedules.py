@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
-    from kmip_data.models.training.config.keys import ScheduleConfig
+    from kmip_data.models.training.config.run_config import ScheduleConfig
 
 
 @dataclass(frozen=True)

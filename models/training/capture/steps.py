@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from kmip_data.files.reading import first_problem
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, StepFunction, StepOutput
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.optimizers import all_optimizers

@@ -8,9 +8,9 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.errors import conflicting_values_error
 from kmip_data.models.training.config.graphgps import read_graphgps
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
 from kmip_data.models.training.config.presets import adapt_to_data, config_for_data, preset_on_data
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import PARAMETER_OPTIONS

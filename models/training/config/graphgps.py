@@ -27,9 +27,9 @@ from kmip_data.models.config import (
 )
 from kmip_data.models.layers.kinds import StackComponent
 from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for_data, load_preset, read_preset
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.strict_model import read_shipped, shipped_datasets
 from kmip_data.text import count_with_noun

@@ -22,7 +22,7 @@ from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names
 from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find import parameter_names
 from kmip_data.registry import ADDED

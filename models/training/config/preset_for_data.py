@@ -9,8 +9,8 @@ from kmip_data.columns.target_inference import TaskName
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer_column, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.tasks import Level

@@ -20,9 +20,9 @@ from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds, known_models, merge_tables
 from kmip_data.models.positional_encodings import positional_term
-from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.models.training.config.preset_for_data import fit_to_data, molecule_encoders
+from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun

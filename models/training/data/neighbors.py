@@ -10,7 +10,7 @@ import numpy as np
 from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
-from kmip_data.models.training.config.keys import TrainingConfig
+from kmip_data.models.training.config.run_config import TrainingConfig
 from kmip_data.runtime.parallel import num_threads, prepare_ahead
 from kmip_data.runtime.reused_buffers import keep_used_memory
 

@@ -20,8 +20,8 @@ from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import build_folder_or_none
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.models.training.data.run_data import (
     ALL,

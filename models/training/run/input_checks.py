@@ -10,7 +10,7 @@ from kmip_data.models.component_names import edge_encoders, node_encoders
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 
 

@@ -19,7 +19,7 @@ from kmip_data.models.network import build_model
 from kmip_data.models.precision import autocast
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.accumulators import SplitMetrics
-from kmip_data.models.training.config.keys import KSchedule, RunConfig
+from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import (
     ROW_ATTRIBUTES,
     RunData,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kmip_data.format.card import read_card
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     PaperResult,
@@ -14,6 +13,7 @@ from kmip_data.models.training.config.presets import (
     paper_result_at_k,
     read_preset,
 )
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import format_metric_with_unit
 from kmip_data.text import count_with_noun

@@ -18,9 +18,9 @@ from kmip_data.files.path_errors import absolute_path, convert_write_errors
 from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
-from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import build_folder_or_none
+from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
 from kmip_data.pipelines.find import parameter_names, parameters_on_card
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, parameters_as_options
 

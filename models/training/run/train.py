@@ -36,9 +36,9 @@ from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import machine, memory_estimate, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process

@@ -21,9 +21,9 @@ from kmip_data.models.config import MESSAGE_PASSING, ModelConfig
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training import memory_estimate
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device

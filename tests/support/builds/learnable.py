@@ -19,8 +19,8 @@ import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.config.run_config import RunConfig
 
 CLASSES = 4
 #: Operators of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts.

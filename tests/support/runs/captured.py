@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from kmip_data.builds.home import Build, Home
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import loop as loop_file

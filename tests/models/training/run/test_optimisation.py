@@ -13,8 +13,8 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.training.config.compose import compose_configuration
-from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.config.run_config import KSchedule, ScheduleConfig
 from kmip_data.models.training.optimizers import OPTIMIZERS, build_optimizer
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.schedules import (

@@ -10,7 +10,6 @@ from support.cases import check_each
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.models.training.config.keys import is_compared
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     config_from_mapping,
@@ -21,6 +20,7 @@ from kmip_data.models.training.config.overrides import (
     with_epochs,
 )
 from kmip_data.models.training.config.presets import load_preset, preset_names
+from kmip_data.models.training.config.run_config import is_compared
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.optimizers import OPTIMIZERS
