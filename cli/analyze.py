@@ -197,7 +197,7 @@ def _save_paths(
 
     Raises UsageError if one cannot be written, or exists.
     """
-    from kmip_data.models.training.run.run_folder import find_run
+    from kmip_data.models.training.run.find import find_run
 
     if save is not None:
         return picture_and_csv_paths(save, force=force)
@@ -297,7 +297,7 @@ def influence_of_k(
 
 def _format_mean(row: Json, name: str) -> str | None:
     """Return a mean of a row, with its standard deviation over several runs."""
-    from kmip_data.models.training.run.result import format_metric
+    from kmip_data.models.training.metric_text import format_metric
 
     mean = row[name]
     if mean is None:

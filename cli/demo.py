@@ -64,8 +64,8 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     from kmip_data.models.analysis.explanations import draw_metric_by_distance, evaluate_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
     from kmip_data.models.profiling.methods import Shape, get_method
+    from kmip_data.models.training.run.find import find_run
     from kmip_data.models.training.run.result import read_result
-    from kmip_data.models.training.run.run_folder import find_run
     from kmip_data.pipelines.find import find
 
     click.echo(

@@ -27,7 +27,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
 
     RUN is a run folder or the end of its path. Prints the metrics of its best weights.
     """
-    from kmip_data.models.training.run.evaluate import evaluate
+    from kmip_data.models.training.run.evaluate_run import evaluate
 
     evaluation = evaluate(run, **data)
     result = evaluation.to_dict()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.drawing.graphs import PageGraph
     from kmip_data.drawing.page import GraphPredictions
-    from kmip_data.models.training.run.evaluate import OpenedRun
+    from kmip_data.models.training.run.finished_run import OpenedRun
     from kmip_data.reading.dataset import ShardedDataset
 
     #: A graph of a page, and the predictions of up to two runs for it.
@@ -168,7 +168,7 @@ def _open_runs(
 ) -> _ShownRuns:
     print_status(f"Loading PyTorch and {'/'.join(Path(names[0]).parts[-3:])}")
     from kmip_data.models.analysis.explanations import predict_record
-    from kmip_data.models.training.run.evaluate import open_run
+    from kmip_data.models.training.run.finished_run import open_run
 
     # The first record is predicted before the curves, which take longer.
     first, predictions = predict_record(

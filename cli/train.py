@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.models.reports.shipped_results import ShippedResult
     from kmip_data.models.training.config.run_config import RunConfig
-    from kmip_data.models.training.run.result import Summary
+    from kmip_data.models.training.run.summary import Summary
 
 
 #: Section of the help -> options.
@@ -233,7 +233,7 @@ def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     paragraphs.append(f"Next: {_run_command('explore', summary)}")
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.result import find_table_build
+    from kmip_data.models.training.run.find import find_table_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
@@ -286,9 +286,10 @@ def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
 def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the published result, time and memory."""
     from kmip_data.models.training.config.run_config import RunConfig
+    from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.published_result import find_published_result
-    from kmip_data.models.training.run.result import format_metric_with_unit, mean_std
+    from kmip_data.models.training.run.summary import mean_std
 
     first = summary.results[0]
     mean, std = mean_std([result.metrics for result in summary.results])
@@ -340,7 +341,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.models.training.run.result import find_compatible_run
+    from kmip_data.models.training.run.find import find_compatible_run
     from kmip_data.models.training.run.run_folder import home_option
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.find import find

@@ -17,6 +17,6 @@ from .search.topk import topk_inner_product as topk_inner_product
 from .training.config.overrides import apply_overrides as apply_overrides
 from .training.config.presets import load_preset as load_preset
 from .training.config.run_config import RunConfig as RunConfig
-from .training.run.evaluate import evaluate as evaluate
+from .training.run.evaluate_run import evaluate as evaluate
 from .training.run.predictions import evaluate_predictions as evaluate_predictions
 from .training.run.train import train as train

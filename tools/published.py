@@ -38,9 +38,10 @@ from kmip_data.models.training.config.presets import (
     find_paper_result,
     load_preset,
 )
+from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS_NAME
-from kmip_data.models.training.run.result import RunResult, format_metric, metric_title
+from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.text import format_duration
 

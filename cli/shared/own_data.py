@@ -154,7 +154,7 @@ def _data_to_imitate(like: str, home: Home) -> str:
     """Return the value of ``--like``, with a run replaced by the build that it was trained on."""
     if os.sep not in like:
         return like
-    from kmip_data.models.training.run.result import resolve_dataset
+    from kmip_data.models.training.run.find import resolve_dataset
 
     return resolve_dataset(like, home)
 

@@ -46,8 +46,8 @@ def builds_table(builds: list[Build]) -> str:
 
 def runs_table(runs: Sequence[RunStatus]) -> str:
     """Return a table of runs; below each, the remaining time, its error and the command to resume."""
+    from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.result import format_metric_with_unit
 
     rows = []
     notes = []

@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import ATTRIBUTION, CityMap, read_city_map
 from kmip_data.drawing.style import STYLES, sequential_colors, using_style
 from kmip_data.models.analysis.explanations import influence_of
-from kmip_data.models.training.run.evaluate import open_run
+from kmip_data.models.training.run.finished_run import open_run
 
 RUNS = {"GCN": "helsinki/gcn/influence", "GPS with k-MIP attention": "helsinki/gps-kmip/influence"}
 LEVELS = 6  #: colours, of equal ratios

@@ -32,10 +32,10 @@ from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.study import Recorder, record_projections
 from kmip_data.models.attention.kmip import attend_to_top_k
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.training.run.evaluate import OpenedRun, open_run
+from kmip_data.models.training.metric_text import format_metric_with_unit
+from kmip_data.models.training.run.finished_run import OpenedRun, open_run
 from kmip_data.models.training.run.module import accumulate_metrics
 from kmip_data.models.training.run.predictions import predict
-from kmip_data.models.training.run.result import format_metric_with_unit
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -60,7 +60,7 @@ def predict_record(
 
     A run on a single graph ignores the part. If there are more than ``max_pairs`` chosen keys, only
     the keys of a fixed sample of nodes are returned. Raises the errors of
-    :func:`~kmip_data.models.training.run.evaluate.evaluate`, and ``UsageError`` if the part or the
+    :func:`~kmip_data.models.training.run.evaluate_run.evaluate`, and ``UsageError`` if the part or the
     record does not exist.
     """
     opened = run if isinstance(run, OpenedRun) else open_run(run, home=home, device=device)
@@ -226,7 +226,7 @@ def search_chosen_keys(
 def counts_by_class(run: str | Path, **options: Any) -> dict[str, object]:
     """Return class ``names``, and per part the number of ``rows`` and of ``right`` predictions by class.
 
-    ``options`` are passed to :func:`~kmip_data.models.training.run.evaluate.open_run`. Raises
+    ``options`` are passed to :func:`~kmip_data.models.training.run.finished_run.open_run`. Raises
     ``UsageError`` unless the run predicts one class per node or graph.
     """
     opened = open_run(run, **options)
@@ -274,7 +274,7 @@ def evaluate_by_distance(
 
     Returns None without that column. Nodes at distance 0 are left out, as their target is their own
     input. Takes the options, and raises the errors, of
-    :func:`~kmip_data.models.training.run.evaluate.evaluate`.
+    :func:`~kmip_data.models.training.run.evaluate_run.evaluate`.
     """
     run_data = open_run(run, **options).data
     build = run_data.build

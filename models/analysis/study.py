@@ -167,10 +167,10 @@ def record_run(
 
     Only graphs whose number of nodes is within ``sizes`` count. A transductive run has one graph and
     ignores the part. Raises the errors of
-    :func:`kmip_data.models.training.run.evaluate.evaluate`, and ``UsageError`` if the model has no
+    :func:`kmip_data.models.training.run.evaluate_run.evaluate`, and ``UsageError`` if the model has no
     k-MIP attention.
     """
-    from kmip_data.models.training.run.evaluate import open_run
+    from kmip_data.models.training.run.finished_run import open_run
 
     opened = open_run(run, home=home)
     data = opened.data

@@ -36,9 +36,10 @@ from kmip_data.models.training.config.presets import (
     models_with_preset,
     read_preset,
 )
+from kmip_data.models.training.metric_text import metric_title
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import metric_title, sample_std
 from kmip_data.models.training.run.run_folder import metrics_columns
+from kmip_data.models.training.run.summary import sample_std
 
 MAX_CHANGES = 2  #: changes named in a legend entry
 LABEL_OFFSET = 5.0  #: distance between a point and its label in both directions, in points

@@ -33,13 +33,14 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
+from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
+from kmip_data.models.training.run.summary import sample_std
 from kmip_data.pipelines.find import parameters_on_card
 from kmip_data.text import natural_sort_key
 
 if TYPE_CHECKING:
-    from kmip_data.models.training.run.evaluate import OpenedRun
+    from kmip_data.models.training.run.finished_run import OpenedRun
 
 
 @dataclass(frozen=True)

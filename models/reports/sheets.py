@@ -17,8 +17,8 @@ from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.reports.pictures import plots_of_table, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
+from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.result import format_metric, metric_title
 from kmip_data.text import format_duration
 
 FEWER_RUNS_MARK = "†"  #: mark of a mean over fewer runs than the paper's

@@ -15,14 +15,11 @@ from pydantic import Field
 
 from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
 from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.models.training.metric_text import format_metric, format_metric_with_unit
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import (
-    RunResult,
-    Summary,
-    format_metric,
-    format_metric_with_unit,
-)
+from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
+from kmip_data.models.training.run.summary import Summary
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import UNNAMED_SWEEP, Plan, read_plan, sweep_names
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, find_runs
+from kmip_data.models.training.run.find import find_runs
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 
 
 def select_runs(names: Sequence[str], home: Home) -> list[Path]:

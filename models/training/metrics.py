@@ -19,6 +19,8 @@ from kmip_data.registry import with_plugin_entries
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Metric values by part and metric name.
+MetricsByPart = dict[str, dict[str, float]]
 #: Largest ranks that count as hits.
 HITS = (1, 3, 10)
 #: Titles of the link metrics, each a field of :class:`LinkSums`.

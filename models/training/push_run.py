@@ -10,13 +10,9 @@ from kmip_data.format.card import coverage_suffix
 from kmip_data.format.card_page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.metric_text import metrics_table
 from kmip_data.models.training.run.checkpoint import read_weights
-from kmip_data.models.training.run.result import (
-    RunResult,
-    metrics_table,
-    read_result,
-    refuse_edited,
-)
+from kmip_data.models.training.run.result import RunResult, read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.sharing.push import push_files, yaml_header
 from kmip_data.sharing.push_files import RUN_FILES, Share
@@ -72,7 +68,7 @@ def run_page(result: RunResult) -> str:
     parts = [
         yaml_header(fields) + "\n# A trained model",
         code_block("\n".join(facts), "text"),
-        code_block(metrics_table([result.metrics]), "text"),
+        code_block(metrics_table(result.metrics), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
         code_block(
             f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset NAME", "bash"

@@ -149,7 +149,7 @@ def test_feature_and_target_columns_take_names_and_units():
 
 
 def test_remedies_for_a_finished_run_do_not_change_its_keys(build):
-    from kmip_data.models.training.run.evaluate import open_run
+    from kmip_data.models.training.run.finished_run import open_run
 
     run = expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
     opened = open_run(run)

@@ -37,11 +37,11 @@ from kmip_data.models.training.machine import (
     rank,
     share_buffers,
 )
+from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
-from kmip_data.models.training.run.result import format_metric, metric_title
 from kmip_data.models.training.run.run_folder import BEST_WEIGHTS, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import time_without_compiling

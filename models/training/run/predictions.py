@@ -31,7 +31,7 @@ from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import ALL, RunData, prefetch_to_device
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.evaluate import open_run
+from kmip_data.models.training.run.finished_run import open_run
 from kmip_data.models.training.run.module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
@@ -128,7 +128,7 @@ def predict(
 
     ``split`` is ``train``, ``val``, ``test`` or ``all``. The default is test, or all records of
     another ``dataset``, which needs no targets. Other arguments and errors as for
-    :func:`kmip_data.models.training.run.evaluate.evaluate`; also raises ``UsageError`` for a missing
+    :func:`kmip_data.models.training.run.evaluate_run.evaluate`; also raises ``UsageError`` for a missing
     part.
     """
     split = split or ("test" if dataset is None else ALL)

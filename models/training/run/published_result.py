@@ -14,8 +14,8 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.metric_text import format_metric_with_unit
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.result import format_metric_with_unit
 from kmip_data.text import count_with_noun
 
 _K = "model.attention.k"

@@ -7,22 +7,20 @@ import csv
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from kmip_data.builds.home import Home, build_of_folder, list_builds
-from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name_error
+from kmip_data.builds.home import Home
+from kmip_data.errors import MAX_SHOWN, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
-from kmip_data.files.path_errors import absolute_path, convert_write_errors
+from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import read_small_file
-from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
-from kmip_data.pipelines.find import parameter_names, parameters_on_card
-from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, parameters_as_options
+from kmip_data.text import dataset_name_from
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -154,58 +152,6 @@ def _format_value(value: object) -> str:
     return "none" if value in {None, ""} else str(value)
 
 
-def find_runs(run: str | os.PathLike[str], home: Home) -> list[Path]:
-    """Return the runs that one command trained under a name, one for each seed and fold.
-
-    For any other name, return the single run of :func:`find_run`, or raise its errors.
-    """
-    matches = _matching_runs(Path(run), home, suffix=RUN_NAME_SUFFIXES)
-    is_exact = any(folder.name == Path(run).name for folder in matches)
-    share_parent = len({folder.parent for folder in matches}) == 1
-    if not is_exact and share_parent:
-        return matches
-    return [find_run(run, home)]
-
-
-def _matching_runs(run: Path, home: Home, *, suffix: str = "") -> list[Path]:
-    """Return the runs whose path ends in ``run``, followed by the regular expression ``suffix``."""
-    pattern = re.compile(f"{re.escape(run.name)}{suffix}")
-    matches = []
-    for config in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
-        folder = config.parent
-        *parents, name = folder.parts[-len(run.parts) :]
-        if run.parts and parents == [*run.parts[:-1]] and pattern.fullmatch(name):
-            matches.append(folder)
-    return matches
-
-
-def find_run(run: str | os.PathLike[str], home: Home) -> Path:
-    """Resolve a RUN argument: a run folder, or its path below ``runs/``.
-
-    The last parts of the path suffice if they are unique. Raises ``UsageError`` unless exactly one
-    run matches.
-    """
-    text = os.fspath(run)
-    path = absolute_path(text, "run")
-    if (path / CONFIG_NAME).is_file():
-        return path
-    matches = _matching_runs(Path(text), home)
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
-        error = UsageError(
-            f"{len(matches)} runs match {text!r}.",
-            found="".join(f"\n    {folder}" for folder in matches),
-            next=f"its path, such as {newest}",
-        )
-        error.correction = (text, str(newest))
-        raise error
-    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    names = [str(folder.relative_to(home.runs)) for folder in runs]
-    raise unknown_name_error("run", text, names, command="kmip-data runs")
-
-
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Read the columns of ``metrics.csv`` as pairs of epoch, from 1, and finite value.
 
@@ -221,49 +167,6 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
                     if abs(value) <= MAX_METRIC:  # False for NaN
                         columns.setdefault(name, []).append((epoch, value))
     return columns
-
-
-def config_with_build_folder(
-    config: RunConfig, key: Callable[[], str | None], home: Home
-) -> RunConfig:
-    """Return a run's configuration with its dataset replaced by the folder of its build.
-
-    The name of your own data would refer to their newest build. ``key`` reads the key of the run's
-    build; it is called only if the home has several builds of that name. Raises ``UsageError`` if
-    the home has none.
-    """
-    name = config.data.dataset
-    if name in dataset_names() or build_of_folder(name, home) is not None:
-        return config
-    builds = list_builds(home, name)
-    if not builds:
-        raise UsageError(
-            f"The build of {name} that the run was trained on is gone.",
-            next=_build_command(name, config.data.parameters),
-        )
-    if len(builds) == 1:
-        return config
-    trained_on = key()
-    for build in builds:
-        if build.card.key == trained_on:
-            return config.with_values("data", dataset=str(build.path))
-    return config
-
-
-def _build_command(name: str, parameters: Mapping[str, object]) -> str:
-    """Return the command that rebuilds your own data with these ``parameters``.
-
-    A run records neither the recipe nor the files, so the recipe is inferred from the parameters.
-    """
-    for recipe in dataset_names():
-        if not load_manifest(recipe).recipe or not {*parameters} <= parameter_names(recipe)[0]:
-            continue
-        defaults = parameters_on_card(recipe, {})
-        changed = {key: value for key, value in parameters.items() if value != defaults[key]}
-        options = parameters_as_options(changed)
-        command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"
-        return f"{command.strip()}, where FILE is what it was built from"
-    return f"save or pull {name} again; kmip-data list shows your builds"
 
 
 def restrict_foreign_config(config: RunConfig, folder: Path, home: Home) -> RunConfig:

@@ -36,6 +36,7 @@ from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import machine, memory_estimate, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
+from kmip_data.models.training.chance_metric import chance_metric
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
 from kmip_data.models.training.config.run_config import RunConfig
@@ -44,6 +45,7 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
+from kmip_data.models.training.run.find import config_with_build_folder, find_run
 from kmip_data.models.training.run.input_checks import check_encoders, check_features
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
@@ -54,14 +56,13 @@ from kmip_data.models.training.run.result import (
     RunSplit,
     RunTargets,
     Seconds,
-    Summary,
-    chance_metric,
     is_edited,
     package_versions,
     read_result,
     refuse_edited,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
+from kmip_data.models.training.run.summary import Summary
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import print_status
@@ -137,7 +138,7 @@ def train(
 
     # 1. Complete the configuration, and reject an invalid seed before the first run.
     if config.training.init_from:
-        source = run_folder.find_run(config.training.init_from, home)
+        source = find_run(config.training.init_from, home)
         config = config.with_values("training", init_from=str(source))
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
@@ -282,7 +283,7 @@ def resume(
     """
     home = Home.locate(home)
     log = partial(print_status, quiet=quiet or not is_main_process())
-    folder = run_folder.find_run(run, home)
+    folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = _read_valid_result(folder, log)
 
@@ -324,7 +325,7 @@ def resume(
     with folder_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _select_device(config)
         read_build_key = partial(_read_build_key, folder)
-        data_config = run_folder.config_with_build_folder(config, read_build_key, home)
+        data_config = config_with_build_folder(config, read_build_key, home)
         data = open_data(data_config, home=home, quiet=quiet, **build_options)
         config = data.pin_settings(config)
         step_memory = memory_estimate.plan_memory(config, data, device)

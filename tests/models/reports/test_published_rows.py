@@ -25,7 +25,8 @@ from kmip_data.models.reports.shipped_results import (
 )
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.config.presets import family_of, load_preset
-from kmip_data.models.training.run.result import Summary, read_result
+from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.summary import Summary
 from tools import published
 from tools.published import (
     attention_table,

@@ -21,7 +21,7 @@ from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.tasks import NO_PAIR, Task, target_types_of_values

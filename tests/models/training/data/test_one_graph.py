@@ -24,7 +24,7 @@ from kmip_data.models.training.config.presets import config_for_data, load_prese
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train

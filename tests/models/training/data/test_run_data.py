@@ -15,7 +15,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.data.open_data import open_data
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.find import obtain
 

@@ -27,7 +27,7 @@ from kmip_data.format.targets import target_column, task_type
 from kmip_data.manifest import load_manifest
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.run import predictions as file
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.base import load_pipeline
@@ -258,7 +258,7 @@ def test_classes_of_other_names_are_refused(tmp_path, monkeypatch) -> None:
     for apply in (evaluate, predict):
         with pytest.raises(UsageError, match="class 'b', not 'a'"):
             apply("mine", dataset=str(builds["bcde"].path), home=home)
-    monkeypatch.setattr("kmip_data.models.training.run.evaluate.is_city", lambda _: True)
+    monkeypatch.setattr("kmip_data.models.training.run.finished_run.is_city", lambda _: True)
     assert evaluate("mine", dataset=str(builds["bcde"].path), home=home).metrics
 
 

@@ -37,7 +37,7 @@ from kmip_data.models.training.run.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import RESULT_NAME, RUN_MARKER
 from kmip_data.models.training.run.train import resume, train

@@ -36,7 +36,7 @@ from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory_estimate import StepMemory
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
 

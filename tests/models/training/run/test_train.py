@@ -35,7 +35,8 @@ from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run import announcement as announcement_file
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
+from kmip_data.models.training.run.find import find_run
 from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import (
@@ -44,7 +45,6 @@ from kmip_data.models.training.run.run_folder import (
     LAST_CHECKPOINT,
     PREVIOUS_CHECKPOINT,
     WEIGHTS_NAME,
-    find_run,
 )
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.schedules import Span, cosine_with_warmup

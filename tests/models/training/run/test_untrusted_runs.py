@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import SystemConfig
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT, WEIGHTS_NAME, write_checkpoint
-from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     RESULT_NAME,

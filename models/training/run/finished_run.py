@@ -1,22 +1,20 @@
-"""Evaluation of a finished run: metrics on every part."""
+"""Finished runs, opened with their weights and compatible data."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.builds.home import Home, list_builds
 from kmip_data.columns.column_uses import description_on_card
 from kmip_data.datasets.inputs import check_same_categories
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
@@ -31,147 +29,18 @@ from kmip_data.models.training.machine import Device, check_precision, choose_de
 from kmip_data.models.training.memory_estimate import memory_error
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import (
-    RunResult,
-    RunSplit,
+from kmip_data.models.training.run.find import (
+    config_with_build_folder,
+    find_run,
     find_table_build,
-    format_metric_by_part,
-    is_edited,
-    metrics_table,
-    read_result,
 )
+from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.pipelines.find import find
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.text import count_with_noun
-
-#: Tolerance for metrics measured on another machine, absolute and relative.
-TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation:
-    """Metrics of a run's best weights on a build."""
-
-    run: Path
-    result: RunResult
-    build: Build
-    split: RunSplit
-    device: str
-    #: loss and metrics by part
-    metrics: dict[str, dict[str, float]]
-    #: True if ``result.json`` was edited after it was written.
-    edited: bool
-
-    def __repr__(self) -> str:
-        return f"Evaluation({self.run.name}, {format_metric_by_part(self.result.metric, self.metrics)})"
-
-    @property
-    def equals_result(self) -> bool | None:
-        """True if the metrics are exactly those in ``result.json``; ``None`` on other data."""
-        same_build = self.build.card.key == self.result.build_key
-        if not same_build or self.split.digests != self.result.split.digests:
-            return None
-        return self.metrics == self.result.metrics
-
-    def check(self) -> None:
-        """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`TOLERANCE`."""
-        if self.equals_result is not False:
-            return
-        differing = []
-        for part, values in self.result.metrics.items():
-            for name, written in values.items():
-                measured = self.metrics.get(part, {}).get(name, math.nan)
-                if not math.isclose(measured, written, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-                    differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
-        if differing:
-            raise CheckFailed(
-                f"The metrics in {self.run / RESULT_NAME} differ from those of its weights.",
-                found="; ".join(differing),
-                next="evaluate with the versions and on the device that it names; "
-                "if they differ there too, it was edited",
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON."""
-        return {
-            "run": str(self.run),
-            **self.build.card.identity,
-            "build": str(self.build.path),
-            "split": self.split.model_dump(),
-            "device": self.device,
-            "best_epoch": self.result.best_epoch,
-            "metrics": self.metrics,
-            "same_as_result": self.equals_result,
-            "edited": self.edited,
-        }
-
-    def table(self) -> str:
-        """Format a table of parts and metrics, with the data and the epoch."""
-        card = self.build.card
-        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
-        lines = [
-            metrics_table([self.metrics]),
-            f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
-        ]
-        if self.equals_result is not None:
-            lines.append(
-                "equal to result.json" if self.equals_result else "not bitwise equal to result.json"
-            )
-        if self.edited:
-            lines.append(f"{RESULT_NAME} was edited after it was written")
-        return "\n".join(lines)
-
-
-def evaluate(
-    run: str | os.PathLike[str],
-    *,
-    dataset: str | None = None,
-    sample: bool = False,
-    home: str | os.PathLike[str] | Home | None = None,
-    device: str | None = None,
-) -> Evaluation:
-    """Evaluate the best weights of ``run`` on its own data or on another build.
-
-    A CPU reproduces the metrics in ``result.json`` exactly on the same machine, with the same number
-    of threads and the same versions.
-
-    Parameters
-    ----------
-    run
-        A run folder, or its path below ``runs/``.
-    dataset
-        Another dataset or build folder with the same features and classes; its default split is used.
-    sample
-        Use the sample of a ``dataset`` given by name.
-    device
-        ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
-
-    Raises
-    ------
-    UsageError
-        Unknown run or build, or data that do not match the weights.
-    DamagedInput
-        Unfinished run, or a damaged file.
-    OutOfResources
-        A batch does not fit into memory.
-    """
-    opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device)
-    with opened.load_module() as module:
-        metrics = evaluate_parts(
-            module, opened.data, opened.data.parts, torch.device(opened.device.type)
-        )
-    return Evaluation(
-        run=opened.folder,
-        result=opened.result,
-        build=opened.data.build,
-        split=RunSplit.from_data(opened.data),
-        device=opened.device.name,
-        metrics=metrics,
-        edited=is_edited(opened.folder),
-    )
 
 
 @dataclass(frozen=True)
@@ -216,13 +85,13 @@ def open_run(
     targets: bool = True,
     command: str = "evaluate",
 ) -> OpenedRun:
-    """Open a finished run with its own or other compatible data; see :func:`evaluate`.
+    """Open a finished run with its own or other compatible data.
 
-    With ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest in
-    errors.
+    Other arguments and errors as for :func:`kmip_data.models.training.run.evaluate_run.evaluate`. With
+    ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest in errors.
     """
     home = Home.locate(home)
-    folder = run_folder.find_run(run, home)
+    folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = read_result(folder)
 
@@ -242,7 +111,7 @@ def open_run(
         config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
     data_config = config
     if dataset is None:
-        data_config = run_folder.config_with_build_folder(config, lambda: result.build_key, home)
+        data_config = config_with_build_folder(config, lambda: result.build_key, home)
     try:
         data = open_data(data_config, home=home, required=(), build=False, task=result.task)
     except UsageError as error:

@@ -1,0 +1,69 @@
+"""Metrics as text: titles, numbers with units, and tables of parts."""
+
+from __future__ import annotations
+
+import math
+
+from kmip_data.format.split_files import PARTS
+from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_percent
+
+
+def metric_title(name: str) -> str:
+    """Return the title of a metric or of the loss, with its unit."""
+    metric = all_metrics().get(name)
+    if metric is None:
+        return name
+    return f"{metric.title} [%]" if metric.percent else metric.title
+
+
+def format_metric(name: str, mean: float, std: float | None) -> str:
+    """Format a metric or the loss, with its deviation if given; fractions in percent, NaN as –."""
+    if math.isnan(mean):
+        return "–"
+    scale, digits = (100, 2) if is_percent(name) else (1, 4)
+    text = f"{scale * mean:.{digits}f}"
+    if std is None:
+        return text
+    return f"{text} ± {scale * std:.{digits}f}"
+
+
+def format_metric_with_unit(name: str, mean: float, std: float | None = None) -> str:
+    """Format a metric with its unit, such as 0.2562 for ``mae`` and 66.31 % for ``ap``."""
+    text = format_metric(name, mean, std)
+    return f"{text} %" if is_percent(name) and text != "–" else text
+
+
+def format_metric_by_part(name: str, metrics: MetricsByPart) -> str:
+    """Format a metric of each part, such as ``train accuracy 71.00 %, val accuracy 70.00 %``."""
+    return ", ".join(
+        f"{part} {name} {format_metric_with_unit(name, values[name])}"
+        for part, values in metrics.items()
+    )
+
+
+def metrics_table(mean: MetricsByPart, std: MetricsByPart | None = None) -> str:
+    """Format a table of parts and metrics, fractions in percent, with deviations if given.
+
+    An undefined metric is shown as –, with the reason below the table.
+    """
+    measured = {name for values in mean.values() for name in values}
+    if "mae" in measured:
+        measured.discard("mae_batches")  # nearly equal; only for comparison with other software
+    names = [name for name in ("loss", *all_metrics()) if name in measured]
+    notes = []
+    rows = [["", *map(metric_title, names)]]
+    for part in PARTS:
+        if part not in mean:
+            continue
+        row = [part]
+        for name in names:
+            value = mean[part].get(name, math.nan)
+            deviation = None if std is None else std[part].get(name)
+            row.append(format_metric(name, value, deviation))
+            metric = all_metrics().get(name)
+            if math.isnan(value) and metric is not None and metric.needs:
+                notes.append(f"–: {metric.title} needs {metric.needs}")
+        rows.append(row)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
+    return "\n".join([*lines, *dict.fromkeys(notes)])

@@ -1,0 +1,145 @@
+"""Evaluation of a finished run: metrics on every part."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import CheckFailed
+from kmip_data.models.training.metric_text import format_metric_by_part, metrics_table
+from kmip_data.models.training.run.finished_run import open_run
+from kmip_data.models.training.run.module import evaluate_parts
+from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
+from kmip_data.models.training.run.run_folder import RESULT_NAME
+
+#: Tolerance for metrics measured on another machine, absolute and relative.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Metrics of a run's best weights on a build."""
+
+    run: Path
+    result: RunResult
+    build: Build
+    split: RunSplit
+    device: str
+    #: loss and metrics by part
+    metrics: dict[str, dict[str, float]]
+    #: True if ``result.json`` was edited after it was written.
+    edited: bool
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.run.name}, {format_metric_by_part(self.result.metric, self.metrics)})"
+
+    @property
+    def equals_result(self) -> bool | None:
+        """True if the metrics are exactly those in ``result.json``; ``None`` on other data."""
+        same_build = self.build.card.key == self.result.build_key
+        if not same_build or self.split.digests != self.result.split.digests:
+            return None
+        return self.metrics == self.result.metrics
+
+    def check(self) -> None:
+        """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`TOLERANCE`."""
+        if self.equals_result is not False:
+            return
+        differing = []
+        for part, values in self.result.metrics.items():
+            for name, written in values.items():
+                measured = self.metrics.get(part, {}).get(name, math.nan)
+                if not math.isclose(measured, written, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+                    differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
+        if differing:
+            raise CheckFailed(
+                f"The metrics in {self.run / RESULT_NAME} differ from those of its weights.",
+                found="; ".join(differing),
+                next="evaluate with the versions and on the device that it names; "
+                "if they differ there too, it was edited",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return values for JSON."""
+        return {
+            "run": str(self.run),
+            **self.build.card.identity,
+            "build": str(self.build.path),
+            "split": self.split.model_dump(),
+            "device": self.device,
+            "best_epoch": self.result.best_epoch,
+            "metrics": self.metrics,
+            "same_as_result": self.equals_result,
+            "edited": self.edited,
+        }
+
+    def table(self) -> str:
+        """Format a table of parts and metrics, with the data and the epoch."""
+        card = self.build.card
+        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        lines = [
+            metrics_table(self.metrics),
+            f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
+        ]
+        if self.equals_result is not None:
+            lines.append(
+                "equal to result.json" if self.equals_result else "not bitwise equal to result.json"
+            )
+        if self.edited:
+            lines.append(f"{RESULT_NAME} was edited after it was written")
+        return "\n".join(lines)
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    dataset: str | None = None,
+    sample: bool = False,
+    home: str | os.PathLike[str] | Home | None = None,
+    device: str | None = None,
+) -> Evaluation:
+    """Evaluate the best weights of ``run`` on its own data or on another build.
+
+    A CPU reproduces the metrics in ``result.json`` exactly on the same machine, with the same number
+    of threads and the same versions.
+
+    Parameters
+    ----------
+    run
+        A run folder, or its path below ``runs/``.
+    dataset
+        Another dataset or build folder with the same features and classes; its default split is used.
+    sample
+        Use the sample of a ``dataset`` given by name.
+    device
+        ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
+
+    Raises
+    ------
+    UsageError
+        Unknown run or build, or data that do not match the weights.
+    DamagedInput
+        Unfinished run, or a damaged file.
+    OutOfResources
+        A batch does not fit into memory.
+    """
+    opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device)
+    with opened.load_module() as module:
+        metrics = evaluate_parts(
+            module, opened.data, opened.data.parts, torch.device(opened.device.type)
+        )
+    return Evaluation(
+        run=opened.folder,
+        result=opened.result,
+        build=opened.data.build,
+        split=RunSplit.from_data(opened.data),
+        device=opened.device.name,
+        metrics=metrics,
+        edited=is_edited(opened.folder),
+    )

@@ -1,0 +1,160 @@
+"""Find runs by name or by the data they fit, and the builds they were trained on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kmip_data.builds.home import Build, Home, build_of_folder, list_builds
+from kmip_data.columns.column_uses import description_on_card
+from kmip_data.errors import KmipDataError, UsageError, unknown_name_error
+from kmip_data.files.path_errors import absolute_path
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.run.result import RunResult, read_result
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
+from kmip_data.pipelines.find import parameter_names, parameters_on_card
+from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
+
+
+def find_run(run: str | os.PathLike[str], home: Home) -> Path:
+    """Resolve a RUN argument: a run folder, or its path below ``runs/``.
+
+    The last parts of the path suffice if they are unique. Raises ``UsageError`` unless exactly one
+    run matches.
+    """
+    text = os.fspath(run)
+    path = absolute_path(text, "run")
+    if (path / CONFIG_NAME).is_file():
+        return path
+    matches = _matching_runs(Path(text), home)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
+        error = UsageError(
+            f"{len(matches)} runs match {text!r}.",
+            found="".join(f"\n    {folder}" for folder in matches),
+            next=f"its path, such as {newest}",
+        )
+        error.correction = (text, str(newest))
+        raise error
+    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    names = [str(folder.relative_to(home.runs)) for folder in runs]
+    raise unknown_name_error("run", text, names, command="kmip-data runs")
+
+
+def find_runs(run: str | os.PathLike[str], home: Home) -> list[Path]:
+    """Return the runs that one command trained under a name, one for each seed and fold.
+
+    For any other name, return the single run of :func:`find_run`, or raise its errors.
+    """
+    matches = _matching_runs(Path(run), home, suffix=RUN_NAME_SUFFIXES)
+    is_exact = any(folder.name == Path(run).name for folder in matches)
+    share_parent = len({folder.parent for folder in matches}) == 1
+    if not is_exact and share_parent:
+        return matches
+    return [find_run(run, home)]
+
+
+def _matching_runs(run: Path, home: Home, *, suffix: str = "") -> list[Path]:
+    """Return the runs whose path ends in ``run``, followed by the regular expression ``suffix``."""
+    pattern = re.compile(f"{re.escape(run.name)}{suffix}")
+    matches = []
+    for config in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
+        folder = config.parent
+        *parents, name = folder.parts[-len(run.parts) :]
+        if run.parts and parents == [*run.parts[:-1]] and pattern.fullmatch(name):
+            matches.append(folder)
+    return matches
+
+
+def find_compatible_run(build: Build, home: Home) -> Path | None:
+    """Find the newest finished run that can predict a build without targets; ``None`` without one."""
+    described = description_on_card(build.card.statistics)
+    features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
+    if described is None or features is None:
+        return None
+    labels = [column.name for column in described.columns if column.use == "label"]
+    finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+    for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(KmipDataError, OSError):
+            result = read_result(path.parent)
+            classes = result.class_names or tuple(map(str, range(result.num_classes)))
+            same_classes = not described.classes or classes == described.classes
+            # If the run's build inferred its label, the name is not recorded, and any matches.
+            run_labels = result.build_parameters.get("label") or labels
+            same_target = result.targets.target_type == described.task and [*run_labels] == labels
+            if result.columns == features.fields and same_classes and same_target:
+                return path.parent
+    return None
+
+
+def find_table_build(result: RunResult, home: Home) -> Build | None:
+    """Find the build of your own tables that a run was trained on; ``None`` for other data."""
+    for build in list_builds(home, result.dataset):
+        if build.card.key == result.build_key and description_on_card(build.card.statistics):
+            return build
+    return None
+
+
+def resolve_dataset(name: str, home: Home) -> str:
+    """Return the dataset, or the build folder, that the run ``name`` was trained on.
+
+    If ``name`` is a file or a folder other than a run, it is returned unchanged.
+    """
+    path = Path(name)
+    if os.path.lexists(path) and not (path / CONFIG_NAME).is_file():
+        return name
+    run = find_run(name, home)
+    config = read_config(run / CONFIG_NAME)
+    config = config_with_build_folder(config, lambda: read_result(run).build_key, home)
+    return config.data.dataset
+
+
+def config_with_build_folder(
+    config: RunConfig, key: Callable[[], str | None], home: Home
+) -> RunConfig:
+    """Return a run's configuration with its dataset replaced by the folder of its build.
+
+    The name of your own data would refer to their newest build. ``key`` reads the key of the run's
+    build; it is called only if the home has several builds of that name. Raises ``UsageError`` if
+    the home has none.
+    """
+    name = config.data.dataset
+    if name in dataset_names() or build_of_folder(name, home) is not None:
+        return config
+    builds = list_builds(home, name)
+    if not builds:
+        raise UsageError(
+            f"The build of {name} that the run was trained on is gone.",
+            next=_build_command(name, config.data.parameters),
+        )
+    if len(builds) == 1:
+        return config
+    trained_on = key()
+    for build in builds:
+        if build.card.key == trained_on:
+            return config.with_values("data", dataset=str(build.path))
+    return config
+
+
+def _build_command(name: str, parameters: Mapping[str, object]) -> str:
+    """Return the command that rebuilds your own data with these ``parameters``.
+
+    A run records neither the recipe nor the files, so the recipe is inferred from the parameters.
+    """
+    for recipe in dataset_names():
+        if not load_manifest(recipe).recipe or not {*parameters} <= parameter_names(recipe)[0]:
+            continue
+        defaults = parameters_on_card(recipe, {})
+        changed = {key: value for key, value in parameters.items() if value != defaults[key]}
+        options = parameters_as_options(changed)
+        command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"
+        return f"{command.strip()}, where FILE is what it was built from"
+    return f"save or pull {name} again; kmip-data list shows your builds"

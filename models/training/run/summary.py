@@ -1,0 +1,94 @@
+"""Summary of runs of one configuration: means and deviations of their metrics."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
+from kmip_data.models.training.metric_text import format_metric_by_part, metrics_table
+from kmip_data.models.training.metrics import MetricsByPart, all_metrics
+from kmip_data.models.training.run.result import RunResult
+from kmip_data.text import count_with_noun
+
+
+def sample_std(values: Sequence[float]) -> float:
+    """Return the sample standard deviation (n - 1): 0 for a single value, NaN if any value is NaN."""
+    if any(map(math.isnan, values)):
+        return math.nan
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def mean_std(runs: Sequence[MetricsByPart]) -> tuple[MetricsByPart, MetricsByPart]:
+    """Return the mean and the sample standard deviation of every metric over runs."""
+    mean: MetricsByPart = {}
+    std: MetricsByPart = {}
+    for part in runs[0]:
+        mean[part] = {}
+        std[part] = {}
+        for name in dict.fromkeys(name for run in runs for name in run[part]):
+            values = [run[part].get(name, math.nan) for run in runs]
+            mean[part][name] = statistics.fmean(values)
+            std[part][name] = sample_std(values)
+    return mean, std
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """Run folders and results of one configuration with different seeds or folds."""
+
+    runs: list[Path]
+    results: list[RunResult]
+
+    def __repr__(self) -> str:
+        first = self.results[0]
+        mean, _ = mean_std([result.metrics for result in self.results])
+        count = count_with_noun(len(self.runs), "run")
+        return f"Summary({first.dataset}/{first.model}, {count}, {format_metric_by_part(first.metric, mean)})"
+
+    @property
+    def folds(self) -> list[int]:
+        """Fold of each run; empty if all runs have the same fold."""
+        folds = [result.split.parameters.get("fold", 0) for result in self.results]
+        return folds if len({*folds}) > 1 else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that ``train --json`` prints.
+
+        For one run: ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. For
+        several: the mean ``metrics``, their deviation ``std``, and ``runs``, an object for each run,
+        with its ``fold`` if folds differ.
+        """
+        fields = {"seed", "best_epoch", "metrics", "sample", "complete"}
+        runs = []
+        for folder, result in zip(self.runs, self.results, strict=True):
+            runs.append({"run": str(folder)} | result.model_dump(include=fields))
+        if len(runs) == 1:
+            return runs[0]
+        for run, fold in zip(runs, self.folds, strict=False):
+            run["fold"] = fold
+        mean, std = mean_std([result.metrics for result in self.results])
+        return {"metrics": mean, "std": std, "runs": runs}
+
+    def table(self) -> str:
+        """Format a table of parts and metrics (mean ± std over runs), with the data and the model."""
+        first = self.results[0]
+        seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
+        best_epochs = ", ".join(str(result.best_epoch + 1) for result in self.results)
+        dataset = f"{first.dataset}{coverage_suffix(first.sample, first.complete)}"
+        mean, std = mean_std([result.metrics for result in self.results])
+        table = metrics_table(mean, std if len(self.runs) > 1 else None)
+        aggregation = ""
+        if self.folds:
+            aggregation = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"
+        if len(self.runs) > 1:
+            aggregation += f" mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
+        text = (
+            f"{table}\n{dataset}, {first.model},{aggregation} seed {seeds}; weights of epoch "
+            f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
+        )
+        return f"{text}\n{SAMPLE_NOTE}" if first.sample else text
