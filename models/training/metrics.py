@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from kmip_data.format.targets import TargetType
-from kmip_data.models.training.tasks import Task
+from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:
@@ -243,26 +243,26 @@ class Metric:
     accumulator: Callable[[Task], Accumulator] | None = None
     #: True if it also applies to two classes, by the difference of their scores
     supports_two_classes: bool = False
-    #: runs that compute the metric: all with its target type, only those with node targets, or only
-    #: those with this ``training.metric``
-    reported: Literal["always", "node runs", "on request"] = "always"
+    #: levels of the targets at which every run reports the metric; at others, only on request
+    reported_levels: tuple[Level, ...] = get_args(Level)
+    #: True if only runs with this ``training.metric`` report it, at every level
+    only_on_request: bool = False
     #: condition on a part's targets without which the metric is undefined; empty: none
     needs: str = ""
 
-    def is_reported_for(self, target_type: TargetType, level: str) -> bool:
+    def is_reported_for(self, target_type: TargetType, level: Level) -> bool:
         """True if every run with targets of this type and level reports the metric."""
-        if self.target_type != target_type or self.reported == "on request":
-            return False
-        return self.reported == "always" or level == "node"
+        fits_targets = self.target_type == target_type and level in self.reported_levels
+        return fits_targets and not self.only_on_request
 
 
 _percent_metric = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
     "accuracy": _percent_metric(accuracy, "accuracy", "classification"),
     "f1": _percent_metric(macro_f1, "macro F1", "classification"),
-    "miou": _percent_metric(mean_iou, "mIoU", "classification", reported="node runs"),
+    "miou": _percent_metric(mean_iou, "mIoU", "classification", reported_levels=("node",)),
     "accuracy_sbm": _percent_metric(
-        class_accuracy, "accuracy-SBM", "classification", reported="on request"
+        class_accuracy, "accuracy-SBM", "classification", only_on_request=True
     ),
     "ap": _percent_metric(
         mean_average_precision,
@@ -276,7 +276,7 @@ METRICS: dict[str, Metric] = {
         "ROC-AUC",
         "multilabel",
         supports_two_classes=True,
-        reported="on request",
+        only_on_request=True,
         needs="rows of both classes, or with and without a label",
     ),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
@@ -288,7 +288,7 @@ METRICS: dict[str, Metric] = {
         "log₁₀ MSE",
         "regression",
         higher_is_better=False,
-        reported="on request",
+        only_on_request=True,
     ),
     "r2": Metric(r_squared, "R²", "regression", needs="two different targets"),
 }

@@ -480,10 +480,9 @@ def test_each_kind_of_task_has_its_listed_metrics() -> None:
         {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"},
     ]
     assert list(map(usual_metrics, target_types)) == reported
+    assert usual_metrics("classification", "graph") == {"accuracy", "f1"}
     chosen = {
-        name: metric.target_type
-        for name, metric in METRICS.items()
-        if metric.reported == "on request"
+        name: metric.target_type for name, metric in METRICS.items() if metric.only_on_request
     }
     assert chosen == {
         "accuracy_sbm": "classification",
