@@ -255,7 +255,7 @@ def _measure_steps(
     from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
     from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.open_data import open_data
-    from kmip_data.models.training.machine import choose_device
+    from kmip_data.models.training.devices import choose_device
 
     device = choose_device()
     config = config_for_data(case.dataset, model)

@@ -95,7 +95,7 @@ def attention(
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure_methods
     from kmip_data.models.profiling.methods import Shape, paper_sizes_up_to
-    from kmip_data.models.training.machine import choose_device
+    from kmip_data.models.training.devices import choose_device
     from kmip_data.runtime.memory import free_host_memory
     from kmip_data.strict_model import read_shipped
 
@@ -242,7 +242,7 @@ def train(
         )
     from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
     from kmip_data.models.training.data.open_data import open_data
-    from kmip_data.models.training.machine import choose_device
+    from kmip_data.models.training.devices import choose_device
 
     first = configs[model_names[0]]
     device = choose_device(first.system.device)

@@ -203,7 +203,7 @@ def command(
         from kmip_data.models.training.run.train import train
 
         summary = train(config, name=name, **options)
-    from kmip_data.models.training.machine import is_main_process
+    from kmip_data.models.training.processes import is_main_process
 
     if is_main_process():  # with --devices, only the first process prints
         _print_summary(summary, row)

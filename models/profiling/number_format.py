@@ -29,7 +29,7 @@ def machine_line() -> str:
     """Describe the machine: processor, usable cores, memory, system, versions and load."""
     import psutil
 
-    from kmip_data.models.training.machine import processor_model
+    from kmip_data.models.training.devices import processor_model
     from kmip_data.runtime.parallel import available_cores
 
     facts = [

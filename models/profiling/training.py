@@ -20,7 +20,7 @@ from kmip_data.models.training import memory_estimate
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device
+from kmip_data.models.training.devices import Device
 from kmip_data.models.training.run.checkpoint import random_state, set_random_state
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule

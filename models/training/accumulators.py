@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from kmip_data.models.training.machine import all_gather
 from kmip_data.models.training.metrics import (
     HITS,
     METRICS,
@@ -20,6 +19,7 @@ from kmip_data.models.training.metrics import (
     RegressionSums,
     all_metrics,
 )
+from kmip_data.models.training.processes import all_gather
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
 
 

@@ -22,7 +22,7 @@ from kmip_data.models.layers.batch import BatchSize, read_batch
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device
+from kmip_data.models.training.devices import Device
 from kmip_data.runtime.memory import free_host_memory
 from kmip_data.text import human_bytes
 

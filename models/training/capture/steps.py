@@ -23,7 +23,7 @@ from kmip_data.models.kernels import DISABLED
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, StepFunction, StepOutput
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device
+from kmip_data.models.training.devices import Device
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.reading.batching import pointers_on_cpu
 

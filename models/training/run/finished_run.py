@@ -25,7 +25,7 @@ from kmip_data.models.training.config.preset_for_data import level_of_column
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device, check_precision, choose_device
+from kmip_data.models.training.devices import Device, check_precision, choose_device
 from kmip_data.models.training.memory_estimate import memory_error
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights

@@ -30,16 +30,11 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, Step
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
-from kmip_data.models.training.machine import (
-    Logger,
-    all_gather,
-    is_main_process,
-    rank,
-    share_buffers,
-)
+from kmip_data.models.training.loggers import Logger
 from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
+from kmip_data.models.training.processes import all_gather, is_main_process, rank, share_buffers
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.run_folder import BEST_WEIGHTS, METRICS_NAME

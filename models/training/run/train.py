@@ -33,7 +33,7 @@ from kmip_data.format.card import SplitPart
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.search.gpu.launch import reset_not_finite_flags
-from kmip_data.models.training import machine, memory_estimate, self_check
+from kmip_data.models.training import memory_estimate, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.chance_metric import chance_metric
@@ -42,7 +42,15 @@ from kmip_data.models.training.config.presets import config_for_data, preset_ori
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
+from kmip_data.models.training.devices import Device, check_precision, choose_device
+from kmip_data.models.training.loggers import build_logger, check_logger
+from kmip_data.models.training.processes import (
+    all_gather,
+    is_lost_process,
+    is_main_process,
+    join_processes,
+    lost_process_error,
+)
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.find import config_with_build_folder, find_run
@@ -424,10 +432,10 @@ def _fit_once(run: PreparedRun) -> RunResult:
     data = run.data
     folder = run.folder
     with checkpoint.keep_random_state(), float32_product_precision(config.training.precision):
-        device = machine.join_processes(config, run.device.type)
+        device = join_processes(config, run.device.type)
         # Each process measures its own memory, but all must make the same choice, because
         # recomputed norms exchange their sums once more.
-        recompute = any(machine.all_gather(run.memory.recompute))
+        recompute = any(all_gather(run.memory.recompute))
         run = replace(run, memory=replace(run.memory, recompute=recompute))
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
@@ -555,8 +563,8 @@ def _error_with_remedy(
     """
     if is_out_of_memory(error):
         return memory_estimate.memory_error(error, loop.module, loop.data)
-    if machine.is_lost_process(error):
-        return machine.lost_process_error()
+    if is_lost_process(error):
+        return lost_process_error()
     is_explained = isinstance(error, KmipDataError | OSError)
     failed_after_resume = last_checkpoint is not None and not loop.has_saved
     if failed_after_resume and isinstance(error, Exception) and not is_explained:
@@ -569,8 +577,8 @@ def _error_with_remedy(
 
 def _select_device(config: RunConfig) -> Device:
     """Select the device; raise ``UsageError`` for unsupported settings or an uninstalled logger."""
-    device = machine.choose_device(config.system.device, config.system.devices)
-    machine.check_precision(config.training.precision, device)
+    device = choose_device(config.system.device, config.system.devices)
+    check_precision(config.training.precision, device)
     config.model.attention.check_device(device.type)
     check_logger(config.system.logger)
     if device.type == "cuda":

@@ -26,7 +26,7 @@ from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device
+from kmip_data.models.training.devices import Device
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import train
 from kmip_data.models.training.run.module import TrainingModule

@@ -29,11 +29,11 @@ from torch import distributed
 from kmip_data.builds.home import Home
 from kmip_data.cli import main as command_line
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.models.training import machine
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.overrides import config_from_mapping, config_to_toml
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory_estimate import StepMemory
+from kmip_data.models.training.processes import join_processes
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
 from kmip_data.models.training.run.evaluate_run import evaluate
@@ -383,10 +383,11 @@ def test_the_backend_follows_from_the_device(
         monkeypatch.setenv(name, value)
     chosen: list[Any] = []
     monkeypatch.setattr(distributed, "init_process_group", chosen.append)
-    monkeypatch.setattr(machine.atexit, "register", lambda leave: None)  # no group to leave
+    # There is no group to leave.
+    monkeypatch.setattr("kmip_data.models.training.processes.atexit.register", lambda leave: None)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    device = machine.join_processes(config, kind)
+    device = join_processes(config, kind)
     assert (device.type, chosen) == (kind, [1, backend] if kind == "cuda" else [backend])
 
 

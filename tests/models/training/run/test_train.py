@@ -397,7 +397,7 @@ def test_tensorboard_gets_the_metrics_too(build, tmp_path):
 
 def test_matrix_products_use_the_configured_precision(build, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "kmip_data.models.training.machine.check_precision", lambda *_: None
+        "kmip_data.models.training.run.train.check_precision", lambda *_: None
     )  # no GPU is here
     seen = set()
 

@@ -1,22 +1,16 @@
-"""Device, processes and logger of a run."""
+"""Processes of a run, one per device, and their exchanges."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import os
-import platform
-import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import distributed
@@ -24,76 +18,18 @@ from torch import distributed
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import count_with_noun
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Device:
-    """Selected device."""
-
-    type: Literal["cpu", "cuda"]
-    name: str  #: name for messages and ``result.json``: ``cpu`` or the GPU's name
-    reason: str  #: reason for selecting it
-
-    @property
-    def hardware(self) -> str:
-        """GPU name, or processor and number of PyTorch's threads, which affect floating-point sums."""
-        if self.type == "cuda":
-            return self.name
-        return f"{processor_model()}, {count_with_noun(torch.get_num_threads(), 'thread')}"
-
-
-def processor_model() -> str:
-    """Return the processor's model name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        name = re.search(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text("utf-8"))
-        if name is not None:
-            return name[1].strip()
-    return platform.processor()
-
-
-def choose_device(requested: str = "auto", devices: int = 1) -> Device:
-    """Choose the device; ``auto`` uses a GPU if PyTorch sees one.
-
-    Raises ``UsageError`` if fewer GPUs exist than the run needs.
-    """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if requested == "cpu" or (requested == "auto" and not count):
-        return Device("cpu", "cpu", "requested" if requested == "cpu" else "PyTorch sees no GPU")
-    if devices > count:
-        raise UsageError(
-            f"The run needs {count_with_noun(devices, 'GPU')};"
-            f" PyTorch {torch.__version__} sees {count or 'none'}.",
-            next="without a GPU: --device cpu",
-        )
-    reason = "requested" if requested == "cuda" else "PyTorch sees it"
-    return Device("cuda", torch.cuda.get_device_name(0), reason)
-
-
-def is_main_process() -> bool:
-    """True for the process that writes and prints: the only one, or rank 0."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
-
-
-def check_precision(precision: str, device: Device, *, finished: bool = False) -> None:
-    """Raise ``UsageError`` if the device does not support the precision.
-
-    The precision of a ``finished`` run cannot change, so the error suggests only another device.
-    """
-    if precision in ("tf32", "16-mixed") and device.type == "cpu":
-        step = "--device cuda"
-        if not finished:
-            step = f"--set training.precision=32 or bf16-mixed, or {step}"
-        raise UsageError(f"A CPU cannot compute in {precision}.", next=step)
-
 
 #: Seconds between checks of the other processes.
 POLL_SECONDS = 1.0
 #: Seconds within which an exchange with an ended process usually fails by itself.
 GRACE_SECONDS = 10.0
+
+
+def is_main_process() -> bool:
+    """True for the process that writes and prints: the only one, or rank 0."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def join_processes(config: RunConfig, device_type: str) -> torch.device:
@@ -215,39 +151,3 @@ def share_buffers(model: torch.nn.Module) -> None:
     if distributed.is_initialized():
         for buffer in model.buffers():
             distributed.broadcast(buffer, src=0)
-
-
-#: Function of the values by name, and the epoch.
-Logger = Callable[[dict[str, float], int], None]
-
-
-def check_logger(name: str) -> None:
-    """Raise ``UsageError`` if a logger's package is not installed."""
-    if name != "csv" and importlib.util.find_spec(name) is None:
-        raise UsageError(
-            f"The logger {name!r} needs the package of the same name.",
-            next=f"pip install {name}, or --set system.logger=csv",
-        )
-
-
-def build_logger(config: RunConfig, folder: Path | None, project: str) -> Logger:
-    """Return the run's logger, in addition to ``metrics.csv``; it does nothing without a folder."""
-    if folder is None or config.system.logger == "csv":
-        return lambda *_: None
-    if config.system.logger == "tensorboard":
-        from torch.utils.tensorboard import SummaryWriter
-
-        writer: Any = SummaryWriter(str(folder / "tensorboard"))
-
-        def to_tensorboard(values: dict[str, float], epoch: int) -> None:
-            for name, value in values.items():
-                writer.add_scalar(name, value, epoch)
-            writer.flush()
-
-        return to_tensorboard
-    import wandb
-
-    run = wandb.init(
-        dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json")
-    )
-    return lambda values, epoch: run.log({**values, "epoch": epoch})
