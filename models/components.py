@@ -1,7 +1,7 @@
 """Base classes of the attention and message-passing kinds.
 
-Each kind is one file in ``models/attention/kinds`` or ``models/layers/kinds``. Its ``COMPONENT`` is
-a subclass of :class:`Component` or ``MessagePassing``, whose fields are the keys of
+Each kind is one file in ``models/attention/kinds`` or ``models/layers/message_passing``. Its ``COMPONENT`` is
+a subclass of :class:`Component` or ``MessagePassingComponent``, whose fields are the keys of
 ``model.attention`` or ``model.local``. Import torch only inside ``build``.
 """
 
@@ -128,7 +128,7 @@ class NoComponent(Component):
         return 0
 
 
-class MultiHead(Component):
+class MultiHeadComponent(Component):
     """Attention that splits the channels among its heads."""
 
     heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -22,8 +22,8 @@ from kmip_data.models.component_names import (
     node_encoders,
 )
 from kmip_data.models.components import Activation, Component, Fraction, NoComponent
-from kmip_data.models.layers import kinds as message_passing_kinds
-from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
+from kmip_data.models.layers import message_passing
+from kmip_data.models.layers.message_passing.gated_gcn import GatedGCNComponent
 from kmip_data.models.positional_encodings import (
     POSITIONAL,
     LapPEOptions,
@@ -47,7 +47,7 @@ MESSAGE_PASSING = _components_by_kind(
     [
         NoComponent,
         GatedGCNComponent,
-        *(module.COMPONENT for module in import_modules_in(message_passing_kinds)),
+        *(module.COMPONENT for module in import_modules_in(message_passing)),
     ]
 )
 #: Components by ``model.attention.kind``; k-MIP is listed first.
@@ -58,16 +58,25 @@ ATTENTION = _components_by_kind(
         *(module.COMPONENT for module in import_modules_in(attention_kinds)),
     ]
 )
-#: Section of the model -> entry-point group of plugins, and built-in kinds.
-SECTIONS = {
-    "attention": ("attention", ATTENTION),
-    "local": ("message_passing", MESSAGE_PASSING),
+
+
+class ComponentSection(NamedTuple):
+    """Section of ``model`` whose ``kind`` selects a component."""
+
+    plugin_group: str  #: entry-point group of plugins
+    built_in: dict[str, type[Component]]  #: built-in components by ``kind``
+
+
+#: Sections of ``model`` that configure the two branches of a layer.
+COMPONENT_SECTIONS = {
+    "attention": ComponentSection("attention", ATTENTION),
+    "local": ComponentSection("message_passing", MESSAGE_PASSING),
 }
 
 
 def component_kinds(section: str) -> Mapping[str, type[Component]]:
     """Return the kinds of ``model.attention`` or ``model.local``, including kinds of loaded plugins."""
-    return with_plugin_entries(*SECTIONS[section])
+    return with_plugin_entries(*COMPONENT_SECTIONS[section])
 
 
 def _kind_validator(section: str) -> Callable[[object], object]:
@@ -326,7 +335,7 @@ class ModelConfig(Strict):
             return values
         # `attention = "k-mip"` is short for `attention = {kind = "k-mip"}`.
         keys = dict(values)
-        for section in SECTIONS:
+        for section in COMPONENT_SECTIONS:
             if isinstance(keys.get(section), str):
                 keys[section] = {"kind": keys[section]}
         name = str(keys.get("name", cls.model_fields["name"].default))

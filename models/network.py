@@ -28,8 +28,8 @@ from kmip_data.models.components import Activation, LayerInfo, NoComponent
 from kmip_data.models.config import DEFAULT_HIDDEN_DIM, ModelConfig, plugin_network
 from kmip_data.models.encoders import ConcatenatedEncoder
 from kmip_data.models.layers.batch import GraphBatch, read_batch
-from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
+from kmip_data.models.layers.message_passing import MessagePassingComponent
 from kmip_data.models.layers.neighborhood_trimming import trim_to_hops
 from kmip_data.models.layers.norms import BatchNorm, apply_norm_block
 from kmip_data.models.layers.norms import dropout as dropout_rows
@@ -48,16 +48,17 @@ def count_parameters(model: nn.Module) -> int:
 class GPSLayer(nn.Module):
     """One layer of GraphGPS, in the order of upstream graphgps/layer/gps_layer.py.
 
-    h is the sum of the local branch ``norm(conv(x, e, batch))`` and the global branch ``norm(x +
-    dropout(attention(x, batch)))``; the layer returns ``norm(h + dropout(W₂ dropout(act(W₁ h))))``.
-    A branch without a module is left out; at least one is required.
+    h is the sum of the local branch ``norm(message_passing(x, e, batch))`` and the global branch
+    ``norm(x + dropout(attention(x, batch)))``; the layer returns ``norm(h + dropout(W₂ dropout(act(W₁
+    h))))``. A branch without a module is left out; at least one is required. Message passing, the
+    local branch, is configured by ``model.local``, and its module is the attribute ``local``.
 
     Parameters
     ----------
-    conv
-        Module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the
-        form of ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`. It applies
-        dropout itself.
+    message_passing
+        Module called as ``message_passing(x, e, batch) -> (x, e)`` with nodes (N, d), edge features
+        in the form of ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`. It
+        applies dropout itself.
     attention
         Module called as ``attention(x, batch) -> x``; or, with state carried between layers, as
         ``attention(x, batch, *carried) -> (x, *carried)``.
@@ -67,13 +68,13 @@ class GPSLayer(nn.Module):
         Name in :data:`~kmip_data.models.component_names.NORMS`, or of a plugin's norm.
     feed_forward, activation
         Whether to apply the feed-forward block to h, and its activation.
-    add_local_input
-        Add x to the output of ``conv`` before its norm.
+    message_passing_residual
+        Add x to the output of ``message_passing`` before its norm.
     """
 
     def __init__(
         self,
-        conv: nn.Module | None,
+        message_passing: nn.Module | None,
         attention: nn.Module | None,
         *,
         dim: int,
@@ -81,18 +82,18 @@ class GPSLayer(nn.Module):
         norm: str = "batch",
         activation: Activation = "relu",
         feed_forward: bool = True,
-        add_local_input: bool = False,
+        message_passing_residual: bool = False,
     ) -> None:
         super().__init__()
-        if conv is None and attention is None:
-            raise UsageError("A GPS layer has neither conv nor attention.")
-        self.local = conv
+        if message_passing is None and attention is None:
+            raise UsageError("A GPS layer has neither message_passing nor attention.")
+        self.local = message_passing
         self.attention = attention
         build_norm = all_norms()[norm]
-        self.norm_local = None if conv is None else build_norm(dim)
+        self.norm_local = None if message_passing is None else build_norm(dim)
         self.norm_global = None if attention is None else build_norm(dim)
         self.feed_forward = feed_forward
-        self.add_local_input = add_local_input
+        self.message_passing_residual = message_passing_residual
         if feed_forward:
             self.norm_out = build_norm(dim)
             self.linear_in = Linear(dim, 2 * dim)
@@ -118,7 +119,7 @@ class GPSLayer(nn.Module):
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
             local, e = self.local(x, e, graphs)
-            added = x[: len(local)] if self.add_local_input else None
+            added = x[: len(local)] if self.message_passing_residual else None
             h = apply_norm_block(self.norm_local, local, added, graphs)
 
         # 2. Attention to the same input, normalised and added to the local branch.
@@ -222,10 +223,10 @@ class GPSNetwork(nn.Module):
         self.layers = nn.ModuleList(
             _build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
         )
-        #: True if a node's output depends only on its neighbourhood, so that samples can be trimmed.
-        self.is_local = (
+        #: True if a node's output depends only on its neighbourhood.
+        self.can_trim_samples = (
             config.attention.kind == "none"
-            and isinstance(config.local, MessagePassing | NoComponent)
+            and isinstance(config.local, MessagePassingComponent | NoComponent)
             and config.norm in ROW_WISE_NORMS
             and not any(component.reads for component in components)
         )
@@ -263,7 +264,7 @@ class GPSNetwork(nn.Module):
         carried: Sequence[object] = () if self.begin is None else self.begin(e, graphs)
         for index, layer in enumerate(self.layers):
             layer_graphs = graphs
-            if self.is_local:
+            if self.can_trim_samples:
                 hops = len(self.layers) - index
                 extra_sources = getattr(layer.local, "accepts_extra_sources", False)
                 x, e, layer_graphs = trim_to_hops(x, e, graphs, hops, extra_sources=extra_sources)
@@ -333,7 +334,7 @@ def _build_gps_layer(config: ModelConfig, index: int, input_dim: int) -> GPSLaye
         norm=config.norm,
         activation=config.ffn_activation,
         feed_forward=config.feed_forward,
-        add_local_input=config.local.adds_input,
+        message_passing_residual=config.local.adds_input,
     )
 
 

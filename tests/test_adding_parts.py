@@ -179,13 +179,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from kmip_data.models.components import LayerInfo
-from kmip_data.models.layers.kinds import MessagePassing
+from kmip_data.models.layers.message_passing import MessagePassingComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class MeanComponent(MessagePassing):
+class MeanComponent(MessagePassingComponent):
     """A linear map of the mean of the neighbours."""
 
     saved_channels = (2, 0)
@@ -219,7 +219,7 @@ def slow_mean(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     return mean @ weights["weight"].T + weights["bias"]
 
 
-CONVOLUTIONS["mean"] = lambda graph: slow_mean(graph.weights, graph.x, graph.edge_index)
+MESSAGE_PASSING["mean"] = lambda graph: slow_mean(graph.weights, graph.x, graph.edge_index)
 """
 ATTENTION_FORMULA = """
 
@@ -299,7 +299,7 @@ TRIALS: dict[str, dict[str, str]] = {
         "tests/support/oracles/slow_attention.py": ATTENTION_FORMULA,
     },
     "message passing": {
-        "models/layers/kinds/mean.py": MESSAGE_PASSING,
+        "models/layers/message_passing/mean.py": MESSAGE_PASSING,
         "tests/support/oracles/slow_layers.py": FORMULA,
     },
     "a metric": {"models/training/metrics.py": METRIC},

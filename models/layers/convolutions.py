@@ -1,4 +1,4 @@
-"""Convolutions of the paper's message-passing baselines, including the operations after them."""
+"""Message passing by one graph convolution, such as GCN, and the operations after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ STACK_NORMS: dict[str, type[nn.Module]] = {
 
 
 class Convolution(nn.Module):
-    """A convolution of nodes, followed by the operations of its ``stack``; edges are unchanged.
+    """Message passing by one graph convolution and the operations of its ``stack``.
+
+    :meth:`convolve` alone is the convolution, in the sense of PyTorch Geometric's ``GCNConv``. Edges
+    are unchanged.
 
     ==========  ==============================================================================
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)

@@ -230,7 +230,7 @@ def test_contradictory_configurations_are_refused(options, word: str) -> None:
         ModelConfig(**merge_tables(SMALL, options))
 
 
-class OwnConv(nn.Module):
+class OwnMessagePassing(nn.Module):
     """PyTorch Geometric's convolution as message passing of a layer."""
 
     def __init__(self, dim: int) -> None:
@@ -254,16 +254,17 @@ class OwnAttention(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("conv", "attention"),
+    ("message_passing", "attention"),
     [
-        (OwnConv(5), None),
+        (OwnMessagePassing(5), None),
         (None, OwnAttention(5)),
-        (OwnConv(5), OwnAttention(5)),
-        (OwnConv(5), KMIPAttention(5, heads=5, key_dim=3, k=2)),
+        (OwnMessagePassing(5), OwnAttention(5)),
+        (OwnMessagePassing(5), KMIPAttention(5, heads=5, key_dim=3, k=2)),
     ],
 )
-def test_a_layer_accepts_user_modules_and_a_pyg_batch(conv, attention) -> None:
-    layer, data = GPSLayer(conv, attention, dim=5, norm="layer"), Batch.from_data_list(graphs())
+def test_a_layer_accepts_user_modules_and_a_pyg_batch(message_passing, attention) -> None:
+    layer = GPSLayer(message_passing, attention, dim=5, norm="layer")
+    data = Batch.from_data_list(graphs())
     x, e = layer(data.x, None, data)
     assert x.shape == data.x.shape
     assert e is None

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.components import LayerInfo, MultiHead
+from kmip_data.models.components import LayerInfo, MultiHeadComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class BigBirdComponent(MultiHead):
+class BigBirdComponent(MultiHeadComponent):
     """Block-sparse attention within a complete encoder layer."""
 
     kind: Literal["bigbird"] = Field(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.components import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHeadComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class ExphormerComponent(MultiHead):
+class ExphormerComponent(MultiHeadComponent):
     """Attention along the graph's edges, along an expander's edges, and to virtual nodes."""
 
     reads: ClassVar[tuple[str, ...]] = ("expander",)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.components import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHeadComponent
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Field(ge=1)]
 
 
-class KMIPComponent(MultiHead):
+class KMIPComponent(MultiHeadComponent):
     """Attention to the k nodes of the graph with the largest inner product."""
 
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")

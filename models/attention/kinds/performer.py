@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.components import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHeadComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class PerformerComponent(MultiHead):
+class PerformerComponent(MultiHeadComponent):
     """Attention to all nodes of the graph, approximated by random features."""
 
     kind: Literal["performer"] = Field(

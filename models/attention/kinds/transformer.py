@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.components import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHeadComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class TransformerComponent(MultiHead):
+class TransformerComponent(MultiHeadComponent):
     """Attention to all nodes of the graph."""
 
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")

@@ -25,8 +25,8 @@ from kmip_data.models.config import (
     dotted_keys,
     merge_tables,
 )
-from kmip_data.models.layers.kinds import StackComponent
-from kmip_data.models.layers.kinds.gated_gcn import GatedGCNComponent
+from kmip_data.models.layers.message_passing import ConvolutionComponent
+from kmip_data.models.layers.message_passing.gated_gcn import GatedGCNComponent
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for_data, load_preset, read_preset
 from kmip_data.models.training.config.run_config import RunConfig
@@ -266,7 +266,7 @@ def _stack_keys(
     """Return ``model.local`` for a network without attention."""
     # GraphGym's network ignores ``gnn.residual``.
     residual = bool(file.get("gnn.residual", False)) and network_type == "custom_gnn"
-    if not isinstance(local, StackComponent):
+    if not isinstance(local, ConvolutionComponent):
         # GraphGPS's GatedGCN always uses ReLU, and adds its input in either network.
         if activation != "relu":
             file.ignored.append("gnn.act")

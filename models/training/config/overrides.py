@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.reading import read_small_file
 from kmip_data.manifest import dataset_names
 from kmip_data.models.component_names import RegisteredName
-from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
+from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_kinds
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find import parameter_names
@@ -85,11 +85,10 @@ def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[K
         default: Any = ...
         if not field.is_required():
             default = field.get_default(call_default_factory=True)
-        if model is ModelConfig and name in SECTIONS:
+        if model is ModelConfig and name in COMPONENT_SECTIONS:
             components = component_kinds(name)
-            table = RegisteredName(
-                SECTIONS[name][0], name, functools.partial(component_kinds, name)
-            )
+            group = COMPONENT_SECTIONS[name].plugin_group
+            table = RegisteredName(group, name, functools.partial(component_kinds, name))
             keys.append(Key(f"{path}.kind", " | ".join(components), default.kind, doc, names=table))
             for kind, component in components.items():
                 keys += [

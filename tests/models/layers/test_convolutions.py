@@ -18,20 +18,20 @@ from kmip_data.models.components import LayerInfo, NoComponent
 from kmip_data.models.config import MESSAGE_PASSING
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.convolutions import GINE, SAGE
-from kmip_data.models.layers.kinds import MessagePassing, StackComponent
+from kmip_data.models.layers.message_passing import ConvolutionComponent, MessagePassingComponent
 
 D, K, P = 5, 3, 0.3
 #: Every kind of message passing, with each stack where it has stacks.
 CASES = [
     component(stack=stack)
     for component in MESSAGE_PASSING.values()
-    if issubclass(component, StackComponent)
+    if issubclass(component, ConvolutionComponent)
     for stack in get_args(component.model_fields["stack"].annotation)
 ]
 CASES += [
     component()
     for component in MESSAGE_PASSING.values()
-    if not issubclass(component, StackComponent | NoComponent)
+    if not issubclass(component, ConvolutionComponent | NoComponent)
 ]
 
 
@@ -46,7 +46,7 @@ def batch() -> Batch:
     return Batch.from_data_list(made)
 
 
-def make(component: MessagePassing) -> nn.Module:
+def make(component: MessagePassingComponent) -> nn.Module:
     torch.manual_seed(1)
     layer = component.build(LayerInfo(D, dropout=P)).double()
     for parameter in layer.parameters():  # biases and norms, too, off their start
@@ -89,7 +89,7 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
 
 
 def test_a_graph_without_edges_trains() -> None:
-    def check_case(component: MessagePassing) -> None:
+    def check_case(component: MessagePassingComponent) -> None:
         layer = make(component)
         x = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
         alone = read_batch(Data(x=x.detach(), edge_index=torch.zeros(2, 0, dtype=torch.int64)))

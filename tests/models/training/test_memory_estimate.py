@@ -119,7 +119,7 @@ def test_the_formula_is_near_a_measured_step(
 def test_a_kind_of_message_passing_declares_what_is_counted(kind: str) -> None:
     model = ModelConfig(name="gcn", hidden_dim=64, dropout=0.1, local={"kind": kind})
     declared = model.local.saved_channels
-    remedy = f"measure a training step and set saved_channels in models/layers/kinds for {kind}"
+    remedy = f"measure a training step and set saved_channels in models/layers/message_passing for {kind}"
     assert declared is not None, remedy
 
     of_node, of_edge = memory_estimate.count_saved_channels(model)

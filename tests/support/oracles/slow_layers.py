@@ -107,7 +107,7 @@ def slow_gine(
 
 
 class Neighborhood(NamedTuple):
-    """Input of a convolution from one graph, with its keys and weights."""
+    """Input of message passing from one graph, with its keys and weights."""
 
     config: Any  #: keys of ``model.local``
     weights: Weights
@@ -119,7 +119,7 @@ class Neighborhood(NamedTuple):
 
 #: Formula of each kind of message passing but GatedGCN; of a kind with a stack, what comes before
 #: the linear residual and the stack.
-CONVOLUTIONS: dict[str, Callable[[Neighborhood], Tensor]] = {
+MESSAGE_PASSING: dict[str, Callable[[Neighborhood], Tensor]] = {
     "gcn": lambda graph: slow_gcn(graph.weights, graph.x, graph.edge_index),
     "gcne": lambda graph: slow_gcne(graph.weights, graph.x, graph.e, graph.edge_index),
     "sage": lambda graph: slow_sage(

@@ -14,7 +14,7 @@ import torch
 from support.oracles.slow_attention import ATTENTION, exphormer, exphormer_edges
 from support.oracles.slow_layers import (
     ACTIVATIONS,
-    CONVOLUTIONS,
+    MESSAGE_PASSING,
     Neighborhood,
     linear,
     slow_gated_gcn,
@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers.kinds import StackComponent
+from kmip_data.models.layers.message_passing import ConvolutionComponent
 
 #: Terms of ``model.positional`` that take no channels.
 UNDER = {"equivstable", "none"}
@@ -284,16 +284,16 @@ class SlowNetwork:
         kind = local.kind
         if kind == "gated-gcn":
             return self.gated_gcn(at, states, last=number == self.config.layers - 1)
-        assert kind in CONVOLUTIONS, (
-            f"message passing {kind!r} has no formula: add one to CONVOLUTIONS in"
+        assert kind in MESSAGE_PASSING, (
+            f"message passing {kind!r} has no formula: add one to MESSAGE_PASSING in"
             " tests/support/oracles/slow_layers.py"
         )
         nodes = []
         for state in states:
             index, closeness = state.graph.edge_index, self.closeness(at, state)
             graph = Neighborhood(local, self.under(at), state.x, state.e, index, closeness)
-            nodes.append(CONVOLUTIONS[kind](graph))
-        if not isinstance(local, StackComponent):
+            nodes.append(MESSAGE_PASSING[kind](graph))
+        if not isinstance(local, ConvolutionComponent):
             return nodes, states
 
         act, stack = ACTIVATIONS[local.activation], local.stack

@@ -11,7 +11,7 @@ from support.datasets import datasets
 from support.oracles.upstream import entries, preset_of, shape
 
 from kmip_data.errors import UsageError
-from kmip_data.models.config import SECTIONS, known_models
+from kmip_data.models.config import COMPONENT_SECTIONS, known_models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.positional_encodings import positional_term
 from kmip_data.models.training.config import presets
@@ -292,7 +292,7 @@ def test_every_shipped_model_names_its_parts() -> None:
     """A section that it left out would silently be the default's."""
     for name in shipped_names("models"):
         keys = read_shipped("models", name)
-        assert all("kind" in keys[section] for section in SECTIONS), name
+        assert all("kind" in keys[section] for section in COMPONENT_SECTIONS), name
 
 
 def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from kmip_data.models.components import Activation, LayerInfo
-from kmip_data.models.layers.kinds import MessagePassing
+from kmip_data.models.layers.message_passing import MessagePassingComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class GatedGCNComponent(MessagePassing):
+class GatedGCNComponent(MessagePassingComponent):
     """Message passing gated by edge features, which it also updates."""
 
     saved_channels = (7, 2.5)  # 2 channels per edge in tables, 3 in lists

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from kmip_data.models.layers.kinds import StackComponent
+from kmip_data.models.layers.message_passing import ConvolutionComponent
 
 
-class MLPComponent(StackComponent):
+class MLPComponent(ConvolutionComponent):
     """Linear layer on each node, which ignores the edges."""
 
     convolution_class = "kmip_data.models.layers.convolutions:MLP"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from kmip_data.models.components import LayerInfo
-from kmip_data.models.layers.kinds import StackComponent
+from kmip_data.models.layers.message_passing import ConvolutionComponent
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class GATComponent(StackComponent):
+class GATComponent(ConvolutionComponent):
     """Single-head attention to neighbours."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GAT"

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from kmip_data.models.layers.kinds import StackComponent
+from kmip_data.models.layers.message_passing import ConvolutionComponent
 
 
-class GCNEComponent(StackComponent):
+class GCNEComponent(ConvolutionComponent):
     """Sum over neighbours that includes edge features."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GCNE"

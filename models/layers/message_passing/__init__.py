@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class MessagePassing(Component):
-    """Base of the message-passing kinds."""
+class MessagePassingComponent(Component):
+    """Base of the kinds of message passing, the local branch of a GPS layer."""
 
 
-class StackComponent(MessagePassing):
-    """Base of kinds built as a :class:`kmip_data.models.layers.convolutions.Convolution`."""
+class ConvolutionComponent(MessagePassingComponent):
+    """Base of kinds built as a :class:`~kmip_data.models.layers.convolutions.Convolution`."""
 
     convolution_class: ClassVar[str]  #: ``module:name`` of the convolution, imported when built
 
