@@ -20,7 +20,7 @@ class StepOutput(NamedTuple):
     target: Tensor
     loss: Tensor  #: scalar
     #: norm of the gradient before clipping; the loss if the optimizer did not step
-    norm: Tensor
+    grad_norm: Tensor
 
 
 #: Work on a batch; the argument is True while it is captured.

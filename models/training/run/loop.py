@@ -180,7 +180,7 @@ class Loop:
             output = self.run_step(
                 batch, self.optimizer, starts_step=starts_step, ends_step=ends_step
             )
-            meter.record_loss(number, output.loss, output.norm if ends_step else None)
+            meter.record_loss(number, output.loss, output.grad_norm if ends_step else None)
             module.metrics.update(output.logits, output.target, output.loss)
             if ends_step:
                 self.step += 1
@@ -231,18 +231,19 @@ class Loop:
                 optimizer.zero_grad(set_to_none=self.captured is None)
             # Divide by ``accumulate`` even if the last step of an epoch has fewer batches.
             self.scaler.scale(backward_loss / training.accumulate).backward()  # type: ignore[no-untyped-call]
-        norm = loss
+        # Stands in for the norm, which nobody reads before a step ends: captured steps return tensors.
+        grad_norm = loss.detach()
         if ends_step:
             self.scaler.unscale_(optimizer)
             parameters = []
             for group in optimizer.param_groups:
                 parameters += group["params"]
-            norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+            grad_norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
             if training.clip_norm:
-                clip_grads_with_norm_(parameters, training.clip_norm, norm)
+                clip_grads_with_norm_(parameters, training.clip_norm, grad_norm)
             self.scaler.step(optimizer)  # without mixed precision: optimizer.step()
             self.scaler.update()
-        return StepOutput(logits.detach(), target, loss.detach(), norm)
+        return StepOutput(logits.detach(), target, loss.detach(), grad_norm)
 
     def end_epoch(self) -> None:
         """Evaluate if due, record the epoch, step the schedule, and save."""
