@@ -47,7 +47,8 @@ class Component(Strict):
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
     #: Channels per node and per edge that message passing saves for its backward pass, in multiples
-    #: of ``hidden_dim``; fitted to measured steps. None: counted on a small graph.
+    #: of ``hidden_dim``; fitted to measured steps. May be left out (None): then they are counted on a
+    #: small graph, with zeros in the columns of ``encoding``.
     saved_channels: ClassVar[tuple[float, float] | None] = None
 
     kind: str

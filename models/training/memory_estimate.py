@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -177,20 +178,28 @@ def count_saved_channels(model: ModelConfig) -> tuple[float, float]:
     """
     nodes, edges = 2000, 4000  # large enough to select the kernels that draw no masks
     with torch.random.fork_rng(devices=[]):
-        layer: Any = model.local.build(LayerInfo(model.hidden_dim, model.dropout, layers=2))
-        saved = _saved_values(layer, model.hidden_dim, nodes, edges)
-        saved_by_nodes = _saved_values(layer, model.hidden_dim, 2 * nodes, edges) - saved
-        saved_by_edges = _saved_values(layer, model.hidden_dim, nodes, 2 * edges) - saved
+        saved = _saved_values(model, nodes, edges)
+        saved_by_nodes = _saved_values(model, 2 * nodes, edges) - saved
+        saved_by_edges = _saved_values(model, nodes, 2 * edges) - saved
     return (
         NODE_OVERHEAD * saved_by_nodes / (nodes * model.hidden_dim),
         saved_by_edges / (edges * model.hidden_dim),
     )
 
 
-def _saved_values(layer: Any, dim: int, nodes: int, edges: int) -> float:
-    """Count the float32 values, except weights, that autograd saves for a layer's backward pass."""
+def _saved_values(model: ModelConfig, nodes: int, edges: int) -> float:
+    """Count the float32 values, except weights, that message passing saves for its backward pass."""
+    dim = model.hidden_dim
+    layer: Any = model.local.build(LayerInfo(dim, model.dropout, layers=2))
     index = torch.randint(nodes, (2, edges))
-    batch = read_batch(Data(x=torch.zeros(nodes, 1), edge_index=index[:, index[1].argsort()]))
+    data = Data(x=torch.zeros(nodes, 1), edge_index=index[:, index[1].argsort()])
+    encoding = model.local.encoding
+    columns = () if encoding is None else encoding.columns()
+    rows = {"node": nodes, "edge": edges, "graph": 1}
+    for column in columns:
+        values = np.zeros((rows[column.level], *column.shape), column.presented)
+        data[column.attribute] = torch.from_numpy(values)
+    batch = read_batch(data, [column.attribute for column in columns])
     x = torch.randn(nodes, dim, requires_grad=True)
     e = torch.randn(edges, dim, requires_grad=True)
 
