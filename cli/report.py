@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import SWEEP_OR_RUN, check_name_among_runs
-from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
+from kmip_data.cli.shared.names import SWEEP_OR_RUN, filter_runs
+from kmip_data.cli.shared.options import (
+    force_option,
+    home_option,
+    path_option,
+    plugin_option,
+    run_filter_options,
+)
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
 from kmip_data.cli.shared.printed_tables import report_text, step_to_best_run
 from kmip_data.errors import UsageError
@@ -37,8 +44,7 @@ FORMATS = {
     type=click.Choice([*FORMATS.values()]),
     help="Output format.  [default: by the ending of --output, else text]",
 )
-@click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
-@click.option("--model", metavar="NAME", help="Only runs of this model.")
+@run_filter_options
 @path_option("--output", help="Write to FILE instead of stdout.")
 @force_option
 @plugin_option
@@ -57,9 +63,8 @@ def command(
 
     Reads the finished runs of the given sweeps, the given runs, or all runs in the home. Each row
     combines the seeds of one configuration on the same data: mean ± standard deviation, the
-    published result, and the differences.
+    published result, and the differences. Runs on a sample have their own tables.
     """
-    from kmip_data.models.sweeps.cells import sweep_names
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
     # 1. Determine the format.
@@ -83,28 +88,13 @@ def command(
     from kmip_data.models.reports.sheets import report_page, results_sheet
 
     runs, notices = read_finished_runs(folders)
-    existing = sorted({f"{run.result.dataset}/{run.result.model}" for run in runs})
-    check_name_among_runs("dataset", dataset, {run.result.dataset for run in runs})
-    check_name_among_runs("model", model, {run.result.model for run in runs})
-    if dataset is not None:
-        runs = [run for run in runs if run.result.dataset == dataset]
-    if model is not None:
-        runs = [run for run in runs if run.result.model == model]
+    existing = sorted({f"{run.dataset_label}/{run.result.model}" for run in runs})
+    runs = filter_runs(
+        runs, lambda run: (run.dataset_label, run.result.model), dataset=dataset, model=model
+    )
     if not runs:
-        if not folders and len(names) == 1 and names[0] in sweep_names():
-            raise UsageError(
-                f"There is no finished run of the sweep {names[0]}.",
-                found=f"none below {home.runs}",
-                next=f"kmip-data sweep {names[0]}",
-            )
-        step = "kmip-data runs, which names the command that resumes each run"
-        if not folders and not names:
-            step = "kmip-data train NAME"
-        raise UsageError(
-            "There is no finished run to report.",
-            found="; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"]),
-            next=step,
-        )
+        found = "; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"])
+        raise _no_finished_run_error(names, found, home, has_folders=bool(folders))
 
     # 3. Group the runs into tables, and format them.
     tables, left_out = tables_of_runs(runs, against)
@@ -130,3 +120,21 @@ def command(
     else:
         write_output(output, text.encode())
         print_status(f"Saved {output}")
+
+
+def _no_finished_run_error(
+    names: Sequence[str], found: str, home: Home, *, has_folders: bool
+) -> UsageError:
+    """Return the error for names and filters without a finished run."""
+    from kmip_data.models.sweeps.cells import sweep_names
+
+    if not has_folders and len(names) == 1 and names[0] in sweep_names():
+        return UsageError(
+            f"There is no finished run of the sweep {names[0]}.",
+            found=f"none below {home.runs}",
+            next=f"kmip-data sweep {names[0]}",
+        )
+    step = "kmip-data runs, which names the command that resumes each run"
+    if not has_folders and not names:
+        step = "kmip-data train NAME"
+    return UsageError("There is no finished run to report.", found=found, next=step)

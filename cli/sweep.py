@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shlex
 from functools import partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -161,7 +160,7 @@ def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> li
 
     # Looking for plugins takes 5 ms per name. `expand_plan` refuses larger plans.
     if plan.max_runs <= MAX_RUNS:
-        for dataset, model in zip_longest(plan.datasets, plan.models):
+        for dataset, model in itertools.zip_longest(plan.datasets, plan.models):
             import_installed_plugins(dataset, model)
     cells = expand_plan(plan, home)
     if begin is not None:
@@ -251,10 +250,11 @@ def _print_plan(
     by_state: dict[RunState, list[RunStatus]] = {}
     for folder in folders:
         run = read_run_status(folder, home)
-        # A waiting run has no folder yet: take its length from the plan.
+        # A waiting run has no folder yet: take its seed, length and data from the plan.
         if folder in planned:
             run.seed = planned[folder].seed
             run.epochs = planned[folder].config.training.epochs
+            run.sample = planned[folder].config.data.sample
         runs.append(run)
         by_state.setdefault(run.state, []).append(run)
     failed = by_state.get("failed", [])

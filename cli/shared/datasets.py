@@ -13,7 +13,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.output import Json
-from kmip_data.errors import UsageError, conflicting_values_error
+from kmip_data.errors import UsageError, conflicting_values_error, unknown_name_error
 from kmip_data.text import PARAMETER_OPTIONS
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class DatasetParameters:
 
         Raises ``UsageError`` for an unknown key.
         """
-        from kmip_data.errors import unknown_name_error
         from kmip_data.manifest import load_manifest
 
         # 1. Find the group and the type of each parameter of the dataset.

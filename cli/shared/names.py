@@ -7,19 +7,20 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kmip_data.errors import MAX_SHOWN, UsageError, error_with_correction
+from kmip_data.errors import MAX_SHOWN, UsageError, error_with_correction, unknown_name_error
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
+AnyRun = TypeVar("AnyRun")  #: a run with its result, or the status of a run
 
 #: Kind -> command that lists the names.
 _LIST_COMMANDS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
@@ -264,9 +265,38 @@ def _is_run(name: str, home: Home) -> bool:
     return os.sep in name and any((folder / "config.toml").is_file() for folder in folders)
 
 
-def check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
+def filter_runs(
+    runs: Sequence[AnyRun],
+    label_and_model: Callable[[AnyRun], tuple[str, str]],
+    *,
+    dataset: str | None,
+    model: str | None,
+) -> list[AnyRun]:
+    """Return the runs of ``model`` on ``dataset`` or its sample; ``None`` selects all.
+
+    ``label_and_model`` returns the dataset's label, such as ``zinc`` or ``zinc-sample``, and the
+    model of a run. Raises ``UsageError`` for a dataset or model that is neither shipped nor used by
+    a run.
+    """
+    datasets = set()
+    models = set()
+    selected = []
+    for run in runs:
+        run_label, run_model = label_and_model(run)
+        # The name of a dataset selects its sample too; the sample's label selects only the sample.
+        run_datasets = {run_label, run_label.removesuffix("-sample")}
+        datasets |= run_datasets
+        models.add(run_model)
+        if dataset in {None, *run_datasets} and model in {None, run_model}:
+            selected.append(run)
+
+    _check_name_among_runs("dataset", dataset, datasets)
+    _check_name_among_runs("model", model, models)
+    return selected
+
+
+def _check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
     """Raise ``UsageError`` for a "dataset" or "model" that is neither shipped nor used by a run."""
-    from kmip_data.errors import unknown_name_error
     from kmip_data.manifest import dataset_names
     from kmip_data.strict_model import shipped_names
 

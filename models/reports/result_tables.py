@@ -56,6 +56,11 @@ class Run:
     edited: bool  #: True if ``result.json`` was edited after it was written
 
     @property
+    def dataset_label(self) -> str:
+        """Dataset name, followed by ``-sample`` for a sample."""
+        return f"{self.result.dataset}-sample" if self.result.sample else self.result.dataset
+
+    @property
     def test(self) -> float:
         """Value on test of the metric that selects the best epoch."""
         return self.result.metrics["test"][self.result.metric]
@@ -235,9 +240,13 @@ def _fold_of_run(run: Run) -> int | None:
 
 
 def _sort_key(run: Run) -> tuple[object, ...]:
-    """Return the sort key of a run: dataset, model and changes, with k = 3 before k = 10."""
+    """Return the sort key of a run: dataset, model and changes, with k = 3 before k = 10.
+
+    Runs on a sample come after those on the real data, as the first table suggests the next step.
+    """
     return (
         run.result.dataset,
+        run.result.sample,
         run.result.model,
         [natural_sort_key(change) for change in run.changes],
     )

@@ -68,7 +68,9 @@ def test_an_option_is_not_read_as_the_value_of_another(home):
 def test_a_sweep_accepts_samples(home):
     words = ("sweep", "--dataset", "helsinki", "--model", "gcn", "--sample", "--dry-run")
     runs = expect_success(*words, "--json").json["runs"]
-    assert [(run["dataset"], run["epochs"]) for run in runs] == [("helsinki-sample", 3)]
+    assert [(run["dataset"], run["sample"], run["epochs"]) for run in runs] == [
+        ("helsinki-sample", True, 3)
+    ]
 
 
 def test_plan_with_table_of_settings_is_refused(home, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import statistics
@@ -17,6 +18,7 @@ from support.runs.reports import write_run
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
+from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.reports.pictures import mean_over_seeds
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.runs_by_name import select_runs
@@ -113,6 +115,37 @@ def test_only_a_typed_warm_up_is_listed_as_a_change(home):
     assert "schedule.warmup_epochs=2 instead of 10" in " ".join(
         expect_success("report").out.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "tables", "listed"),
+    [
+        ("", ["zinc", "zinc (sample", "zinc-copy"], ["zinc-copy", "zinc-sample", "zinc"]),
+        ("--dataset zinc", ["zinc", "zinc (sample"], ["zinc-sample", "zinc"]),
+        ("--dataset zinc-sample", ["zinc (sample"], ["zinc-sample"]),
+    ],
+)
+def test_runs_and_report_filter_by_dataset_alike_and_mark_samples(home, options, tables, listed):
+    run = {"metric": "mae", "metrics": {"test": {"mae": 0.25}}}
+    for seconds, label in enumerate(("zinc", "zinc-sample", "zinc-copy")):
+        folder = write_run(home, 0.25, dataset=label.removesuffix("-sample"), **run)
+        if label == "zinc-sample":
+            # Written where a training on a sample writes it.
+            result = json.loads((folder / "result.json").read_text()) | {"sample": True}
+            (folder / "result.json").write_text(json.dumps(result))
+            config = (folder / "config.toml").read_text()
+            (folder / "config.toml").write_text(config.replace("sample = false", "sample = true"))
+            sample = home / "runs/zinc-sample/gps-kmip/run"
+            sample.parent.mkdir(parents=True)
+            folder = folder.rename(sample)
+        os.utime(folder / "config.toml", (seconds, seconds))
+
+    out = expect_success("report", *options.split()).out
+    assert re.findall(r"^(\S+(?: \(sample)?).*: MAE on test", out, re.MULTILINE) == tables
+    out = expect_success("runs", *options.split()).out
+    assert re.findall(r"^(\S+)/gps-kmip/", out, re.MULTILINE) == listed
+    assert out.endswith(f"\n\n{SAMPLE_NOTE}\n")
+    assert SAMPLE_NOTE not in expect_success("runs", "--dataset", "zinc-copy").out
 
 
 def test_runs_and_report_use_the_same_metric_names(home):

@@ -72,6 +72,7 @@ class RunStatus:
     state: RunState
     epoch: int  #: number of finished epochs
     epochs: int | None
+    sample: bool = False  #: True if trained on generated data
     metric: str | None = None  #: metric that selected the best epoch, for a finished run
     val: float | None = None  #: value of the metric on val
     test: float | None = None  #: value of the metric on test
@@ -106,6 +107,7 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
     dataset, model, name = folder.parts[-3:]
     epochs = None
     seed = None
+    sample = False
     # Skip validation, as the configuration may name plugins that are not loaded.
     with contextlib.suppress(
         OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
@@ -113,6 +115,7 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
         config = tomllib.loads(read_small_file(folder / CONFIG_NAME).decode())
         epochs = int(config["training"]["epochs"])
         seed = int(config["training"]["seed"])
+        sample = bool(config["data"]["sample"])
     seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]
     has_begun = (folder / CONFIG_NAME).is_file()
     run = RunStatus(
@@ -124,6 +127,7 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
         state="stopped" if has_begun else "waiting",
         epoch=len(seconds),
         epochs=epochs,
+        sample=sample,
     )
 
     # 1. A finished run.
