@@ -185,8 +185,6 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
 
 def write_pickles(raw: Path, graphs: int) -> None:
     """Write pictures of published size in upstream's pickles."""
-    import numpy as np
-
     from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
     from kmip_data.pipelines.datasets.superpixel_graphs.sample import sample_picture_graph
     from kmip_data.pipelines.sample_writers import Tensor, write_pickle

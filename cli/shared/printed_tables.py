@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import add_row_notes, format_table
@@ -40,7 +39,7 @@ def builds_table(builds: list[Build]) -> str:
         )
         date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""
         note = ", ".join(filter(None, [difference, card.sources, date, state]))
-        notes.append(wrap(note, 76))
+        notes.append(textwrap.wrap(note, 76))
     return add_row_notes(format_table(["name", "graphs", "disk", "built"], rows), notes)
 
 

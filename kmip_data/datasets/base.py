@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
-from inspect import Parameter
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -134,9 +133,9 @@ class BuiltDataset(ShardedDataset):
             for key, annotation in RuleArguments.__annotations__.items():
                 if key not in excluded:
                     parameters.append(
-                        Parameter(
+                        inspect.Parameter(
                             key,
-                            Parameter.KEYWORD_ONLY,
+                            inspect.Parameter.KEYWORD_ONLY,
                             default=_DEFAULTS[key],
                             annotation=annotation.__forward_arg__,
                         )

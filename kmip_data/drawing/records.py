@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
-from kmip_data.drawing.molecules import bond_types_from_features
+from kmip_data.drawing.molecules import (
+    atoms_from_features,
+    bond_types_from_features,
+    draw_molecule,
+)
 from kmip_data.drawing.numpy_records import Records
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
@@ -149,7 +153,6 @@ def _node_positions(
 ) -> tuple[Array, U8 | None, str]:
     """Return positions, an image behind them, and the origin of computed positions."""
     from kmip_data.drawing.layouts import spring_layout
-    from kmip_data.drawing.molecules import atoms_from_features, draw_molecule
 
     # 1. Row and column of superpixels; rows of an image go down.
     for column in schema.columns:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -199,7 +198,7 @@ def favor_attention(
 
 
 def _recompute_in_backward(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
+    return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
 def _random_features(rows: Tensor, directions: Tensor, top: Tensor | None = None) -> Tensor:

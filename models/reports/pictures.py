@@ -7,7 +7,6 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -384,7 +383,7 @@ def _colors_of_page() -> dict[str, str]:
     light = STYLES["light"]
     dark = STYLES["dark"]
     shades = len(light.palette) * len(SHADES)
-    pairs = dict(zip(*colors_by_background(partial(class_colors, shades)), strict=True))
+    pairs = dict(zip(*colors_by_background(functools.partial(class_colors, shades)), strict=True))
     pairs |= {light.quiet: dark.quiet, light.ground: dark.ground}
     colors = {color: f"light-dark({color}, {other})" for color, other in pairs.items()}
     return colors | {light.ink: "currentColor"}

@@ -9,7 +9,6 @@ import statistics
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -134,7 +133,7 @@ class Plan(Strict):
 
         # 1. Models, datasets, and DATASET/MODEL must be in the plan.
         model_names = {*self.models}
-        for dataset, model in product(self.datasets, self.models):
+        for dataset, model in itertools.product(self.datasets, self.models):
             model_names.add(f"{dataset}/{model}")
         valid_names = {
             "set_of": {*self.models, *self.datasets},
@@ -156,7 +155,7 @@ class Plan(Strict):
                 )
             models = change.models or self.models
             datasets = change.datasets or self.datasets
-            change_runs = set(product([change.name], models, datasets))
+            change_runs = set(itertools.product([change.name], models, datasets))
             if runs & change_runs:
                 raise ValueError("two changes have the same name")
             if self.then and (change.variant or change.name == self.then):
@@ -247,7 +246,7 @@ def expand_plan(plan: Plan, home: Home) -> list[Cell]:
     datasets = dict.fromkeys(plan.datasets)
     models = dict.fromkeys(plan.models)
     cells = list[Cell]()
-    for dataset, model, change in product(datasets, models, plan.changes or (UNCHANGED,)):
+    for dataset, model, change in itertools.product(datasets, models, plan.changes or (UNCHANGED,)):
         if change.applies_to(dataset, model) and plan.includes(dataset, model):
             cells += _cells_of_change(plan, dataset, model, change, home)
     if not cells:

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -278,7 +277,7 @@ WORKER_ENVIRONMENT = {
 }  # fmt: skip
 
 
-class Executor(AbstractContextManager["Executor", None]):
+class Executor(contextlib.AbstractContextManager["Executor", None]):
     """Runs functions, usually in other processes, and returns futures.
 
     Leaving the ``with`` block ends all workers. After an exception in the block, the file ``stop``

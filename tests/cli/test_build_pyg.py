@@ -125,8 +125,6 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "my_broken.py").write_text("this is no python")
     monkeypatch.syspath_prepend(tmp_path)
     yield "my_rings"
-    import sys
-
     sys.modules.pop("my_rings", None)
 
 
@@ -395,8 +393,6 @@ def test_only_build_pyg_accepts_a_class_address(home, mine, tmp_path):
         ("info", "pyg"),
     ):
         assert kmip(*words).code == 2
-    import sys
-
     assert mine not in sys.modules
 
 

@@ -14,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import Pipeline, Records, Split, load_pipeline
-from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.record_assignment import apply_split, stratification_labels
 
 
@@ -88,8 +88,6 @@ Thirds.__abstractmethods__ = frozenset()
 
 
 def test_shares_are_equal_and_parts_that_stay_stay():
-    from kmip_data.pipelines.parameters import BaseSplitParams
-
     labels = np.sort(np.random.default_rng(0).integers(0, CLASSES, 600))
     built_records = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
     split = apply_split(
@@ -132,8 +130,6 @@ def test_stratification_uses_the_labels_of_graphs():
 
 
 def test_nodes_in_no_part_stay_excluded():
-    from kmip_data.pipelines.parameters import BaseSplitParams
-
     rng = np.random.default_rng(0)
     codes = rng.choice(np.array([0, 1, 2, 255], np.uint8), 2_000)
     labels = rng.integers(0, CLASSES, 2_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from itertools import pairwise
 
 import numpy as np
 import psutil
@@ -266,12 +265,16 @@ def test_equal_rows_are_searched_once(caplog) -> None:
     """Every node occurs five times, in graphs of several sizes; one is too small to deduplicate."""
     generator = torch.Generator().manual_seed(4)
     ptr = [0, 1800, 2000, 3800]
-    twins = torch.cat([torch.randint(low, low + 300, (high - low,)) for low, high in pairwise(ptr)])
+    twins = torch.cat(
+        [torch.randint(low, low + 300, (high - low,)) for low, high in itertools.pairwise(ptr)]
+    )
     queries, keys = torch.randn(2, 3, ptr[-1], 5, generator=generator)[:, :, twins]
     expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="dense")
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         assert_same(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu"), expected)
-    pieces = np.array([[head, low, high] for head in range(3) for low, high in pairwise(ptr)])
+    pieces = np.array(
+        [[head, low, high] for head in range(3) for low, high in itertools.pairwise(ptr)]
+    )
     groups = equal_rows.group_rows(keys.numpy(), pieces)
     distinct = [len(np.unique(keys[head, low:high], axis=0)) for head, low, high in pieces]
     assert groups.counts.tolist() == distinct

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -334,7 +333,9 @@ def test_scratch_memory_stays_below_its_bound() -> None:
         whole = plan.make_plan((heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132)
         placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
         starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
-        assert all(second - first >= plan._ALIGNMENT_BYTES for first, second in pairwise(starts))
+        assert all(
+            second - first >= plan._ALIGNMENT_BYTES for first, second in itertools.pairwise(starts)
+        )
         assert len(whole.launches) <= 12
         lists = starts[starts.index(placed["list"]) + 1] - placed["list"]
         rest = whole.scratch_bytes + whole.tables.nbytes - lists

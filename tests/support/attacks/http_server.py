@@ -8,7 +8,6 @@ import ssl
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -124,12 +123,12 @@ class FolderServer(Server):
             file(handler)
 
 
-def serving(certificate: Any = None) -> AbstractContextManager[Any]:
+def serving(certificate: Any = None) -> contextlib.AbstractContextManager[Any]:
     """Run a :class:`Server`."""
     return running(Server(certificate))
 
 
-def serving_folder(folder: Path) -> AbstractContextManager[Any]:
+def serving_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     """Run a :class:`FolderServer`."""
     return running(FolderServer(folder))
 
