@@ -348,7 +348,7 @@ class ModelConfig(Strict):
         # With a parameter budget, hidden_dim is chosen later, as a multiple that fits the components.
         dim = self.hidden_dim
         budget = self.parameter_budget
-        name = self.positional
+        positional = self.positional
         local = self.local.kind
         for component in (self.attention, self.local):
             component.check(self.layers, dim if budget is None else None)
@@ -361,13 +361,17 @@ class ModelConfig(Strict):
         elif self.attention.kind == local == "none" and plugin_network(self.name) is None:
             problem = "attention and local are both none: layers need one of them"
         elif any(p.adds_distances for p in positions) and not self.local.reads_distances:
-            problem = f"{name} scales the gates of message passing, and local = {local} has none"
-        elif len({*name.split("+")}) < len(positions) or len({*stems}) < len(stems):
-            problem = f"two terms of {name} read the same column, whose width is fixed"
+            problem = (
+                f"{positional} scales the gates of message passing, and local = {local} has none"
+            )
+        elif len({*positional.split("+")}) < len(positions) or len({*stems}) < len(stems):
+            problem = f"two terms of {positional} read the same column, whose width is fixed"
         elif self.node_encoder == "none" and not self._can_skip_node_encoder:
             problem = "node_encoder = none needs message passing that accepts other input channels"
         elif width >= dim and budget is None:
-            problem = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
+            problem = (
+                f"hidden_dim = {dim} leaves no room next to the {width} channels of {positional}"
+            )
         if problem:
             raise ValueError(problem)
         return self

@@ -39,6 +39,6 @@ def can_use_cpu_kernels(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
 
 
-def kernels_run(component: str, device: torch.device) -> bool:
+def can_use_triton_kernels(component: str, device: torch.device) -> bool:
     """True if Triton supports the device and the component passed its self-check."""
     return component not in DISABLED and triton_runs(device)

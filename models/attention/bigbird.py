@@ -125,9 +125,9 @@ def _get_block_plan(ptr: Pointers, x: Tensor, pattern: BlockPattern) -> BlockPla
         starts = torch.tensor(batch_pointers(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)
     # All layers share a plan, as their random blocks are equal.
-    if pattern not in ptr.plans:
-        ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
-    plan: BlockPlan = ptr.plans[pattern]
+    if pattern not in ptr.layer_cache:
+        ptr.layer_cache[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
+    plan: BlockPlan = ptr.layer_cache[pattern]
     return plan
 
 

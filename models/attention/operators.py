@@ -18,8 +18,8 @@ from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.tensor_graphs import pointers_from_numbers
-from kmip_data.models.attention import gathered_rows
-from kmip_data.models.kernels import kernels_run
+from kmip_data.models.attention import torch_kernels
+from kmip_data.models.kernels import can_use_triton_kernels
 from kmip_data.models.search.problem import check_largest_scores
 
 MAX_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
@@ -191,8 +191,8 @@ def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
     These are Triton kernels in float32 if they run, else torch operations.
     """
     fits_triton = _accumulation_dtype(values.dtype) == torch.float32 and k <= MAX_K
-    if not fits_triton or not kernels_run("attention", values.device):
-        return gathered_rows
+    if not fits_triton or not can_use_triton_kernels("attention", values.device):
+        return torch_kernels
     from kmip_data.models.attention.gpu import launch
 
     return launch

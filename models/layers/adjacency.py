@@ -81,8 +81,7 @@ class EdgeList:
     num_nodes: int  #: number of possible targets N
     distance: Tensor | None = None  #: (E, 1) squared distance of the ends; None: no positions
     is_sorted: bool = False  #: True if sorted by target
-    #: Number of possible sources, the first N of which are the targets; None: N.
-    sources: int | None = None
+    extra_sources: int = 0  #: number of nodes after the N targets that are only sources
     #: List that this one was trimmed from, in which degrees are counted.
     untrimmed: EdgeList | None = None
 
@@ -95,7 +94,7 @@ class EdgeList:
             target=self.target[:edges],
             num_nodes=nodes,
             distance=None if distance is None else distance[:edges],
-            sources=sources,
+            extra_sources=sources - nodes,
             untrimmed=self,
         )
 
@@ -148,7 +147,7 @@ class EdgeList:
     @property
     def num_sources(self) -> int:
         """Number of possible sources."""
-        return self.num_nodes if self.sources is None else self.sources
+        return self.num_nodes + self.extra_sources
 
     @functools.cached_property
     def is_loop(self) -> Tensor:

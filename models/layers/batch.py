@@ -163,8 +163,8 @@ class GraphBatch:
     graph: Tensor  #: (N,) int64, graph index of each node
     #: Additional columns, such as encodings; edge columns are in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: Cache shared by all layers, such as BigBird's block plans.
-    plans: dict[Any, Any] = field(default_factory=dict)
+    #: Values computed once for all layers, such as BigBird's block plans.
+    layer_cache: dict[Any, Any] = field(default_factory=dict)
     #: Hops of a sampled neighbourhood; predictions are made for its seeds, the first nodes.
     hops: Hops | None = None
 

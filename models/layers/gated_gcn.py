@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.kernels import kernels_run
+from kmip_data.models.kernels import can_use_triton_kernels
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear, distance_gate
 from kmip_data.models.layers.norms import BatchNorm, apply_activation, apply_norm_block
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: Function with the signature of :func:`.cpu.gated_edges.gated_edges`.
-Kernel = Callable[..., tuple[Tensor, Tensor | None]]
+GatedEdgesKernel = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 class GatedGCN(nn.Module):
@@ -104,7 +104,7 @@ class GatedGCN(nn.Module):
 
     def _gate_by_kernel(
         self,
-        kernel: Kernel,
+        kernel: GatedEdgesKernel,
         batch: GraphBatch,
         x: Tensor,
         e: Tensor,
@@ -148,7 +148,9 @@ class GatedGCN(nn.Module):
         return mean, new_e
 
 
-def _find_kernel(batch: GraphBatch, x: Tensor, e: Tensor, layer: GatedGCN) -> Kernel | None:
+def _find_kernel(
+    batch: GraphBatch, x: Tensor, e: Tensor, layer: GatedGCN
+) -> GatedEdgesKernel | None:
     """Return the device's fused kernel if it supports the layer and batch; None: torch operations.
 
     The CPU kernel supports neighbour tables in float32: training steps take 1.35 × the time without
@@ -165,7 +167,7 @@ def _find_kernel(batch: GraphBatch, x: Tensor, e: Tensor, layer: GatedGCN) -> Ke
             from kmip_data.models.layers.cpu.gated_edges import gated_edges as cpu_kernel
 
             return cpu_kernel  # type: ignore[no-any-return]
-    elif kernels_run("edges", x.device):
+    elif can_use_triton_kernels("edges", x.device):
         is_supported = is_float32
         if torch.is_autocast_enabled("cuda"):
             autocast_dtype = torch.get_autocast_dtype("cuda")

@@ -47,6 +47,6 @@ def trim_to_hops(
         edge_attr=None,  # already encoded
         ptr=batch.ptr.clamp_max(nodes),
         graph=batch.graph[:nodes],
-        plans={},
+        layer_cache={},
     )
     return x[:sources], e, trimmed

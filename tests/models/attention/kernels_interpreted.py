@@ -13,7 +13,7 @@ from support.oracles.gathered_attention import attend_to_pairs
 from torch import Tensor
 
 from kmip_data.models import kernels
-from kmip_data.models.attention import gathered_rows, operators
+from kmip_data.models.attention import operators, torch_kernels
 from kmip_data.models.attention.gpu import launch
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import topk_inner_product
@@ -114,7 +114,7 @@ def test_queries_with_many_keys_equal_the_formula(monkeypatch) -> None:
     monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
     values = torch.ones(1, 1, 1)
     assert operators.kernels_for(values, operators.MAX_K) is launch
-    assert operators.kernels_for(values, operators.MAX_K + 1) is gathered_rows
+    assert operators.kernels_for(values, operators.MAX_K + 1) is torch_kernels
 
 
 @pytest.mark.parametrize(

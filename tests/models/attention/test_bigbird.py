@@ -84,7 +84,7 @@ def test_layers_share_the_plan_of_a_batch() -> None:
     batch = read_batch(Data(x=torch.randn(20, 8), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
     for _ in range(3):
         BigBirdAttention(8, heads=2)(batch.x, batch)
-    assert len(batch.plans) == 1
+    assert len(batch.layer_cache) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention import cpu_kernels, gathered_rows, operators
+from kmip_data.models.attention import cpu_kernels, operators, torch_kernels
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
 from kmip_data.models.search import topk
 from kmip_data.models.search.topk import topk_inner_product
@@ -48,7 +48,7 @@ def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monke
     )
     results = run(arguments, keep, 1.7)
     monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda tensor: False)
-    monkeypatch.setattr(gathered_rows, "SCRATCH_BYTES", 1000)  # many parts
+    monkeypatch.setattr(torch_kernels, "SCRATCH_BYTES", 1000)  # many parts
     for a, b in zip(results, run(arguments, keep, 1.7), strict=True):
         assert a.dtype == b.dtype
         loose = dict(atol=0.03, rtol=0.03) if dtype == torch.bfloat16 else {}
@@ -141,7 +141,7 @@ def test_transforms_are_refused_and_the_remedy_gives_the_same_gradients() -> Non
     assert torch.autograd.gradgradcheck(loss, x)
 
 
-@pytest.mark.parametrize("where", [cpu_kernels, gathered_rows])
+@pytest.mark.parametrize("where", [cpu_kernels, torch_kernels])
 def test_one_key_has_no_gradient_in_queries_and_keys(where, monkeypatch) -> None:
     """Its weight is 1 whatever the score: exactly 0, not what rounding leaves."""
     monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda _: where is cpu_kernels)

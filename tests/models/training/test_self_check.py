@@ -14,7 +14,7 @@ from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
 
 from kmip_data.models import kernels
-from kmip_data.models.attention import gathered_rows, operators
+from kmip_data.models.attention import operators, torch_kernels
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
@@ -163,7 +163,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     assert topk.choose_backend(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
     monkeypatch.setattr(kernels, "triton_runs", lambda _: True)
-    assert operators.kernels_for(torch.ones(1)) is gathered_rows
+    assert operators.kernels_for(torch.ones(1)) is torch_kernels
     batch = read_batch(
         SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
     )
