@@ -1,4 +1,8 @@
-"""``kmip-data analyze``: the paper's analyses of attention."""
+"""``kmip-data analyze``: curves over k of k-MIP attention, as in the paper.
+
+``approximation`` and ``cumulative-weight`` measure queries, keys and values, of a trained run or drawn
+at random. ``influence-of-k`` collects the metric and training time of finished runs.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +68,8 @@ def _parse_two_integers(
     return int(match[1]), int(match[2])
 
 
-#: Options for the projections to measure, the values of k, and the output.
-analysis_options = combined_options(
+#: Options of the commands that measure attention: queries and keys, values of k, and the output.
+attention_measure_options = combined_options(
     click.argument("run", required=False, type=RUN),
     click.option(
         "--gaussian", callback=_parse_two_integers, metavar="NxD",
@@ -88,26 +92,26 @@ analysis_options = combined_options(
 
 @click.group(cls=Group)
 def command() -> None:
-    """Study attention, on a trained run or on generated data."""
+    """Measure how k-MIP attention depends on k."""
 
 
-@command.command(cls=Command)
-@analysis_options
-def approximation(**options: Any) -> None:
+@command.command("approximation", cls=Command)
+@attention_measure_options
+def measure_distance_to_full_attention(**options: Any) -> None:
     """Measure the distance between k-MIP and full attention, for each k.
 
     Prints the mean Euclidean distance between their outputs. Queries, keys and values are taken
     from RUN, in every layer but the first, or drawn from a normal distribution. For comparison it prints
     the distance of standard normal outputs from full attention.
     """
-    from kmip_data.models.analysis.study import approximation_curves as measure
+    from kmip_data.models.analysis.study import approximation_curves
 
-    _analyse("approximation", measure, options)
+    _measure_attention("approximation", approximation_curves, options)
 
 
-@command.command(cls=Command)
-@analysis_options
-def cumulative_weight(**options: Any) -> None:
+@command.command("cumulative-weight", cls=Command)
+@attention_measure_options
+def measure_weight_on_best_keys(**options: Any) -> None:
     """Measure the fraction of attention weight on the k best keys.
 
     Prints the sum of the k largest softmax weights, averaged over nodes and heads. Queries and keys
@@ -115,17 +119,17 @@ def cumulative_weight(**options: Any) -> None:
     """
     from kmip_data.models.analysis.study import cumulative_weight_curves
 
-    _analyse("cumulative-weight", cumulative_weight_curves, options)
+    _measure_attention("cumulative-weight", cumulative_weight_curves, options)
 
 
-def _analyse(name: str, measure: Measure, options: Json) -> None:
-    """Apply a measure to queries, keys and values, save its curves, and print their means."""
+def _measure_attention(name: str, measure: Measure, options: Json) -> None:
+    """Apply ``measure`` to queries, keys and values, save its curves over k, and print their means."""
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_curves_over_k
-    from kmip_data.models.analysis.study import gaussian_projections, record_run, run_study
+    from kmip_data.models.analysis.study import gaussian_projections, measure_curves, record_run
 
     # Check the options before the work.
-    saved = _save_paths(
+    saved = _paths_to_save(
         name, options["save"], options["run"], options["home"], force=options["force"]
     )
     ks = None
@@ -147,27 +151,27 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
         projections = record_run(
             run, graphs=MAX_GRAPHS, sizes=options["nodes"], home=options["home"]
         )
-    study = run_study(
+    measured = measure_curves(
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
 
-    source = _source_description(projections.about)
+    source = _describe_measured_data(projections.about)
     if saved:
         picture, csv_file = saved
-        write_output(csv_file, study.to_csv())
-        draw_curves_over_k(study, picture, name=name, subtitle=source)
+        write_output(csv_file, measured.to_csv())
+        draw_curves_over_k(measured, picture, name=name, subtitle=source)
 
     # Every layer is measured on every graph.
-    layers = len({layer for layer, *_ in study.samples})
-    graphs = len(study.samples) // layers
+    layers = len({layer for layer, *_ in measured.samples})
+    graphs = len(measured.samples) // layers
     samples = f"{count_with_noun(layers, 'layer')} of {count_with_noun(graphs, 'graph')}"
     if len(projections.layers) > layers:
         samples += ", the first layer left out"
     curves = {}
     header = ["k"]
     columns = []
-    for curve in study.curves:
-        mean, std = study.summary(curve)
+    for curve in measured.curves:
+        mean, std = measured.summary(curve)
         curves[curve] = {"mean": mean, "std": std}
         header.append(curve)
         columns.append(mean)
@@ -176,21 +180,21 @@ def _analyse(name: str, measure: Measure, options: Json) -> None:
             columns.append(std)
 
     rows = []
-    for number, k in enumerate(study.ks):
+    for number, k in enumerate(measured.ks):
         rows.append([k, *(f"{column[number]:.4f}" for column in columns)])
     text = [format_table(header, rows), f"{source}; {samples}", *_saved_files_line(saved)]
     result = {
         "analysis": name,
         "about": dict(projections.about),
-        "k": study.ks,
-        "samples": len(study.samples),
+        "k": measured.ks,
+        "samples": len(measured.samples),
         "curves": curves,
         "saved": saved or [],
     }
     print_result(result, *text)
 
 
-def _save_paths(
+def _paths_to_save(
     name: str, save: str | None, run: str | None, home: Home, *, force: bool
 ) -> tuple[Path, Path] | None:
     """Return the paths of picture and CSV file, or None if there is neither ``save`` nor a run.
@@ -215,7 +219,7 @@ def _saved_files_line(paths: tuple[Path, Path] | None) -> list[str]:
     return [f"saved  {paths[0]}  {paths[1]}"] if paths else []
 
 
-def _source_description(about: Mapping[str, Any]) -> str:
+def _describe_measured_data(about: Mapping[str, Any]) -> str:
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
     coverage = coverage_suffix(bool(about.get("sample")), about.get("complete"))
@@ -223,7 +227,7 @@ def _source_description(about: Mapping[str, Any]) -> str:
     return f"{about.get('dataset')}{coverage}, part {about.get('part')}, run {run}"
 
 
-@command.command(cls=Command)
+@command.command("influence-of-k", cls=Command)
 @click.argument(
     "names",
     metavar="[SWEEP|RUN…]",
@@ -234,7 +238,7 @@ def _source_description(about: Mapping[str, Any]) -> str:
 @plugin_option
 @home_option
 @json_option
-def influence_of_k(
+def compare_runs_over_k(
     names: tuple[str, ...],
     save: str | None,
     force: bool,
@@ -254,7 +258,7 @@ def influence_of_k(
     )
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
-    saved = _save_paths("influence-of-k", save, None, home, force=force)
+    saved = _paths_to_save("influence-of-k", save, None, home, force=force)
     runs, notes = read_finished_runs(select_runs(names, home))
     tables, left_out = tables_of_runs(runs)
     curves = []

@@ -55,7 +55,7 @@ COMMANDS = {
     "report": "Compare the results of runs with each other and with the paper.",
     "evaluate": "Evaluate a trained model on every part of the split.",
     "predict": "Write the predictions of a trained model.",
-    "analyze": "Study attention, on a trained run or on generated data.",
+    "analyze": "Measure how k-MIP attention depends on k.",
     "bench": "Measure speed on this machine.",
     "remove": "Remove builds, raw files and runs.",
     "doctor": "Check this machine: versions, devices, search backends.",

@@ -15,12 +15,12 @@ from kmip_data.drawing.style import (
     new_figure,
     save_figure,
 )
-from kmip_data.models.analysis.study import Study
+from kmip_data.models.analysis.study import CurvesOverK
 from kmip_data.models.reports.result_tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_percent
 
 #: Analysis -> title, label and maximum of the y axis, and label, colour and line style of each curve.
-STUDY_PLOTS = {
+CURVE_PLOTS = {
     "approximation": (
         "k-MIP against full attention",
         "mean L2 distance to the output of full attention",
@@ -44,20 +44,20 @@ STUDY_PLOTS = {
 
 @in_current_style()
 def draw_curves_over_k(
-    study: Study,
+    curves: CurvesOverK,
     path: Path,
     *,
     name: str,
     subtitle: str,
 ) -> None:
     """Draw the mean of each curve over k, and its standard deviation over graphs as a band."""
-    title, ylabel, maximum, curve_styles = STUDY_PLOTS[name]
+    title, ylabel, maximum, curve_styles = CURVE_PLOTS[name]
     figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
     axes = figure.subplots()
     for curve, (label, colour, style) in curve_styles.items():
-        mean, std = study.summary(curve)
+        mean, std = curves.summary(curve)
         axes.plot(
-            study.ks,
+            curves.ks,
             mean,
             label=label,
             color=colour,
@@ -67,7 +67,7 @@ def draw_curves_over_k(
             # Clip the band, which may leave the range of the values.
             low, high = np.clip([mean - std, mean + std], 0, maximum)
             axes.fill_between(
-                study.ks,
+                curves.ks,
                 low,
                 high,
                 color=colour,

@@ -206,7 +206,7 @@ def record_run(
 
 
 @dataclass(frozen=True)
-class Study:
+class CurvesOverK:
     """Curves over k for each sample."""
 
     ks: tuple[int, ...]  #: values of k
@@ -233,14 +233,14 @@ class Study:
         return csv_bytes(header, rows)
 
 
-def run_study(
+def measure_curves(
     projections: Projections,
     measure: Measure,
     *,
     ks: Sequence[int] | None = None,
     queries: int | None = None,
     quiet: bool = True,
-) -> Study:
+) -> CurvesOverK:
     """Apply :func:`approximation_curves` or :func:`cumulative_weight_curves` to layers and graphs.
 
     Work is quadratic in the nodes of a graph. The first layer, whose input has many equal rows, is
@@ -269,7 +269,7 @@ def run_study(
     curves = {}
     for name in measured[0]:
         curves[name] = np.stack([sample_curves[name] for sample_curves in measured])
-    return Study(ks, tuple(samples), curves)
+    return CurvesOverK(ks, tuple(samples), curves)
 
 
 def approximation_curves(sample: Sample, ks: Sequence[int]) -> Curves:

@@ -21,9 +21,9 @@ from kmip_data.models.analysis.study import (
     approximation_error,
     cumulative_weight,
     gaussian_projections,
+    measure_curves,
     paper_ks,
     record_projections,
-    run_study,
 )
 from kmip_data.models.profiling.measuring import Measurement, draw_sweep
 from kmip_data.strict_model import read_shipped
@@ -82,7 +82,7 @@ def test_paper_ks_are_reproduced_and_invalid_ks_are_refused():
 def test_study_uses_the_selected_layers_graphs_and_rows():
     one = gaussian_projections(6, 3, graphs=4)
     three = Projections(one.layers * 3, (6, 18), {})
-    result = run_study(three, approximation_curves, ks=(1, 18, 19))
+    result = measure_curves(three, approximation_curves, ks=(1, 18, 19))
     assert result.samples == (
         (1, 0, 6),
         (2, 0, 6),
@@ -95,9 +95,9 @@ def test_study_uses_the_selected_layers_graphs_and_rows():
     lines = result.to_csv().decode().splitlines()
     assert lines[0] == "layer,graph,nodes,k,k-MIP,normal outputs"
     assert len(lines) == 1 + 4 * 3
-    few = run_study(one, approximation_curves, queries=2, ks=(1,))
+    few = measure_curves(one, approximation_curves, queries=2, ks=(1,))
     assert few.samples == tuple((0, graph, 6) for graph in range(4))  # the only layer
-    assert run_study(one, approximation_curves).ks == paper_ks(6)
+    assert measure_curves(one, approximation_curves).ks == paper_ks(6)
 
 
 class TwoLayers(nn.Module):
